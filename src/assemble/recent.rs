@@ -1,0 +1,1 @@
+//! Pure. Recently closed traces, remembered so that a late span is known to be late.

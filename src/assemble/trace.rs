@@ -1,0 +1,1 @@
+//! Pure. One open trace: its spans by id, its tops, its timers.

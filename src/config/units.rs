@@ -1,0 +1,261 @@
+//! Text in, checked amounts out: durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, secrets.
+//! Knows how they are written, not what they are for.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A duration as people write it: `500ms`, `2s`, `15m`, `1h`; `0` alone is zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Duration(pub std::time::Duration);
+
+/// A size in bytes as people write it: `512`, `16KiB`, `64MiB`, `1GiB`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ByteSize(pub usize);
+
+/// A size in bytes, or `auto`: a share of `memory.limit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Amount {
+    /// A share of `memory.limit`.
+    #[default]
+    Auto,
+    /// So many bytes.
+    Bytes(ByteSize),
+}
+
+/// A header value or key: never printed, neither in logs nor in debug output.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Duration {
+    /// So many seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(std::time::Duration::from_secs(secs))
+    }
+
+    /// Reads `500ms`, `2s`, `15m`, `1h` or `0`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == "0" {
+            return Ok(Self::default());
+        }
+        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let number: u64 = number.trim().parse().map_err(|_| expected_duration(text))?;
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(expected_duration(text)),
+        };
+        number.checked_mul(millis).map(|millis| Self(std::time::Duration::from_millis(millis))).ok_or_else(|| expected_duration(text))
+    }
+}
+
+fn expected_duration(text: &str) -> String {
+    format!("`{text}` is not a duration: write a whole number with a unit, such as `500ms`, `2s`, `15m` or `1h`")
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        match millis {
+            0 => f.write_str("0s"),
+            _ if millis % 3_600_000 == 0 => write!(f, "{}h", millis / 3_600_000),
+            _ if millis % 60_000 == 0 => write!(f, "{}m", millis / 60_000),
+            _ if millis % 1_000 == 0 => write!(f, "{}s", millis / 1_000),
+            _ => write!(f, "{millis}ms"),
+        }
+    }
+}
+
+impl ByteSize {
+    /// So many mebibytes.
+    pub const fn mib(n: usize) -> Self {
+        Self(n << 20)
+    }
+
+    /// Reads `512`, `16KiB`, `64MiB`, `1GiB`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let number: usize = number.trim().parse().map_err(|_| expected_size(text))?;
+        let factor: usize = match unit {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return Err(expected_size(text)),
+        };
+        number.checked_mul(factor).map(Self).ok_or_else(|| expected_size(text))
+    }
+}
+
+fn expected_size(text: &str) -> String {
+    format!("`{text}` is not a size: write a whole number of bytes, or one with a unit, such as `16KiB`, `64MiB` or `1GiB`")
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 != 0 && self.0 % (1 << shift) == 0 {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Amount {
+    /// The bytes, given what the share of `memory.limit` comes to.
+    pub fn or(self, share: usize) -> usize {
+        match self {
+            Self::Auto => share,
+            Self::Bytes(size) => size.0,
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Bytes(size) => size.fmt(f),
+        }
+    }
+}
+
+impl Secret {
+    /// Wraps a value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("****")
+    }
+}
+
+impl fmt::Debug for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Debug for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+// === serde ===
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrNumber("a duration such as `500ms`, `2s`, `15m` or `1h`", Self::parse))
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrNumber("a size such as `16KiB`, `64MiB` or `1GiB`", Self::parse))
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrNumber("`auto` or a size such as `16MiB`", |text| match text {
+            "auto" => Ok(Self::Auto),
+            _ => ByteSize::parse(text).map(Self::Bytes),
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self)
+    }
+}
+
+struct TextOrNumber<T>(&'static str, fn(&str) -> Result<T, String>);
+
+impl<T> de::Visitor<'_> for TextOrNumber<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.1)(text).map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        (self.1)(&number.to_string()).map_err(E::custom)
+    }
+}
+
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("****")
+    }
+}
+
+macro_rules! text_schema {
+    ($($name:ident: $pattern:literal, $description:literal;)*) => {$(
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": ["string", "integer"], "pattern": $pattern, "minimum": 0, "description": $description })
+            }
+        }
+    )*};
+}
+
+text_schema! {
+    Duration: "^([0-9]+ ?(ms|s|m|h)|0|\\$\\{.+\\})$", "a duration such as `500ms`, `2s`, `15m` or `1h`";
+    ByteSize: "^([0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$", "a size such as `16KiB`, `64MiB` or `1GiB`";
+    Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$", "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "a value that is never printed" })
+    }
+}

@@ -1,0 +1,1 @@
+//! Pure. The evaluator `tool_call_order`.

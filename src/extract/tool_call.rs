@@ -1,0 +1,51 @@
+//! Pure. What a tool call is once it has been recognised: name, arguments, result, error, and whose it was.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::span::SpanId;
+
+/// One call of one tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The tool's name; `(unnamed)` where the span tells none.
+    pub name: Arc<str>,
+    /// The model's id of the call, where the payload carries it.
+    pub call_id: Option<Arc<str>>,
+    /// Arguments, unwrapped; `None` if they were not captured.
+    pub args: Option<Payload>,
+    /// Result, unwrapped; `None` if it was not captured.
+    pub result: Option<Payload>,
+    /// Did the call fail?
+    pub error: bool,
+    /// Name of the agent that made it.
+    pub agent: Option<Arc<str>>,
+    /// The agent run that made it, a position in `Trajectory::agent_runs`.
+    pub agent_run: Option<usize>,
+    /// The model turn that asked for it, counted from 0.
+    pub step: u32,
+    /// Calls of one model reply share a group; `None` for a call alone.
+    pub parallel_group: Option<u32>,
+    /// The span it was taken from; `None` for a log record.
+    pub span_id: Option<SpanId>,
+    /// Start, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// End, Unix nanoseconds.
+    pub end_unix_nanos: u64,
+    /// The convention that recognised it, by its file's name (`…messages` for calls taken from model messages).
+    pub convention: Arc<str>,
+    /// Its span has not ended yet.
+    pub partial: bool,
+}
+
+/// Arguments or a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Payload {
+    /// The text as it was received (unwrapped); compact JSON only for what came as OTLP arrays or maps. What patterns and text equality see.
+    pub text: Arc<str>,
+    /// The same as JSON, where it is JSON; a plain text is a JSON string.
+    pub json: Value,
+    /// Something is missing at its end: never compare it as if it were whole.
+    pub cut: bool,
+}

@@ -1,0 +1,1 @@
+//! The original bytes to the downstream. Knows queues and answers; does not look into the bytes.

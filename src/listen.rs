@@ -1,0 +1,1 @@
+//! A bound port in, connections served until told to stop.

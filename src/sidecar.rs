@@ -1,0 +1,1 @@
+//! Builds the stages, joins them with bounded channels, drains them.

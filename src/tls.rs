@@ -1,0 +1,1 @@
+//! Certificate files in, rustls configurations out, read again when the files change.
