@@ -140,3 +140,11 @@ impl Dropped {
         *books.dropped.entry(self.reason).or_default() += self.n_items;
     }
 }
+
+// === receiving ===
+
+// === forwarding ===
+
+// === scoring ===
+
+// === exporting ===
