@@ -4,8 +4,8 @@
 use memchr::memmem;
 
 use super::render::value_as_json;
-use super::value::Held;
-use super::wire::{Fault, check_utf8};
+use super::value::{Held, VALUE};
+use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
 use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value};
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
@@ -68,8 +68,15 @@ impl<'k> Keeper<'k> {
             return;
         }
         let Kept { key, keep, .. } = kept;
-        if keep == Keep::Messages && !may_hold_tool_call(suffix.as_bytes()) && !may_hold_tool_call(encoded) {
-            return;
+        if keep == Keep::Messages && !may_hold_tool_call(suffix.as_bytes()) {
+            let found = match held {
+                Held::Str(text) | Held::Bytes(text) => may_hold_tool_call(text),
+                Held::Nested => delimited_fields(encoded, tag_of(VALUE)).any(may_hold_tool_call),
+                _ => false,
+            };
+            if !found {
+                return;
+            }
         }
         let held = if keep == Keep::Presence { Held::Str(b"") } else { held };
         match held {
