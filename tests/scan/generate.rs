@@ -6,20 +6,31 @@ use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::captures::Signal;
 
-/// Random bytes, used up one by one; zeros once they are used up.
+/// Random bytes: those given, then as many again as a message may cost, derived from them.
 pub(crate) struct Dice<'a> {
     bytes: &'a [u8],
+    state: u64,
+    n_left: usize,
 }
 
 impl<'a> Dice<'a> {
+    const MAX_ROLLS: usize = 2_500;
+
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+        let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |seed, &byte| (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Self { bytes, state: seed | 1, n_left: Self::MAX_ROLLS }
     }
 
     pub(crate) fn byte(&mut self) -> u8 {
-        let Some((&first, rest)) = self.bytes.split_first() else { return 0 };
-        self.bytes = rest;
-        first
+        self.n_left = self.n_left.saturating_sub(1);
+        if let Some((&first, rest)) = self.bytes.split_first() {
+            self.bytes = rest;
+            return first;
+        }
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 32) as u8
     }
 
     pub(crate) fn up_to(&mut self, n: usize) -> usize {
@@ -29,12 +40,11 @@ impl<'a> Dice<'a> {
 
     /// True one time in `n`.
     fn rarely(&mut self, n: u8) -> bool {
-        let roll = self.byte();
-        roll % n == n - 1
+        self.byte() % n == n - 1
     }
 
     fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.n_left == 0
     }
 }
 
@@ -113,12 +123,7 @@ impl Generator {
         // One request in four has faults of framing; the others are made of good fields, known and unknown.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
-        while body.is_empty() || !dice.is_empty() {
-            write_message(&message, dice, faults, 0, &mut body);
-            if dice.is_empty() {
-                break;
-            }
-        }
+        write_message(&message, dice, faults, 0, &mut body);
         body
     }
 }
@@ -129,17 +134,39 @@ pub(crate) fn descriptors() -> DescriptorPool {
 
 fn write_message(message: &MessageDescriptor, dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
     let fields: Vec<_> = message.fields().collect();
-    for _ in 0..=dice.up_to(if depth < 4 { 8 } else { 4 }) {
+    // What leads to the interesting messages, and what they are about.
+    let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
+    if message.name() == "Span" && !dice.rarely(8) {
+        write_field(&fields[0], dice, faults, depth, out);
+        write_field(&fields[1], dice, faults, depth, out);
+    }
+    let n_fields = match message.name() {
+        "AnyValue" => 1 + usize::from(dice.rarely(6)),
+        "KeyValue" => 2 + usize::from(dice.rarely(6)),
+        _ => 1 + dice.up_to(10),
+    };
+    for i in 0..n_fields {
         if dice.is_empty() {
             return;
         }
-        if dice.rarely(24) {
+        if dice.rarely(32) {
             write_unknown(dice, faults, 0, out);
-            continue;
+        } else if message.name() == "AnyValue" && !dice.rarely(4) {
+            write_field(&fields[dice.up_to(4)], dice, faults, depth, out);
+        } else if message.name() == "KeyValue" && i < 2 && !dice.rarely(10) {
+            write_field(&fields[i], dice, faults, depth, out);
+        } else if !favourites.is_empty() && !dice.rarely(3) {
+            write_field(favourites[dice.up_to(favourites.len())], dice, faults, depth, out);
+        } else {
+            write_field(&fields[dice.up_to(fields.len())], dice, faults, depth, out);
         }
-        let field = &fields[dice.up_to(fields.len())];
-        write_field(field, dice, faults, depth, out);
     }
+}
+
+fn is_favourite(field: &FieldDescriptor) -> bool {
+    let name = field.name();
+    let leads_down = ["resource_", "scope_", "log_records", "metrics", "data_points"].iter().any(|start| name.starts_with(start));
+    leads_down || matches!(name, "spans" | "attributes" | "events" | "resource" | "gauge" | "sum" | "values")
 }
 
 fn write_field(field: &FieldDescriptor, dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
@@ -162,7 +189,7 @@ fn write_field(field: &FieldDescriptor, dice: &mut Dice<'_>, faults: bool, depth
     match (wire_type, field.kind()) {
         (2, Kind::Message(inner)) => {
             let mut content = Vec::new();
-            if inner.name() == "AnyValue" && dice.rarely(40) {
+            if inner.name() == "AnyValue" && dice.rarely(250) {
                 write_deep_value(dice, &mut content);
             } else if depth < 40 {
                 write_message(&inner, dice, faults, depth + 1, &mut content);
@@ -196,7 +223,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
         }
         3 => {
             // Prost stops at a depth of 100: both sides of it are tried.
-            let n_nested = if depth == 0 && dice.rarely(8) { 90 + dice.up_to(14) } else { 0 };
+            let n_nested = if depth == 0 && dice.rarely(64) { 90 + dice.up_to(14) } else { 0 };
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 3, dice, out);
             }
@@ -222,7 +249,7 @@ fn write_deep_value(dice: &mut Dice<'_>, out: &mut Vec<u8>) {
         content.extend([0x90, 0x01, 0x01]);
     }
     let is_map = dice.rarely(2);
-    for _ in 0..(if is_map { 26 } else { 40 }) + dice.up_to(12) {
+    for _ in 0..(if is_map { 26 } else { 41 }) + dice.up_to(8) {
         for tag in if is_map { &[2, 1, 6][..] } else { &[1, 5] } {
             let mut outer = vec![tag << 3 | 2];
             encode_varint(content.len() as u64, &mut outer);
@@ -238,7 +265,7 @@ fn write_id(name: &str, dice: &mut Dice<'_>, faults: bool, out: &mut Vec<u8>) {
     let content = match dice.up_to(16) {
         0 => vec![0; len],
         1 => Vec::new(),
-        2 if faults => vec![1; dice.up_to(20)],
+        2 if faults && dice.rarely(4) => vec![1; dice.up_to(20)],
         _ => vec![dice.byte() % 4 + 1; len],
     };
     write_delimited(&content, dice, faults, out);

@@ -68,15 +68,14 @@ impl<'k> Keeper<'k> {
             return;
         }
         let Kept { key, keep, .. } = kept;
-        if keep == Keep::Messages && !may_hold_tool_call(suffix.as_bytes()) {
-            let found = match held {
-                Held::Str(text) | Held::Bytes(text) => may_hold_tool_call(text),
-                Held::Nested => delimited_fields(encoded, tag_of(VALUE)).any(may_hold_tool_call),
-                _ => false,
-            };
-            if !found {
-                return;
-            }
+        let is_wanted = match held {
+            _ if keep != Keep::Messages || may_hold_tool_call(suffix.as_bytes()) => true,
+            Held::Str(text) | Held::Bytes(text) => may_hold_tool_call(text),
+            Held::Nested => delimited_fields(encoded, tag_of(VALUE)).any(may_hold_tool_call),
+            _ => false,
+        };
+        if !is_wanted {
+            return;
         }
         let held = if keep == Keep::Presence { Held::Str(b"") } else { held };
         match held {
@@ -99,7 +98,9 @@ impl<'k> Keeper<'k> {
             Held::Nested => {
                 let mut json = std::mem::take(&mut self.json);
                 let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
-                if let Some(granted) = self.grant(keep, suffix, json.len()) {
+                // The encoding may hold words that a later value replaced, or in fields that nobody knows.
+                let is_wanted = keep != Keep::Messages || cut || may_hold_tool_call(suffix.as_bytes()) || may_hold_tool_call(&json);
+                if is_wanted && let Some(granted) = self.grant(keep, suffix, json.len()) {
                     let value = Value::Json(cut_at_char(&json, granted));
                     self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
                 }
