@@ -141,6 +141,38 @@ impl Dropped {
     }
 }
 
+// === certificates ===
+
+/// Certificate files changed, and the new ones are in use.
+#[derive(Debug)]
+pub struct CertificatesReplaced {
+    /// The files, quoted.
+    pub files: String,
+}
+
+impl CertificatesReplaced {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_certificate_reloads_total", &[("result", "replaced")], 1);
+        tracing::info!(files = self.files, "certificate files changed; new connections use the new ones");
+    }
+}
+
+/// Certificate files changed and cannot be used; the last good ones stay in use.
+#[derive(Debug)]
+pub struct CertificatesUnusable {
+    /// What is wrong.
+    pub error: String,
+}
+
+impl CertificatesUnusable {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_certificate_reloads_total", &[("result", "unusable")], 1);
+        tracing::warn!(error = self.error, "certificate files changed and cannot be used; the last good ones stay in use");
+    }
+}
+
 // === receiving ===
 
 // === forwarding ===
