@@ -81,4 +81,6 @@ pub struct Evaluation {
     pub offending: Vec<usize>,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
+    /// The label of the revision before; `None` for revision 0. Set by the pipeline.
+    pub previous: Option<Verdict>,
 }
