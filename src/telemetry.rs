@@ -330,37 +330,6 @@ impl DestinationRecovered {
     }
 }
 
-/// A client sends `authorization`, and nothing is sent downstream under that name.
-#[derive(Debug)]
-pub struct AuthorizationNotPassed;
-
-impl AuthorizationNotPassed {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(
-            "a client sends an `authorization` header, which is not handed on: name it in forward.pass_headers, or set it in forward.headers"
-        );
-    }
-}
-
-/// A proxy is configured in the environment, and we do not use proxies.
-#[derive(Debug)]
-pub struct ProxyIgnored {
-    /// The variable.
-    pub variable: String,
-}
-
-impl ProxyIgnored {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(
-            variable = self.variable,
-            "proxies are not supported, {} is ignored: endpoints are connected to directly",
-            self.variable
-        );
-    }
-}
-
 // === scoring ===
 
 // === exporting ===
