@@ -6,6 +6,8 @@ mod connect;
 mod deliver;
 mod grpc;
 mod http;
+#[cfg(test)]
+pub(crate) mod peer;
 pub mod queue;
 mod retry;
 mod split;
