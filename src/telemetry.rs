@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
 #[derive(Debug, Default)]
@@ -145,9 +146,253 @@ impl Dropped {
     }
 }
 
+// === certificates ===
+
+/// Certificate files changed, and the new ones are in use.
+#[derive(Debug)]
+pub struct CertificatesReplaced {
+    /// The files, quoted.
+    pub files: String,
+}
+
+impl CertificatesReplaced {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_certificate_reloads_total", &[("result", "replaced")], 1);
+        tracing::info!(files = self.files, "certificate files changed; new connections use the new ones");
+    }
+}
+
+/// Certificate files changed and cannot be used; the last good ones stay in use.
+#[derive(Debug)]
+pub struct CertificatesUnusable {
+    /// What is wrong.
+    pub error: String,
+}
+
+impl CertificatesUnusable {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_certificate_reloads_total", &[("result", "unusable")], 1);
+        tracing::warn!(error = self.error, "certificate files changed and cannot be used; the last good ones stay in use");
+    }
+}
+
 // === receiving ===
 
 // === forwarding ===
+
+/// A request was taken in and given up at once, in one entry, so that the books balance in between.
+#[derive(Debug)]
+pub struct Discarded {
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+    /// `discarded`: the backend does not take the signal, or there is none.
+    pub reason: &'static str,
+}
+
+impl Discarded {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let mut state = telemetry.state();
+        let books = state.books.entry(self.signal).or_default();
+        books.accepted += self.n_items;
+        *books.dropped.entry(self.reason).or_default() += self.n_items;
+    }
+}
+
+/// A queue grew or shrank.
+#[derive(Debug)]
+pub struct QueueMoved {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+    /// Bytes in it, those under way included.
+    pub n_bytes: usize,
+    /// Most bytes in it.
+    pub capacity: usize,
+}
+
+impl QueueMoved {
+    /// Set the gauges.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let labels = [("queue", self.queue)];
+        telemetry.set("spanscore_exporter_queue_size_bytes", &labels, i64::try_from(self.n_bytes).unwrap_or(i64::MAX));
+        telemetry.set("spanscore_exporter_queue_capacity_bytes", &labels, i64::try_from(self.capacity).unwrap_or(i64::MAX));
+    }
+}
+
+/// An attempt failed and will be made again.
+#[derive(Debug)]
+pub struct RequestRetried {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+}
+
+impl RequestRetried {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_exporter_retries_total", &[("queue", self.queue)], 1);
+    }
+}
+
+/// A request was too large for the peer and goes out again as two.
+#[derive(Debug)]
+pub struct RequestSplit {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+}
+
+impl RequestSplit {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_exporter_splits_total", &[("queue", self.queue)], 1);
+    }
+}
+
+/// A peer refused a request for good.
+#[derive(Debug)]
+pub struct RequestRefused {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Spans, log records or points that were dropped.
+    pub n_items: u64,
+    /// Under which they are counted.
+    pub reason: &'static str,
+    /// What the peer said.
+    pub why: String,
+    /// Further refusals for this reason since the last line.
+    pub n_held_back: u64,
+}
+
+impl RequestRefused {
+    /// Log it; the items are counted in the books.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_items, reason, why, n_held_back } = self;
+        tracing::warn!(origin, signal, n_items, reason, more_before = n_held_back, "a request was refused for good and is dropped: {why}");
+    }
+}
+
+/// A peer took a request but threw some of its items away, or had something to say about it.
+#[derive(Debug)]
+pub struct PartlyRejected {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Items it threw away.
+    pub n_items: u64,
+    /// What it said.
+    pub message: String,
+    /// Further ones since the last line.
+    pub n_held_back: u64,
+}
+
+impl PartlyRejected {
+    /// Log it; the items are counted in the books.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_items, message, n_held_back } = self;
+        tracing::warn!(origin, signal, n_items, more_before = n_held_back, "the peer rejected part of a request: {message}");
+    }
+}
+
+/// A destination cannot be reached or asks for a pause.
+#[derive(Debug)]
+pub struct DestinationDown {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// What happened.
+    pub why: String,
+}
+
+impl DestinationDown {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { origin, endpoint, why } = self;
+        telemetry.add("spanscore_exporter_outages_total", &[], 1);
+        tracing::warn!(origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
+    }
+}
+
+/// A destination is still down.
+#[derive(Debug)]
+pub struct DestinationStillDown {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// What happened last.
+    pub why: String,
+    /// How long it has been down.
+    pub since: Duration,
+    /// What waits for it.
+    pub n_bytes: usize,
+}
+
+impl DestinationStillDown {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, endpoint, why, since, n_bytes } = self;
+        tracing::warn!(origin, endpoint, down_secs = since.as_secs(), queued_bytes = n_bytes, "delivery is still paused: {why}");
+    }
+}
+
+/// A destination takes requests again.
+#[derive(Debug)]
+pub struct DestinationRecovered {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// How long it was down.
+    pub after: Duration,
+    /// What waits for it.
+    pub n_bytes: usize,
+}
+
+impl DestinationRecovered {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, endpoint, after, n_bytes } = self;
+        tracing::info!(origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
+    }
+}
+
+/// A client sends `authorization`, and nothing is sent downstream under that name.
+#[derive(Debug)]
+pub struct AuthorizationNotPassed;
+
+impl AuthorizationNotPassed {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::warn!(
+            "a client sends an `authorization` header, which is not handed on: name it in forward.pass_headers, or set it in forward.headers"
+        );
+    }
+}
+
+/// A proxy is configured in the environment, and we do not use proxies.
+#[derive(Debug)]
+pub struct ProxyIgnored {
+    /// The variable.
+    pub variable: String,
+}
+
+impl ProxyIgnored {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::warn!(
+            variable = self.variable,
+            "proxies are not supported, {} is ignored: endpoints are connected to directly",
+            self.variable
+        );
+    }
+}
 
 // === scoring ===
 
