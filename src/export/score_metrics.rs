@@ -119,7 +119,7 @@ impl Metrics {
         }
         let labels = Labels {
             criterion: &evaluation.criterion.name,
-            evaluator: evaluation.criterion.evaluator_name(),
+            evaluator: evaluation.criterion.evaluate.name(),
             verdict: evaluation.verdict,
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),

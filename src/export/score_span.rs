@@ -107,7 +107,8 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
 /// dashboards group runs by exactly these keys.
 pub(super) fn copied_attributes(attributes: &mut Attributes<'_>, trajectory: &Trajectory, keys: &[String]) {
     for key in keys {
-        let of_span = trajectory.subject.as_ref().and_then(|subject| subject.attribute(key));
+        let mut attributes_of_span = trajectory.subject.iter().flat_map(|subject| &subject.attributes);
+        let of_span = attributes_of_span.find(|(of_span, _)| **of_span == *key.as_str()).map(|(_, value)| &**value);
         let value = of_span.or(match key.as_str() {
             "gen_ai.agent.name" => trajectory.agent.as_deref(),
             "gen_ai.conversation.id" | "session.id" => trajectory.session.as_deref(),
@@ -196,7 +197,7 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     attributes.text("input.mime_type", "application/json");
     attributes.text_with("output.value", |out| justification(out, &evaluation.details));
     attributes.text("output.mime_type", "application/json");
-    attributes.text("spanscore.evaluator", criterion.evaluator_name());
+    attributes.text("spanscore.evaluator", criterion.evaluate.name());
     attributes.text("spanscore.criterion.revision", &criterion.revision());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);
