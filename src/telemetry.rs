@@ -47,6 +47,11 @@ impl Telemetry {
         self.state().counters.get(&(name, labels.to_vec())).copied().unwrap_or_default()
     }
 
+    /// A gauge's value; 0 if it was never set.
+    pub fn gauge(&self, name: &'static str, labels: &[Label]) -> i64 {
+        self.state().gauges.get(&(name, labels.to_vec())).copied().unwrap_or_default()
+    }
+
     fn add(&self, name: &'static str, labels: &[Label], n: u64) {
         *self.state().counters.entry((name, labels.to_vec())).or_default() += n;
     }

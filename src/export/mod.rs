@@ -47,6 +47,8 @@ use score_wire::Batch;
 
 /// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
 const MAX_BATCH_SIZE: usize = 2 << 20;
+/// However small `scores.metrics.interval` is set: collecting thousands of series must not become all we do.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// The batcher turns at least this often, so that its pulse tells a live one from a stuck one.
 const PULSE: Duration = Duration::from_secs(1);
 
@@ -177,7 +179,7 @@ impl Exporter {
         let (stop, stopped) = watch::channel(());
         let pulse = Arc::new(AtomicU64::new(0));
         let mut batcher = JoinSet::new();
-        let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(PULSE));
+        let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(MIN_INTERVAL));
         batcher.spawn(run_batcher(shared.clone(), stopped, pulse.clone(), max_delay, interval));
         let exporter = Self { shared: shared.clone() };
         Ok((exporter, Running { shared, outlets, batcher, stop, pulse }))
@@ -249,7 +251,13 @@ impl Shared {
 }
 
 /// Sends what has waited long enough, and the metrics on their interval, until told to stop.
-async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Arc<AtomicU64>, max_delay: Duration, interval: Duration) {
+async fn run_batcher(
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<()>,
+    pulse: Arc<AtomicU64>,
+    max_delay: Duration,
+    interval: Duration,
+) {
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
