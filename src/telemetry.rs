@@ -1,14 +1,29 @@
 //! Every counter and log line about ourselves, one struct each, named by what happened. Knows nothing of ours: it is told.
 //! The names of the metrics follow the OpenTelemetry Collector's where one exists.
 
+mod connections;
+mod health;
+mod process;
+mod receiving;
+mod render;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+pub use connections::{
+    AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed, Listening, OpenConnection,
+};
+pub use health::{Illness, Phase, Pulse};
+pub use receiving::{AuthorizationNotPassed, Refused};
+pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 
 /// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
 #[derive(Debug, Default)]
 pub struct Telemetry {
     state: Mutex<State>,
+    /// Apart from the counters, since probes must not wait for a scrape.
+    health: Mutex<health::Health>,
 }
 
 /// A label of a metric; values come from small fixed sets.
@@ -52,16 +67,21 @@ impl Telemetry {
         self.state().gauges.get(&(name, labels.to_vec())).copied().unwrap_or_default()
     }
 
-    fn add(&self, name: &'static str, labels: &[Label], n: u64) {
-        *self.state().counters.entry((name, labels.to_vec())).or_default() += n;
+    /// Move a counter; answers what it stands at now.
+    fn add(&self, name: &'static str, labels: &[Label], n: u64) -> u64 {
+        let mut state = self.state();
+        let counter = state.counters.entry((name, labels.to_vec())).or_default();
+        *counter += n;
+        *counter
+    }
+
+    /// Move a gauge up or down.
+    fn shift(&self, name: &'static str, labels: &[Label], by: i64) {
+        *self.state().gauges.entry((name, labels.to_vec())).or_default() += by;
     }
 
     fn set(&self, name: &'static str, labels: &[Label], value: i64) {
         self.state().gauges.insert((name, labels.to_vec()), value);
-    }
-
-    fn shift(&self, name: &'static str, labels: &[Label], by: i64) {
-        *self.state().gauges.entry((name, labels.to_vec())).or_default() += by;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -87,27 +107,6 @@ impl Accepted {
         let books = state.books.entry(self.signal).or_default();
         books.accepted += self.n_items;
         books.queued += self.n_items;
-    }
-}
-
-/// A request was refused; its sender still has it.
-#[derive(Debug)]
-pub struct Refused {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points; 0 where the body could not be read.
-    pub n_items: u64,
-    /// `malformed`, `too_large`, `in_flight_full`, `queue_full`, …
-    pub reason: &'static str,
-}
-
-impl Refused {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let mut state = telemetry.state();
-        *state.books.entry(self.signal).or_default().refused.entry(self.reason).or_default() += self.n_items;
-        drop(state);
-        telemetry.add("spanscore_receiver_refused_requests_total", &[("signal", self.signal), ("reason", self.reason)], 1);
     }
 }
 
@@ -148,38 +147,6 @@ impl Dropped {
         let books = state.books.entry(self.signal).or_default();
         books.queued = books.queued.saturating_sub(self.n_items);
         *books.dropped.entry(self.reason).or_default() += self.n_items;
-    }
-}
-
-// === certificates ===
-
-/// Certificate files changed, and the new ones are in use.
-#[derive(Debug)]
-pub struct CertificatesReplaced {
-    /// The files, quoted.
-    pub files: String,
-}
-
-impl CertificatesReplaced {
-    /// Count and log it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_certificate_reloads_total", &[("result", "replaced")], 1);
-        tracing::info!(files = self.files, "certificate files changed; new connections use the new ones");
-    }
-}
-
-/// Certificate files changed and cannot be used; the last good ones stay in use.
-#[derive(Debug)]
-pub struct CertificatesUnusable {
-    /// What is wrong.
-    pub error: String,
-}
-
-impl CertificatesUnusable {
-    /// Count and log it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_certificate_reloads_total", &[("result", "unusable")], 1);
-        tracing::warn!(error = self.error, "certificate files changed and cannot be used; the last good ones stay in use");
     }
 }
 
@@ -365,37 +332,6 @@ impl DestinationRecovered {
     pub fn emit(self, _: &Telemetry) {
         let Self { origin, endpoint, after, n_bytes } = self;
         tracing::info!(origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
-    }
-}
-
-/// A client sends `authorization`, and nothing is sent downstream under that name.
-#[derive(Debug)]
-pub struct AuthorizationNotPassed;
-
-impl AuthorizationNotPassed {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(
-            "a client sends an `authorization` header, which is not handed on: name it in forward.pass_headers, or set it in forward.headers"
-        );
-    }
-}
-
-/// A proxy is configured in the environment, and we do not use proxies.
-#[derive(Debug)]
-pub struct ProxyIgnored {
-    /// The variable.
-    pub variable: String,
-}
-
-impl ProxyIgnored {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(
-            variable = self.variable,
-            "proxies are not supported, {} is ignored: endpoints are connected to directly",
-            self.variable
-        );
     }
 }
 

@@ -8,7 +8,7 @@ use prost::Message;
 use serde_json::json;
 
 use crate::assemble::CloseReason;
-use crate::evaluate::{Criterion, Evaluation, Verdict};
+use crate::evaluate::{Criterion, Evaluation, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Facts, Resource, SpanId, TraceId};
 
@@ -122,4 +122,9 @@ pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory))
     let mut trajectory = Trajectory::clone(&evaluation.trajectory);
     change(&mut trajectory);
     Evaluation { trajectory: Arc::new(trajectory), ..evaluation }
+}
+
+/// What was reported of the same span before, as revision 0 or 1.
+pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
+    Some(Previous { subject: trajectory().subject.map(|subject| subject.span_id), verdict, revision })
 }

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
 use prost::Message;
 
-use super::fixture::{criterion, fail, pass, with};
+use super::fixture::{criterion, fail, pass, previous, with};
 use super::score_metrics::{Metrics, Settings, Temporality};
 use super::score_series::{Folded, Limits, MAX_SERIES};
 use crate::evaluate::{Evaluation, Verdict};
@@ -142,8 +142,8 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
 fn revisions_count_only_where_the_label_changes() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&fail());
-    metrics.record(&Evaluation { revision: 1, previous: Some(Verdict::Fail), ..fail() });
-    metrics.record(&Evaluation { revision: 2, previous: Some(Verdict::Fail), ..pass() });
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..fail() });
+    metrics.record(&Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() });
     let request = request(&metrics);
     assert_eq!(counts(&sum(&request, "spanscore.evaluations")).iter().map(|(_, n)| n).sum::<i64>(), 1);
     assert_eq!(counts(&sum(&request, "spanscore.evaluation.revisions")), [("from=fail to=pass".to_owned(), 1)]);
@@ -215,7 +215,7 @@ fn the_page_to_scrape_is_prometheus_text() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&of(pass(), "shop \"north\"\\\n", "b"));
     metrics.record(&of(fail(), "shop", "a"));
-    metrics.record(&Evaluation { revision: 1, previous: Some(Verdict::Fail), ..pass() });
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() });
     let mut page = String::new();
     metrics.render(&mut page);
     assert_eq!(page.lines().filter(|line| line.contains("_bucket{")).count(), 2 * 12);

@@ -111,7 +111,8 @@ impl Metrics {
     /// Says which bound folds names into `_other`, the first time it does.
     pub fn record(&self, evaluation: &Evaluation) -> Option<Folded> {
         if evaluation.revision > 0 {
-            if let Some(previous) = evaluation.previous.filter(|previous| *previous != evaluation.verdict) {
+            if let Some(previous) = evaluation.previous.map(|previous| previous.verdict).filter(|previous| *previous != evaluation.verdict)
+            {
                 let labels = [KeyValue::new("from", previous.as_str()), KeyValue::new("to", evaluation.verdict.as_str())];
                 self.revisions.add(1, &labels);
             }

@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use super::score_wire::{self as wire, Attributes, Batch};
-use crate::evaluate::{Evaluation, Explain, Verdict};
+use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Span, SpanId, TraceId};
 
@@ -126,7 +126,9 @@ fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {
             OnRevision::None => return false,
-            OnRevision::NewSpan | OnRevision::SameId if evaluation.previous != Some(Verdict::Pass) => return true,
+            OnRevision::NewSpan | OnRevision::SameId if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) => {
+                return true;
+            }
             OnRevision::NewSpan | OnRevision::SameId => {}
         }
     }
@@ -160,8 +162,10 @@ fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings:
     wire::fixed64(out, 8, start.saturating_add(DURATION_NANOS));
     attributes(out, evaluation, settings, explain);
     let mut n_links = 0;
-    if *revision > 0 && settings.on_revision == OnRevision::NewSpan {
-        link(out, trace_id, id_of(revision - 1), "replaces");
+    if let Some(Previous { subject: Some(evaluated), revision, .. }) = evaluation.previous
+        && settings.on_revision == OnRevision::NewSpan
+    {
+        link(out, trace_id, score_span_id(trace_id, evaluated, &criterion.name, revision), "replaces");
         n_links += 1;
     }
     let calls = evaluation.offending.iter().filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, resource, with};
+use super::fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, with};
 use super::score_line::{self, Colour};
 use super::score_span::{OnRevision, Settings, StatusOnFail, score_span_id};
 use super::{score_event, score_span};
@@ -135,7 +135,7 @@ fn span_ids_are_those_of_an_independent_computation() {
 
 #[test]
 fn a_revision_links_to_the_span_it_replaces() {
-    let revised = Evaluation { revision: 2, previous: Some(Verdict::Fail), ..pass() };
+    let revised = Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() };
     let span = only_span(revised.clone(), &settings());
     assert_eq!(span.span_id, 0xbc82_95cc_b10a_fcfc_u64.to_be_bytes());
     assert_eq!(span.links[0].span_id, 0x88fe_64b9_fdcb_311c_u64.to_be_bytes());
@@ -222,8 +222,8 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
         assert!(sampled(Evaluation { verdict, ..fail() }, 0.0));
     }
     // A pass that replaces a fail must be seen, or the fail would stand; one that replaces a pass need not.
-    assert!(sampled(Evaluation { revision: 1, previous: Some(Verdict::Fail), ..pass() }, 0.0));
-    assert!(!sampled(Evaluation { revision: 1, previous: Some(Verdict::Pass), ..pass() }, 0.0));
+    assert!(sampled(Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }, 0.0));
+    assert!(!sampled(Evaluation { revision: 1, previous: previous(Verdict::Pass, 0), ..pass() }, 0.0));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_huge_trajectory_makes_a_span_of_bounded_size() {
     let huge = Evaluation {
         offending: (0..10_000).collect(),
         revision: 1,
-        previous: Some(Verdict::Pass),
+        previous: previous(Verdict::Pass, 0),
         details: json!({ "actual_tool_calls_order": vec!["tool"; 10_000] }),
         ..with(fail(), |trajectory| trajectory.tool_calls = names)
     };

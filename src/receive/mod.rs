@@ -1,1 +1,3 @@
 //! OTLP over gRPC and HTTP in, received requests out. Knows the protocol's answers; does not know who forwards or judges.
+
+pub mod scan;

@@ -200,3 +200,131 @@ impl Seldom {
         Some(std::mem::take(&mut self.n_held_back))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn backoff() -> Backoff {
+        Backoff { initial: SEC, multiplier: 1.5, max: 30 * SEC }
+    }
+
+    /// A moment to count from. The machine only ever adds to it.
+    #[expect(clippy::disallowed_methods, reason = "an `Instant` cannot be made up")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn waits_grow_by_half_up_to_the_cap_and_jitter_takes_up_to_half_off() {
+        let secs = |n_failures, jitter| wait(&backoff(), n_failures, None, jitter).as_secs_f64();
+        assert_eq!([1, 2, 3, 4].map(|n| secs(n, 1.0)), [1.0, 1.5, 2.25, 3.375]);
+        assert_eq!([secs(9, 1.0), secs(10, 1.0), secs(u32::MAX, 1.0)], [25.628_906_25, 30.0, 30.0]);
+        assert_eq!([secs(1, 0.0), secs(100, 0.0)], [0.5, 15.0]);
+    }
+
+    #[test]
+    fn what_the_peer_asks_for_is_the_least_but_no_more_than_an_hour() {
+        let asked = |asked| wait(&backoff(), 1, Some(asked), 1.0);
+        assert_eq!([asked(5 * SEC), asked(Duration::ZERO), asked(Duration::MAX)], [5 * SEC, SEC, LONGEST_ASKED]);
+    }
+
+    #[test]
+    fn an_interval_of_zero_does_not_spin() {
+        let zero = Backoff { initial: Duration::ZERO, multiplier: 1.0, max: Duration::ZERO };
+        assert_eq!(wait(&zero, 5, None, 1.0), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_destination_that_is_down_gets_one_probe_at_a_time() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        assert_eq!(pacer.room(3, t0), 5);
+        let attempts = [pacer.start(t0), pacer.start(t0), pacer.start(t0)];
+        pacer.failed(attempts[0], None, t0, 1.0);
+        assert_eq!((pacer.room(2, t0), pacer.wake_at()), (0, Some(t0 + SEC)));
+        // Those that left before it was known tell nothing new.
+        pacer.failed(attempts[1], None, t0 + SEC / 2, 1.0);
+        assert_eq!(pacer.wake_at(), Some(t0 + SEC));
+
+        let now = t0 + SEC;
+        assert_eq!(pacer.room(1, now), 1);
+        let probe = pacer.start(now);
+        assert_eq!((pacer.room(2, now + 100 * SEC), pacer.wake_at()), (0, None));
+        pacer.failed(attempts[2], None, now, 1.0);
+        assert_eq!(pacer.wake_at(), None, "the probe is still out");
+        pacer.failed(probe, None, now, 1.0);
+        assert_eq!(pacer.wake_at(), Some(now + SEC * 3 / 2));
+
+        let now = now + 2 * SEC;
+        let probe = pacer.start(now);
+        pacer.answered(probe, now);
+        assert_eq!((pacer.is_up(), pacer.room(0, now)), (true, 8));
+        // The next outage begins with the first interval.
+        let attempt = pacer.start(now);
+        pacer.failed(attempt, None, now + SEC, 1.0);
+        assert_eq!(pacer.wake_at(), Some(now + 2 * SEC));
+    }
+
+    #[test]
+    fn one_request_that_fails_while_others_get_through_does_not_stop_them() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let (cursed, good) = (pacer.start(t0), pacer.start(t0));
+        pacer.answered(good, t0 + SEC);
+        pacer.failed(cursed, None, t0 + 2 * SEC, 1.0);
+        assert!(pacer.is_up());
+    }
+
+    #[test]
+    fn a_pause_the_peer_asked_for_is_kept_by_all() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let (throttled, good, late) = (pacer.start(t0), pacer.start(t0), pacer.start(t0));
+        pacer.answered(good, t0 + SEC);
+        pacer.failed(throttled, Some(7 * SEC), t0 + 2 * SEC, 1.0);
+        assert_eq!(pacer.wake_at(), Some(t0 + 9 * SEC));
+        // Neither an answer to what was already on its way nor our own stopping cuts it short.
+        pacer.answered(late, t0 + 3 * SEC);
+        pacer.hurry(t0 + 3 * SEC);
+        assert_eq!((pacer.room(0, t0 + 3 * SEC), pacer.wake_at()), (0, Some(t0 + 9 * SEC)));
+    }
+
+    #[test]
+    fn stopping_tries_at_once() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let attempt = pacer.start(t0);
+        pacer.failed(attempt, None, t0, 1.0);
+        pacer.hurry(t0);
+        assert_eq!(pacer.room(0, t0), 1);
+    }
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_once_a_minute_and_when_it_ends() {
+        let t0 = start();
+        let mut outage = Outage::default();
+        let lines: Vec<_> = (0..180).filter_map(|sec| Some((sec, outage.observe(sec == 0 || sec >= 150, t0 + sec * SEC)?))).collect();
+        let expected =
+            [(1, Line::Down), (61, Line::StillDown(60 * SEC)), (121, Line::StillDown(120 * SEC)), (150, Line::Recovered(149 * SEC))];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_flapping_destination_gets_one_pair_of_lines_a_minute() {
+        let t0 = start();
+        let mut outage = Outage::default();
+        let lines: Vec<_> = (0..120).filter_map(|sec| Some((sec, outage.observe(sec % 2 == 1, t0 + sec * SEC)?))).collect();
+        assert_eq!(lines, [(0, Line::Down), (1, Line::Recovered(SEC)), (60, Line::Down), (61, Line::Recovered(SEC))]);
+    }
+
+    #[test]
+    fn like_lines_are_held_back_and_counted() {
+        let t0 = start();
+        let mut seldom = Seldom::default();
+        let lines: Vec<_> = (0..70).filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?))).collect();
+        assert_eq!(lines, [(0, 0), (60, 59)]);
+    }
+}
