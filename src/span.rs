@@ -560,7 +560,11 @@ impl KeySet {
         self.prefixes.iter().find_map(|&(id, needle)| {
             let (prefix, keep) = &self.keys[usize::from(id.0)];
             let suffix = key.strip_prefix(prefix.as_bytes())?;
-            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some()).then_some(Kept { key: id, keep: *keep, suffix })
+            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some()).then_some(Kept {
+                key: id,
+                keep: *keep,
+                suffix,
+            })
         })
     }
 
