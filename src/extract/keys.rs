@@ -101,6 +101,7 @@ keys! {
     LANGFUSE_LEVEL = "langfuse.observation.level" Value,
     GENKIT_STATE = "genkit:state" Value,
     TOOL_SUCCESS = "tool.success" Value,
+    ERROR_MESSAGE = "error.message" Value,
 
     // Agents.
     GEN_AI_AGENT = "gen_ai.agent.name" Value,

@@ -8,10 +8,20 @@ mod keys;
 mod convention;
 mod recognise;
 
-mod gen_ai;
+mod langfuse;
+mod judgment;
+mod mlflow;
+mod langsmith;
+mod genkit;
+mod vercel_ai;
+mod voltagent;
+mod mastra;
+mod traceloop;
 mod openinference;
-mod span_name;
+mod mcp;
+mod gen_ai;
 mod tool_name;
+mod span_name;
 
 mod messages;
 mod payload;
@@ -34,4 +44,19 @@ pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 
 /// The conventions in the order in which they are asked; the first that recognises a tool call names it. Marks of one product come before
 /// those that many share, since products copy the shared ones onto their spans.
-const CONVENTIONS: &[Convention] = &[openinference::OPENINFERENCE, gen_ai::GEN_AI, tool_name::TOOL_NAME, span_name::SPAN_NAMES];
+const CONVENTIONS: &[Convention] = &[
+    langfuse::LANGFUSE,
+    judgment::JUDGMENT,
+    mlflow::MLFLOW,
+    langsmith::LANGSMITH,
+    genkit::GENKIT,
+    vercel_ai::VERCEL_AI,
+    voltagent::VOLTAGENT,
+    mastra::MASTRA,
+    traceloop::TRACELOOP,
+    openinference::OPENINFERENCE,
+    mcp::MCP,
+    gen_ai::GEN_AI,
+    tool_name::TOOL_NAME,
+    span_name::SPAN_NAMES,
+];
