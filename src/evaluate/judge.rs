@@ -77,6 +77,7 @@ fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &A
         n_expected: score.n_expected,
         offending: words.offending,
         revision: 0,
+        previous: None,
     }
 }
 

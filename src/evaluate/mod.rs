@@ -20,7 +20,7 @@ use crate::extract::Trajectory;
 
 pub use criterion::{Criterion, Scope};
 pub use judge::judge;
-pub use score::{Evaluation, EvaluationError, Explain, Verdict};
+pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
 pub use tool_call_order::ToolCallOrder;
 
