@@ -18,7 +18,7 @@ fn winner_is_second_in_both_orders(loser: super::fixture::Sent, winner: super::f
         for version in versions {
             buffer.send(version.clone());
         }
-        assert_eq!(buffer.finish()[0].spans, [winner.clone()]);
+        assert_eq!(buffer.finish()[0].spans, std::slice::from_ref(&winner));
     }
 }
 
@@ -166,6 +166,21 @@ fn a_root_of_our_own_shortens_the_wait_for_remote_ones() {
     buffer.send(span(9));
     assert!(buffer.wait(4).is_empty());
     assert_eq!(reasons(&buffer.wait(1)), [RootEnded]);
+}
+
+#[test]
+fn a_root_of_our_own_begins_the_longest_settling_anew() {
+    let mut buffer = buffer();
+    buffer.send(span(2).under(1).tool());
+    buffer.send(span(1).under(100).remote());
+    buffer.skip(5);
+    buffer.send(span(9));
+    for id in 10..14 {
+        assert!(buffer.wait(3).is_empty());
+        buffer.send(span(id).under(9));
+    }
+    assert!(buffer.wait(2).is_empty());
+    assert_eq!((reasons(&buffer.wait(1)), buffer.secs()), (vec![RootEnded], 20));
 }
 
 #[test]
