@@ -110,3 +110,10 @@ impl Default for Tools {
         }
     }
 }
+
+impl Subject {
+    /// The value of one of the span's kept attributes, else of its resource's.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
+    }
+}
