@@ -62,6 +62,11 @@ impl Telemetry {
         self.state().counters.get(&(name, labels.to_vec())).copied().unwrap_or_default()
     }
 
+    /// A gauge's value; 0 if it was never set.
+    pub fn gauge(&self, name: &'static str, labels: &[Label]) -> i64 {
+        self.state().gauges.get(&(name, labels.to_vec())).copied().unwrap_or_default()
+    }
+
     /// Move a counter; answers what it stands at now.
     fn add(&self, name: &'static str, labels: &[Label], n: u64) -> u64 {
         let mut state = self.state();
@@ -333,3 +338,119 @@ impl DestinationRecovered {
 // === scoring ===
 
 // === exporting ===
+
+/// Scores wait to be delivered.
+#[derive(Debug)]
+pub struct ScoresQueued {
+    /// `score_spans`, `score_events` or `score_metrics`.
+    pub shape: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+}
+
+impl ScoresQueued {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], self.n_items.cast_signed());
+    }
+}
+
+/// Queued scores were acknowledged by their destination.
+#[derive(Debug)]
+pub struct ScoresSent {
+    /// `score_spans`, `score_events` or `score_metrics`.
+    pub shape: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+}
+
+impl ScoresSent {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
+        telemetry.add("spanscore_scores_sent_total", &[("shape", self.shape)], self.n_items);
+    }
+}
+
+/// Queued scores were given up.
+#[derive(Debug)]
+pub struct ScoresDropped {
+    /// `score_spans`, `score_events` or `score_metrics`.
+    pub shape: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+    /// `queue_full`, `refused`, `rejected`, `too_large`, `shutdown`, …
+    pub reason: &'static str,
+}
+
+impl ScoresDropped {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
+        telemetry.add("spanscore_scores_dropped_total", &[("shape", self.shape), ("reason", self.reason)], self.n_items);
+    }
+}
+
+/// Evaluations were not printed: whoever reads standard output is too slow.
+#[derive(Debug)]
+pub struct ScoresUnprinted {
+    /// Evaluations.
+    pub n_items: u64,
+    /// `queue_full` or `shutdown`.
+    pub reason: &'static str,
+}
+
+impl ScoresUnprinted {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_scores_dropped_total", &[("shape", "print"), ("reason", self.reason)], self.n_items);
+    }
+}
+
+/// A queue of scores is full, and drops its oldest until its destination takes something again.
+#[derive(Debug)]
+pub struct ScoresOverflow {
+    /// `score_spans`, `score_events` or `score_metrics`.
+    pub shape: &'static str,
+}
+
+impl ScoresOverflow {
+    /// Log it; what is dropped is counted one by one.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::warn!(shape = self.shape, "the queue of scores is full: the oldest are dropped until their destination takes some");
+    }
+}
+
+/// An enabled shape of scores has nowhere to go.
+#[derive(Debug)]
+pub struct ScoreShapeOff {
+    /// `span`, `event` or `metrics`.
+    pub shape: &'static str,
+}
+
+impl ScoreShapeOff {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let shape = self.shape;
+        tracing::info!(
+            shape,
+            "scores are not sent as {shape}: no endpoint takes this signal; set `scores.{shape}.endpoint`, or `scores.{shape}.enabled: false` to say so"
+        );
+    }
+}
+
+/// Names in the labels of the scores' metrics became too many, and the rest is `_other`.
+#[derive(Debug)]
+pub struct ScoreLabelsFolded {
+    /// The limit: a setting, or a fixed one in words.
+    pub limit: &'static str,
+}
+
+impl ScoreLabelsFolded {
+    /// Log it; told once for each limit.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::warn!(limit = self.limit, "the limit of metric labels is reached: further names are counted as `_other`");
+    }
+}
+
+const SCORES_QUEUED: &str = "spanscore_scores_queued";

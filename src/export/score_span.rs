@@ -107,7 +107,8 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
 /// dashboards group runs by exactly these keys.
 pub(super) fn copied_attributes(attributes: &mut Attributes<'_>, trajectory: &Trajectory, keys: &[String]) {
     for key in keys {
-        let of_span = trajectory.subject.as_ref().and_then(|subject| subject.attribute(key));
+        let mut attributes_of_span = trajectory.subject.iter().flat_map(|subject| &subject.attributes);
+        let of_span = attributes_of_span.find(|(of_span, _)| **of_span == *key.as_str()).map(|(_, value)| &**value);
         let value = of_span.or(match key.as_str() {
             "gen_ai.agent.name" => trajectory.agent.as_deref(),
             "gen_ai.conversation.id" | "session.id" => trajectory.session.as_deref(),
