@@ -108,7 +108,9 @@ fn remedy_of_key(key: &str, parent: &str, legal: &[&str]) -> String {
         .filter(|path| !parent.contains('[') && path != parent)
         .collect();
     match elsewhere.as_slice() {
-        [one] if one == key => format!("write it as nested maps: `{}`", key.replace('.', ": { ") + ": …" + &" }".repeat(key.matches('.').count())),
+        [one] if one == key => {
+            format!("write it as nested maps: `{}`", key.replace('.', ": { ") + ": …" + &" }".repeat(key.matches('.').count()))
+        }
         [one] => format!("did you mean `{one}`?"),
         [one, two] => format!("did you mean `{one}` or `{two}`?"),
         _ if legal.is_empty() => "no key is expected here".to_owned(),

@@ -101,7 +101,10 @@ impl Interpolation<'_> {
                     ));
                 }
                 out.push_str(&self.file(path)?);
-            } else if !inner.is_empty() && inner.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') && !starts_with_digit(inner) {
+            } else if !inner.is_empty()
+                && inner.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                && !starts_with_digit(inner)
+            {
                 return Err((format!("`${{{inner}}}` is not replaced by anything"), format!("write `${{env:{inner}}}`")));
             } else {
                 out.push_str(&format!("${{{inner}}}"));

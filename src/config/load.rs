@@ -210,7 +210,8 @@ impl CriteriaFiles<'_> {
                 Node { value: Value::List(list), .. } if key == "criteria" => append_to(root, "criteria", list.items),
                 value if key == "criteria" && value.is_null() => {}
                 value if key == "criteria" => {
-                    self.problems.push(Problem::new("`criteria` is not a list", Some(self.texts.spot(value.place))).label("expected a list"));
+                    self.problems
+                        .push(Problem::new("`criteria` is not a list", Some(self.texts.spot(value.place))).label("expected a list"));
                 }
                 _ => {
                     let problem = Problem::new(format!("unknown key `{key}` in a criteria file"), Some(self.texts.spot(key_place)));

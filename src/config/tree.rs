@@ -109,9 +109,10 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let message = message.split(" at line ").next().unwrap_or(&message);
     let spot = error.location().map(|location| texts.spot(texts.place_at(source, location.line() as usize, location.column() as usize)));
     let (message, remedy) = match message {
-        _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => {
-            ("the aliases of this file expand to more than anyone would write".to_owned(), "write it out, or split it with `criteria_files`")
-        }
+        _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => (
+            "the aliases of this file expand to more than anyone would write".to_owned(),
+            "write it out, or split it with `criteria_files`",
+        ),
         _ if message.contains("multiple YAML documents") => ("a second document starts here".to_owned(), "a configuration is one document"),
         _ if message.contains("tabs") => ("a tab in the indentation".to_owned(), "indent with spaces"),
         _ if message.contains("mapping values are not allowed") => {
