@@ -7,6 +7,8 @@ mod decompress;
 mod grpc;
 mod http;
 mod problem;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::fmt::Display;
