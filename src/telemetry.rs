@@ -6,6 +6,7 @@ mod health;
 mod process;
 mod receiving;
 mod render;
+mod scoring;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ pub use connections::{
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
+pub use scoring::{SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged};
 
 /// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
 #[derive(Debug, Default)]
@@ -334,8 +336,6 @@ impl DestinationRecovered {
         tracing::info!(origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
     }
 }
-
-// === scoring ===
 
 // === exporting ===
 

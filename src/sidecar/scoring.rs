@@ -15,7 +15,7 @@ use super::now;
 use crate::assemble::Settings;
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, TraceId};
-use crate::telemetry::{Pulse, SpansTooLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld};
+use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
 
 /// Batches that may wait, whatever their size.
 const MAX_BATCHES: usize = 4096;
@@ -64,7 +64,14 @@ impl Scoring {
         judge: Judge,
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (sender, inbox) = sync_channel(MAX_BATCHES);
-        let shared = Arc::new(Shared { rules, telemetry, waiting: AtomicUsize::new(0), capacity, missed: Mutex::default(), hurry: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            rules,
+            telemetry,
+            waiting: AtomicUsize::new(0),
+            capacity,
+            missed: Mutex::default(),
+            hurry: AtomicBool::new(false),
+        });
         let pulse = shared.telemetry.pulse("scoring", now().instant);
         let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
             let shared = Arc::clone(&shared);
@@ -140,12 +147,13 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
         for batch in first.into_iter().chain(inbox.try_iter().take(MAX_BATCHES_AT_ONCE)) {
             shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
             let intake = pipeline.accept(&rules, batch, time);
-            SpansTooLate { n_late: intake.n_late, n_too_late: intake.n_too_late }.emit(&shared.telemetry);
+            SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
         }
         let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
         report(&judged, &shared.telemetry);
         let stats = pipeline.stats();
-        TracesHeld { n_open: stats.n_open, open_bytes: stats.open_size, n_recent: stats.n_recent, recent_bytes: stats.recent_size }.emit(&shared.telemetry);
+        TracesHeld { n_open: stats.n_open, open_bytes: stats.open_size, n_recent: stats.n_recent, recent_bytes: stats.recent_size }
+            .emit(&shared.telemetry);
         judge(&judged, &rules);
         if ended {
             return pulse.rest();
@@ -163,4 +171,6 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
     for reason in &judged.reasons {
         TraceClosed { reason: reason.as_str() }.emit(telemetry);
     }
+    let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
+    TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
 }
