@@ -7,7 +7,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Explain, Previous, Scope};
@@ -29,8 +29,8 @@ impl Rules {
     /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read is.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
-        let keys = extract::keys(tools, selected.chain(copy_attributes.iter().map(String::as_str)), None);
-        Self { recogniser: Recogniser::new(tools, Arc::new(keys)), explain, criteria: criteria.into_iter().map(Arc::new).collect() }
+        let recogniser = Recogniser::new(tools, selected.chain(copy_attributes.iter().map(String::as_str)), None);
+        Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect() }
     }
 
     /// Which attributes the scan keeps.
@@ -99,6 +99,11 @@ impl Pipeline {
     /// So many spans were not taken in that nobody knows whose: every open trace is incomplete.
     pub fn miss_all(&mut self, now: Now) {
         self.buffer.miss_all(now);
+    }
+
+    /// Traces whose root has ended settle sooner from now on.
+    pub fn hurry(&mut self, settle: Duration) {
+        self.buffer.hurry(settle);
     }
 
     /// When to call [`Self::advance`] next, if nothing arrives before.

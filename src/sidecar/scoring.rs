@@ -26,6 +26,9 @@ const MAX_BATCHES_AT_ONCE: usize = 64;
 /// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open trace is incomplete.
 const MAX_MISSED: usize = 65_536;
 
+/// Quiet time after a root's end once somebody has announced that we will be stopped.
+const HURRIED_SETTLE: Duration = Duration::from_millis(500);
+
 /// Takes what the thread judged: the exporter, the printer, the demo.
 pub type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
@@ -134,7 +137,7 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
         let rules = shared.rules.load_full();
         if !hurried && shared.hurry.load(Ordering::Relaxed) {
             hurried = true;
-            pipeline.hurry(time);
+            pipeline.hurry(HURRIED_SETTLE);
         }
         let missed = mem::take(&mut *shared.missed.lock().unwrap_or_else(PoisonError::into_inner));
         if missed.overflowed {
