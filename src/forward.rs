@@ -4,14 +4,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use hyper::header::HeaderMap;
 
 use crate::config::{Destination, Signal};
-use crate::telemetry::{Accepted, AuthorizationNotPassed, Discarded, Dropped, Sent, Telemetry};
+use crate::telemetry::{Accepted, Discarded, Dropped, Sent, Telemetry};
 use crate::transport::queue::{Full, Ledger, Parcel, Queue, WhenFull};
 use crate::transport::{Client, Delivery, TransportError};
 
@@ -22,8 +21,6 @@ pub struct Settings {
     pub destination: Option<Destination>,
     /// What the backend takes; other signals are accepted and discarded.
     pub signals: Vec<Signal>,
-    /// Names of request headers to hand on.
-    pub pass_headers: Vec<String>,
     /// Most bytes in the queue.
     pub capacity: usize,
 }
@@ -34,9 +31,6 @@ pub enum ForwardError {
     /// The destination is no good.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A name in `forward.pass_headers` is no header name.
-    #[error("`forward.pass_headers`: `{0}` is not a valid header name, use letters, digits and `-`")]
-    PassHeader(String),
     /// The downstream is ourselves.
     #[error(
         "`{origin}` points at {host}:{port}, where spanscore itself listens ({listener}): telemetry would go round in circles; {remedy}"
@@ -80,9 +74,6 @@ struct Shared {
 struct Downstream {
     queue: Queue,
     signals: Vec<Signal>,
-    pass_headers: Vec<HeaderName>,
-    /// An `authorization` header that a client sends reaches nobody, which is worth one warning.
-    warn_of_authorization: AtomicBool,
 }
 
 /// Prepares forwarding. The delivery is to be run (and its end awaited) by the caller; there is none without a downstream.
@@ -96,26 +87,18 @@ pub fn start(
         let shared = Arc::new(Shared { downstream: None, telemetry: telemetry.clone() });
         return Ok((ForwardHandle { shared }, None));
     };
-    let pass_headers: Vec<HeaderName> = settings
-        .pass_headers
-        .iter()
-        .map(|name| name.parse().map_err(|_| ForwardError::PassHeader(name.clone())))
-        .collect::<Result<_, _>>()?;
-    let is_authorization_sent =
-        pass_headers.contains(&AUTHORIZATION) || destination.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let client = Client::new(&destination, telemetry)?;
     let ledger = Arc::new(Books { telemetry: telemetry.clone() });
     let queue = Queue::new("forward", settings.capacity, WhenFull::RefuseNewcomer, ledger, telemetry.clone());
     let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng);
-    let downstream =
-        Downstream { queue, signals: settings.signals, pass_headers, warn_of_authorization: AtomicBool::new(!is_authorization_sent) };
+    let downstream = Downstream { queue, signals: settings.signals };
     Ok((ForwardHandle { shared: Arc::new(Shared { downstream: Some(downstream), telemetry: telemetry.clone() }) }, Some(delivery)))
 }
 
 impl ForwardHandle {
     /// Takes a request, which is then acknowledged, or says why not. Never waits. `n_items` are its spans, log records or metric points;
-    /// `headers` are those it came with. The one who answers counts a refusal.
-    pub fn offer(&self, signal: Signal, body: Bytes, n_items: u64, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// `headers` are those to hand on. The one who answers counts a refusal.
+    pub fn offer(&self, signal: Signal, body: Bytes, n_items: u64, headers: HeaderMap) -> Result<(), Refusal> {
         let downstream = match &self.shared.downstream {
             Some(downstream) if downstream.signals.contains(&signal) => downstream,
             _ => {
@@ -123,7 +106,7 @@ impl ForwardHandle {
                 return Ok(());
             }
         };
-        let parcel = Parcel { signal, body, n_items, headers: downstream.pass(headers, &self.shared.telemetry) };
+        let parcel = Parcel { signal, body, n_items, headers };
         if parcel.body.len() > self.largest() {
             return Err(Refusal::TooLarge);
         }
@@ -146,23 +129,6 @@ impl ForwardHandle {
         if let Some(downstream) = &self.shared.downstream {
             downstream.queue.close(deadline);
         }
-    }
-}
-
-impl Downstream {
-    fn pass(&self, headers: &HeaderMap, telemetry: &Telemetry) -> HeaderMap {
-        if headers.contains_key(AUTHORIZATION) && self.warn_of_authorization.swap(false, Ordering::Relaxed) {
-            AuthorizationNotPassed.emit(telemetry);
-        }
-        let mut passed = HeaderMap::new();
-        for name in &self.pass_headers {
-            for value in headers.get_all(name) {
-                let mut value = value.clone();
-                value.set_sensitive(true);
-                passed.append(name, value);
-            }
-        }
-        passed
     }
 }
 

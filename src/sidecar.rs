@@ -141,12 +141,7 @@ impl Sidecar {
         let receiving = receive::Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, destination.is_some())
             .map_err(StartError::Receive)?;
 
-        let forward = forward::Settings {
-            destination,
-            signals: config.forward.signals.clone(),
-            pass_headers: config.forward.pass_headers.clone(),
-            capacity: budgets.forward_queue,
-        };
+        let forward = forward::Settings { destination, signals: config.forward.signals.clone(), capacity: budgets.forward_queue };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
         let mut pulses: Vec<(&'static str, Arc<AtomicU64>)> = Vec::new();
         let mut forwarding = JoinSet::new();
