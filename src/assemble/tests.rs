@@ -1,0 +1,1 @@
+//! Rules of DESIGN 4, one test each.
