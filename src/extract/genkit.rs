@@ -7,8 +7,7 @@ use super::convention::{Call, Convention, is, raw, text};
 use super::keys;
 use crate::span::Span;
 
-pub(super) const GENKIT: Convention =
-    Convention { name: "genkit", marks: keys::bit(keys::GENKIT_SUBTYPE), tool_call, agent_run, is_model };
+pub(super) const GENKIT: Convention = Convention { name: "genkit", marks: keys::bit(keys::GENKIT_SUBTYPE), tool_call, agent_run, is_model };
 
 fn tool_call(span: &Span) -> Option<Call<'_>> {
     is(span, keys::GENKIT_SUBTYPE, "tool").then(|| Call {

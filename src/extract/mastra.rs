@@ -26,5 +26,6 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
 /// A call whose input does not fit the tool's schema has the status OK and a result that says so.
 fn refused_input(span: &Span) -> bool {
     let Some(Value::Str(text)) = span.get(keys::GEN_AI_RESULT) else { return false };
-    text.starts_with("{\"error\":true") && serde_json::from_str::<Json>(text).is_ok_and(|result| result.get("error") == Some(&Json::Bool(true)))
+    text.starts_with("{\"error\":true")
+        && serde_json::from_str::<Json>(text).is_ok_and(|result| result.get("error") == Some(&Json::Bool(true)))
 }

@@ -25,7 +25,8 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
         args_in: Envelope::InputStr,
         result: first_raw(span, &[keys::GEN_AI_RESULT, keys::TRACELOOP_OUTPUT]),
         failed: is(span, keys::TASK_STATUS, "failure"),
-        agent: first_text(span, &[keys::GEN_AI_AGENT, keys::TRACELOOP_AGENT]).or_else(|| text(span, keys::TRACELOOP_WORKFLOW).filter(|_| is_task)),
+        agent: first_text(span, &[keys::GEN_AI_AGENT, keys::TRACELOOP_AGENT])
+            .or_else(|| text(span, keys::TRACELOOP_WORKFLOW).filter(|_| is_task)),
         ..Call::default()
     })
 }
