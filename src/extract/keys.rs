@@ -143,10 +143,10 @@ keys! {
 
     // Messages of models.
     OUTPUT_MESSAGES = "gen_ai.output.messages" Messages,
-    AI_TOOL_CALLS = "ai.response.toolCalls" Value,
+    AI_TOOL_CALLS = "ai.response.toolCalls" Messages,
     ADK_RESPONSE = "gcp.vertex.agent.llm_response" Messages,
-    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Value,
-    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Value,
+    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Messages,
+    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Messages,
     INPUT_MESSAGES = "gen_ai.input.messages" Messages,
     OI_INPUT_MESSAGES = "llm.input_messages." Value,
 

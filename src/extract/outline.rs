@@ -10,6 +10,7 @@ use super::handoffs;
 use super::openinference;
 use super::recognise::{Recogniser, own_agent};
 use super::tree::{SpanIdx, Tree};
+use super::vercel_ai;
 use crate::assemble::Mark;
 use crate::span::Span;
 
@@ -86,11 +87,26 @@ impl<'a> Outline<'a> {
             agents.push(recognised.agent);
             is_model.push(recognised.model);
         }
+        outline.drop_plain_completions(&mut agents);
         outline.add_managed_agents(&agents);
         outline.leave_out(&agents, recogniser);
         outline.walk(agents, &is_model);
         outline.sort_runs();
         outline
+    }
+
+    /// Vercel's SDK marks a plain completion like an agent's run: it is one only with a tool call beneath it or with tools to choose from.
+    fn drop_plain_completions(&self, agents: &mut [Option<Cow<'_, str>>]) {
+        let mut uses_tools: Vec<bool> = self.calls.iter().map(Option::is_some).collect();
+        for &span_idx in self.tree.parents_first.iter().rev() {
+            let span = &self.spans[span_idx].0;
+            if let Some(parent) = self.tree.parent[span_idx] {
+                uses_tools[parent] |= uses_tools[span_idx] || vercel_ai::offers_tools(span);
+            }
+            if agents[span_idx].is_some() && !uses_tools[span_idx] && vercel_ai::is_run(span) {
+                agents[span_idx] = None;
+            }
+        }
     }
 
     /// smolagents reports a managed agent, which the model calls like a tool, as nothing but a run below another run.
