@@ -134,7 +134,11 @@ impl Check<'_> {
         }
         if let Amount::Bytes(limit) = config.memory.limit {
             if limit.0 < OWN_USE + (8 << 20) {
-                self.wrong(&["memory.limit"], format!("`memory.limit` is {limit}"), "spanscore itself takes 24MiB: give at least 32MiB, better 64MiB");
+                self.wrong(
+                    &["memory.limit"],
+                    format!("`memory.limit` is {limit}"),
+                    "spanscore itself takes 24MiB: give at least 32MiB, better 64MiB",
+                );
             } else if given > limit.0 - OWN_USE {
                 let title = "the sizes given add up to more than `memory.limit` less 24MiB for spanscore itself";
                 self.doubtful(&["memory.limit"], title, "raise it, or leave the sizes to `auto`");
@@ -180,34 +184,53 @@ impl Check<'_> {
         }
         let pairs = [
             ("shutdown.quiet", config.shutdown.quiet, "shutdown.deadline", config.shutdown.deadline),
-            ("forward.retry.initial_interval", config.forward.retry.initial_interval, "forward.retry.max_interval", config.forward.retry.max_interval),
+            (
+                "forward.retry.initial_interval",
+                config.forward.retry.initial_interval,
+                "forward.retry.max_interval",
+                config.forward.retry.max_interval,
+            ),
             ("assemble.settle", config.assemble.settle, "assemble.max_settle", config.assemble.max_settle),
             ("assemble.inactive", config.assemble.inactive, "assemble.expired", config.assemble.expired),
         ];
         for (short_key, short, long_key, long) in pairs {
             if short > long {
                 let (at, other) = if self.is_given(short_key) { (short_key, long_key) } else { (long_key, short_key) };
-                self.wrong(&[at, other], format!("`{short_key}` ({short}) is longer than `{long_key}` ({long})"), "it would never be waited for");
+                self.wrong(
+                    &[at, other],
+                    format!("`{short_key}` ({short}) is longer than `{long_key}` ({long})"),
+                    "it would never be waited for",
+                );
             }
         }
         let multiplier = config.forward.retry.multiplier;
         if !(1.0..=100.0).contains(&multiplier) {
-            self.wrong(&["forward.retry.multiplier"], format!("`forward.retry.multiplier` is {multiplier}"), "expected a number from 1 to 100");
+            self.wrong(
+                &["forward.retry.multiplier"],
+                format!("`forward.retry.multiplier` is {multiplier}"),
+                "expected a number from 1 to 100",
+            );
         }
     }
 
     fn peers(&mut self) {
         let config = self.config;
-        let forward = config.forward_peer();
-        self.peer(&[forward]);
-        self.headers(forward);
-        self.client_tls(forward);
-        for peer in [config.score_peers(Shape::Span)[1], config.score_peers(Shape::Span)[0], config.score_peers(Shape::Event)[0], config.score_peers(Shape::Metrics)[0]] {
+        let [span, scores, forward] = config.score_peers(Shape::Span);
+        let [event, ..] = config.score_peers(Shape::Event);
+        let [metrics, ..] = config.score_peers(Shape::Metrics);
+        let mut all_written = true;
+        for peer in [forward, scores, span, event, metrics] {
             self.headers(peer);
             self.client_tls(peer);
+            if let Some(Err(message)) = peer.endpoint.map(|endpoint| Endpoint::parse(endpoint, None)) {
+                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
+                self.wrong(&[&format!("{}.endpoint", peer.section)], title, remedy);
+                all_written = false;
+            }
         }
-        for shape in Shape::ALL {
-            self.peer(&config.score_peers(shape));
+        if all_written {
+            self.peer(&[forward]);
+            Shape::ALL.iter().for_each(|shape| self.peer(&config.score_peers(*shape)));
         }
         self.leaked_headers();
         for name in config.forward.pass_headers.clone() {
@@ -216,7 +239,11 @@ impl Check<'_> {
             }
         }
         if config.forward.signals.is_empty() && config.forward.endpoint.is_some() {
-            self.doubtful(&["forward.signals"], "`forward.signals` is empty, so nothing is forwarded", "name what the backend takes: `[traces]`");
+            self.doubtful(
+                &["forward.signals"],
+                "`forward.signals` is empty, so nothing is forwarded",
+                "name what the backend takes: `[traces]`",
+            );
         }
         if !config.scoring.enabled && !config.criteria.is_empty() {
             self.doubtful(&["scoring.enabled"], "scoring is off, so no criterion is judged", "set it to `true`, or leave it out");
@@ -229,7 +256,9 @@ impl Check<'_> {
 
     /// The endpoint that a chain of sections comes to, with the protocol that it comes to.
     fn peer(&mut self, chain: &[Peer<'_>]) {
-        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else { return };
+        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
+            return;
+        };
         // What comes down to the forward section alone was looked at there.
         if section == "forward" && chain.len() > 1 && chain[..chain.len() - 1].iter().all(|peer| peer.protocol.is_none()) {
             return;
@@ -244,14 +273,21 @@ impl Check<'_> {
             }
             Ok((endpoint, protocol)) => {
                 let unusual = match (protocol, endpoint.port) {
-                    (Protocol::Grpc, 4318) => Some("port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317"),
+                    (Protocol::Grpc, 4318) => {
+                        Some("port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317")
+                    }
                     (Protocol::HttpProtobuf, 4317) => Some("port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318"),
                     _ => None,
                 };
                 if let Some(remedy) = unusual {
-                    self.doubtful(&[&endpoint_key, &protocol_key], format!("`{endpoint_key}` and `{protocol_key}` seem not to fit"), remedy);
+                    self.doubtful(
+                        &[&endpoint_key, &protocol_key],
+                        format!("`{endpoint_key}` and `{protocol_key}` seem not to fit"),
+                        remedy,
+                    );
                 }
-                let tls_section = chain.iter().find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default())).map(|peer| peer.section);
+                let tls_section =
+                    chain.iter().find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default())).map(|peer| peer.section);
                 if let (false, Some(tls_section)) = (endpoint.tls, tls_section) {
                     let tls_key = format!("{tls_section}.tls");
                     let title = format!("`{tls_key}` is given, but `{endpoint_key}` is not encrypted");
@@ -282,8 +318,16 @@ impl Check<'_> {
         let Some(tls) = peer.tls else { return };
         let key = |name: &str| format!("{}.tls.{name}", peer.section);
         match (&tls.cert_file, &tls.key_file) {
-            (Some(_), None) => self.wrong(&[&key("cert_file"), &key("key_file")], "a certificate without its key", format!("give `{}` as well", key("key_file"))),
-            (None, Some(_)) => self.wrong(&[&key("key_file"), &key("cert_file")], "a key without its certificate", format!("give `{}` as well", key("cert_file"))),
+            (Some(_), None) => self.wrong(
+                &[&key("cert_file"), &key("key_file")],
+                "a certificate without its key",
+                format!("give `{}` as well", key("key_file")),
+            ),
+            (None, Some(_)) => self.wrong(
+                &[&key("key_file"), &key("cert_file")],
+                "a key without its certificate",
+                format!("give `{}` as well", key("cert_file")),
+            ),
             _ => {}
         }
         if tls.insecure_skip_verify {
@@ -313,11 +357,18 @@ impl Check<'_> {
 
     fn criteria(&mut self) {
         let places: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
-            Some(Value::List(list)) => list.items.iter().map(|item| item.find(&["name"]).map_or(item.place, |name| name.place)).collect(),
+            Some(Value::List(items)) => items
+                .iter()
+                .filter(|item| !matches!(item.value, Value::Gone))
+                .map(|item| item.find(&["name"]).map_or(item.place, |name| name.place))
+                .collect(),
             _ => return,
         };
         let mut seen = BTreeMap::new();
         for (criterion, place) in self.config.criteria.iter().zip(places) {
+            for warning in criterion.warnings() {
+                self.warnings.push(Problem::warning(format!("criterion `{}`: {warning}", criterion.name), Some(self.texts.spot(place))));
+            }
             if let Some(first) = seen.get(criterion.name.as_str()) {
                 let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(self.texts.spot(place)));
                 self.problems.push(problem.label(format!("the first is at {}", self.texts.short(*first))));

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use super::Config;
 use super::forward::{ClientTls, Compression, Protocol, Signal};
 use super::units::{Duration, Secret};
-use super::Config;
 
 /// One OTLP peer to send to, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +130,9 @@ impl Endpoint {
         let (tls, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some((scheme, rest)) => return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS")),
+            Some((scheme, rest)) => {
+                return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"));
+            }
             None => return Err(format!("`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS")),
         };
         if rest.contains(['?', '#']) {
@@ -140,9 +142,8 @@ impl Endpoint {
         if authority.contains('@') {
             return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
         }
-        let (host, port) = host_and_port(authority).ok_or_else(|| {
-            format!("`{text}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets")
-        })?;
+        let (host, port) = host_and_port(authority)
+            .ok_or_else(|| format!("`{text}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets"))?;
         let base_path = path.trim_end_matches('/');
         if let Some(base) = Signal::ALL.iter().find_map(|signal| base_path.strip_suffix(&format!("/v1/{}", signal.as_str()))) {
             let scheme = if tls { "https" } else { "http" };

@@ -123,7 +123,8 @@ impl Problem {
                     Some(excerpt) => {
                         let (excerpt, column, width) = cropped(excerpt, spot.column, spot.width);
                         let bar = paint.with("1;34", "|");
-                        let caret = format!("{}{}", "^".repeat(width), self.label.iter().map(|label| format!(" {label}")).collect::<String>());
+                        let caret =
+                            format!("{}{}", "^".repeat(width), self.label.iter().map(|label| format!(" {label}")).collect::<String>());
                         let line_no = paint.with("1;34", &format!("{:>gutter$}", spot.line));
                         let _ = writeln!(out, "{:gutter$} {bar}", "");
                         let _ = writeln!(out, "{line_no} {bar} {excerpt}");

@@ -75,16 +75,23 @@ pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -
         "graders" => {
             let graders: Vec<Value> = value.as_array()?.iter().filter_map(of_grader).collect();
             let example = (!graders.is_empty()).then(|| yaml::plain(&json!({ "criteria": graders })));
-            Some(Rewrite { remedy: "write a list of `criteria`, each with a `name` and one evaluator under `evaluate`".to_owned(), example })
+            Some(Rewrite {
+                remedy: "write a list of `criteria`, each with a `name` and one evaluator under `evaluate`".to_owned(),
+                example,
+            })
         }
-        "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => {
-            Some(Rewrite { remedy: "write the evaluator as the key of its fields".to_owned(), example: of_grader(&siblings).map(in_criteria) })
-        }
+        "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => Some(Rewrite {
+            remedy: "write the evaluator as the key of its fields".to_owned(),
+            example: of_grader(&siblings).map(in_criteria),
+        }),
         "type" => {
             let evaluator = value.as_str().map_or("…", ours);
             Some(Rewrite { remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"), example: None })
         }
-        "config" => Some(Rewrite { remedy: "its fields stand below the evaluator's name: `evaluate: { tool_calls: { … } }`".to_owned(), example: None }),
+        "config" => Some(Rewrite {
+            remedy: "its fields stand below the evaluator's name: `evaluate: { tool_calls: { … } }`".to_owned(),
+            example: None,
+        }),
         "evaluatorTypeId" | "evaluator_type_id" => {
             let evaluator = value.as_str().map_or("…", ours);
             Some(Rewrite { remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"), example: None })

@@ -67,8 +67,9 @@ pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, t
                 let problem = Problem::new(format!("unknown variable `{variable}`"), None);
                 problems.push(match nearest(variable, names.iter().map(String::as_str)) {
                     Some(candidate) => problem.label(format!("did you mean `{candidate}`?")),
-                    None => problem
-                        .label(format!("variables are `{PREFIX}` and the key in upper case with `__` between levels: `SPANSCORE_FORWARD__ENDPOINT`")),
+                    None => problem.label(format!(
+                        "variables are `{PREFIX}` and the key in upper case with `__` between levels: `SPANSCORE_FORWARD__ENDPOINT`"
+                    )),
                 });
             }
         }
@@ -166,5 +167,7 @@ fn is_service_link(name: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
     words.windows(2).any(|pair| matches!(pair, ["SERVICE", "HOST" | "PORT"]))
         || words.last() == Some(&"PORT")
-        || words.windows(3).any(|run| run[0] == "PORT" && run[1].bytes().all(|b| b.is_ascii_digit()) && matches!(run[2], "TCP" | "UDP" | "SCTP"))
+        || words
+            .windows(3)
+            .any(|run| run[0] == "PORT" && run[1].bytes().all(|b| b.is_ascii_digit()) && matches!(run[2], "TCP" | "UDP" | "SCTP"))
 }

@@ -67,7 +67,8 @@ fn write_list(out: &mut String, items: &[Value], indent: usize, path: &str, comm
 }
 
 fn is_short(items: &[Value]) -> bool {
-    items.iter().all(|item| !item.is_object() && !item.is_array()) && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
+    items.iter().all(|item| !item.is_object() && !item.is_array())
+        && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
 }
 
 fn flow(value: &Value) -> String {
@@ -92,7 +93,6 @@ pub(super) fn scalar(text: &str) -> String {
         && text.ends_with(|c: char| c.is_ascii_alphabetic())
         && text.trim_start_matches(|c: char| c.is_ascii_digit()).chars().all(|c| c.is_ascii_alphabetic())
         && !text.contains(['e', 'E', 'x', 'o']);
-    let is_reserved =
-        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    let is_reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].iter().any(|word| text.eq_ignore_ascii_case(word));
     if (is_word || is_amount) && !is_reserved { text.to_owned() } else { Value::from(text).to_string() }
 }
