@@ -15,10 +15,14 @@ pub(super) struct Section {
     name_attributes: Vec<String>,
     /// Names that are no calls. This list is the list.
     ignore: Vec<String>,
+    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    handoffs: extract::Handoffs,
     /// Longest arguments or result kept of one call; more is cut and marked.
     max_value_size: ByteSize,
     /// Longest output messages kept of one model span that holds tool calls.
     max_messages_size: ByteSize,
+    /// Spellings of your own, asked before the built-in ones.
+    conventions: Vec<extract::HouseConvention>,
 }
 
 impl Default for Section {
@@ -32,8 +36,10 @@ impl From<&extract::Tools> for Section {
         Self {
             name_attributes: tools.name_attributes.clone(),
             ignore: tools.ignore.clone(),
+            handoffs: tools.handoffs.clone(),
             max_value_size: ByteSize(tools.max_value_size),
             max_messages_size: ByteSize(tools.max_messages_size),
+            conventions: tools.conventions.clone(),
         }
     }
 }
@@ -43,8 +49,10 @@ impl From<Section> for extract::Tools {
         Self {
             name_attributes: section.name_attributes,
             ignore: section.ignore,
+            handoffs: section.handoffs,
             max_value_size: section.max_value_size.0,
             max_messages_size: section.max_messages_size.0,
+            conventions: section.conventions,
         }
     }
 }
