@@ -53,7 +53,7 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
             }
         }
         What::UnknownWord { word, of, legal } => {
-            let problem = Problem::new(format!("unknown {} `{word}`", of.map_or("word".to_owned(), words_of)), spot);
+            let problem = Problem::new(format!("unknown {} `{word}`", of.map_or_else(|| last_of(&keys), words_of)), spot);
             match rewrite::of_word(word) {
                 Some(remedy) => problem.label(remedy),
                 None => problem.label(remedy_of_word(word, legal)),
@@ -81,13 +81,22 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
         }
         What::Other(message) => {
             // Texts of values read `what is wrong: the remedy`.
-            match message.rsplit_once(": ") {
-                Some((title, label)) if !title.contains('\n') => Problem::new(title, spot).label(label),
-                _ => Problem::new(message.as_str(), spot),
+            match split_remedy(message) {
+                Some((title, remedy)) => Problem::new(title, spot).label(remedy),
+                None => Problem::new(message.as_str(), spot),
             }
         }
     };
     Some(problem)
+}
+
+/// At the last colon outside backticks.
+fn split_remedy(message: &str) -> Option<(&str, &str)> {
+    if message.contains('\n') {
+        return None;
+    }
+    let at = message.rmatch_indices(": ").find(|(at, _)| message[..*at].matches('`').count() % 2 == 0)?.0;
+    Some((&message[..at], &message[at + 2..]))
 }
 
 fn start_of(node: &Node) -> Place {
@@ -127,6 +136,10 @@ fn remedy_of_word(word: &str, legal: &[&str]) -> String {
 
 fn listed(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn last_of(keys: &[String]) -> String {
+    keys.iter().rev().find(|key| !key.starts_with('[')).map_or_else(|| "word".to_owned(), |key| key.replace('_', " "))
 }
 
 /// `OnRevision` as words: on revision.

@@ -36,11 +36,14 @@ impl Interpolation<'_> {
     fn walk(&mut self, node: &mut Node, within: Within, texts: &mut Texts, problems: &mut Problems) -> bool {
         match &mut node.value {
             Value::Scalar(scalar) => return self.scalar(scalar, node.place, within, texts, problems),
-            Value::List(list) => {
-                let n_items = list.items.len();
-                list.items.retain_mut(|item| self.walk(item, Within::Anything, texts, problems));
-                list.pruned |= list.items.len() < n_items;
+            Value::List(items) => {
+                for item in items {
+                    if !self.walk(item, Within::Anything, texts, problems) {
+                        item.value = Value::Gone;
+                    }
+                }
             }
+            Value::Gone => {}
             Value::Map(map) => map.retain(|entry| {
                 let within = match within {
                     Within::Anything if entry.key == "headers" => Within::Headers,

@@ -19,8 +19,10 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Scalar(Scalar),
-    List(List),
+    List(Vec<Node>),
     Map(Map),
+    /// An item of a list that was taken out for a mistake; the others keep their numbers.
+    Gone,
 }
 
 /// A scalar as it was written, and what YAML takes it for.
@@ -41,13 +43,6 @@ pub(super) enum Kind {
     Signed(i64),
     Float(f64),
     Text,
-}
-
-/// A list; `pruned` if a mistaken item was taken out.
-#[derive(Debug, Clone, Default)]
-pub(super) struct List {
-    pub(super) items: Vec<Node>,
-    pub(super) pruned: bool,
 }
 
 /// A map; `pruned` names the mistaken entries that were taken out.
@@ -108,7 +103,11 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or(&message);
     let spot = error.location().map(|location| texts.spot(texts.place_at(source, location.line() as usize, location.column() as usize)));
+    let line = spot.as_ref().and_then(|spot| spot.excerpt.as_deref()).unwrap_or_default();
     let (message, remedy) = match message {
+        _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => {
+            (format!("not valid YAML: {message}"), "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
+        }
         _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => (
             "the aliases of this file expand to more than anyone would write".to_owned(),
             "write it out, or split it with `criteria_files`",
@@ -209,7 +208,7 @@ impl Builder<'_> {
                 let text = if kind == Kind::Text { text } else { self.texts.text(self.source)[place.start..place.end].to_owned() };
                 Value::Scalar(Scalar { text, kind, substituted: false })
             }
-            Raw::List(items) => Value::List(List { items: items.into_iter().map(|item| self.node(item)).collect(), pruned: false }),
+            Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
             Raw::Map(entries) => Value::Map(self.map(entries)),
         };
         Node { place, value }
@@ -309,19 +308,21 @@ impl Node {
     pub(super) fn prune(&mut self, path: &[usize]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         match &mut self.value {
-            Value::List(list) if rest.is_empty() && *first < list.items.len() => {
-                list.items.remove(*first);
-                list.pruned = true;
-                true
-            }
+            Value::List(items) if rest.is_empty() => match items.get_mut(*first) {
+                Some(item) => {
+                    item.value = Value::Gone;
+                    true
+                }
+                None => false,
+            },
             Value::Map(map) if rest.is_empty() && *first < map.entries.len() => {
                 let entry = map.entries.remove(*first);
                 map.pruned.push(entry.key);
                 true
             }
-            Value::List(list) => list.items.get_mut(*first).is_some_and(|item| item.prune(rest)),
+            Value::List(items) => items.get_mut(*first).is_some_and(|item| item.prune(rest)),
             Value::Map(map) => map.entries.get_mut(*first).is_some_and(|entry| entry.value.prune(rest)),
-            Value::Scalar(_) => false,
+            Value::Scalar(_) | Value::Gone => false,
         }
     }
 
@@ -329,7 +330,8 @@ impl Node {
     pub(super) fn is_pruned(&self) -> bool {
         match &self.value {
             Value::Scalar(_) => false,
-            Value::List(list) => list.pruned || list.items.iter().any(Self::is_pruned),
+            Value::Gone => true,
+            Value::List(items) => items.iter().any(Self::is_pruned),
             Value::Map(map) => !map.pruned.is_empty() || map.entries.iter().any(|entry| entry.value.is_pruned()),
         }
     }
@@ -347,8 +349,8 @@ impl Node {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
             match &node.value {
-                Value::List(list) => {
-                    let Some(item) = list.items.get(*idx) else { break };
+                Value::List(items) => {
+                    let Some(item) = items.get(*idx) else { break };
                     keys.push(format!("[{idx}]"));
                     (node, holder) = (item, None);
                 }
@@ -357,7 +359,7 @@ impl Node {
                     keys.push(entry.key.clone());
                     (node, holder) = (&entry.value, Some(entry));
                 }
-                Value::Scalar(_) => break,
+                Value::Scalar(_) | Value::Gone => break,
             }
         }
         (node, holder, keys)
