@@ -1,24 +1,177 @@
-//! Pure. What is expected of a trajectory: a name, a selector, a scope, one evaluator and a threshold.
+//! Pure. What is expected of a trajectory: a name, a selector, a scope, one evaluator and a threshold. Everything is checked
+//! while it is read, so a criterion that exists is one that can judge. Does not know in which file it was written.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
-/// One registered criterion.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Evaluator;
+use super::selector::Selector;
+
+/// One registered criterion. Made by deserialising it; its revision is that of what was read.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(from = "Fields")]
 pub struct Criterion {
     /// Unique name.
     pub name: String,
+    /// For people.
+    pub description: String,
+    /// Which trajectories it is for.
+    pub select: Selector,
+    /// What one evaluation covers.
+    pub scope: Scope,
+    /// What is expected.
+    pub evaluate: Evaluator,
+    /// Pass means score ≥ threshold, 0 to 1.
+    pub threshold: f64,
+    #[serde(skip)]
+    revision: String,
+}
+
+impl Criterion {
+    /// What will load but is hardly meant, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.evaluate.warnings()
+    }
+
+    /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys and all defaults filled in):
+    /// the same wherever and in whatever order it was written.
+    pub fn revision(&self) -> String {
+        self.revision.clone()
+    }
+
+    /// The attribute keys that its selector reads: what the scan must keep.
+    pub fn selector_attributes(&self) -> impl Iterator<Item = &str> {
+        self.select.attributes.keys().map(String::as_str)
+    }
+}
+
+impl From<Fields> for Criterion {
+    fn from(fields: Fields) -> Self {
+        let Fields { name, description, select, scope, evaluate, threshold } = fields;
+        let threshold = evaluate.threshold(threshold.map(|threshold| threshold.0));
+        let mut criterion = Self { name: name.0, description, select, scope, evaluate, threshold, revision: String::new() };
+        criterion.revision = digest(&criterion);
+        criterion
+    }
+}
+
+fn digest(criterion: &Criterion) -> String {
+    let canonical = serde_json::to_value(criterion).map(sorted).unwrap_or_default().to_string();
+    Sha256::digest(canonical).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        Value::Object(fields) => {
+            let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(fields.into_iter().collect())
+        }
+        other => other,
+    }
+}
+
+impl JsonSchema for Criterion {
+    fn schema_name() -> Cow<'static, str> {
+        "Criterion".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Fields::json_schema(generator)
+    }
+}
+
+/// A criterion as it is written.
+///
+/// What is expected of trajectories, and of which.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    /// Unique name; metrics, score spans and events carry it.
+    name: Name,
+    /// For people.
+    #[serde(default)]
+    description: String,
+    /// Which trajectories it is for; every one, if left out.
+    #[serde(default)]
+    select: Selector,
+    /// What one evaluation covers: the whole trace, or each agent run.
+    #[serde(default)]
+    scope: Scope,
+    /// What is expected: one evaluator with its parameters.
+    evaluate: Evaluator,
+    /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
+    #[serde(default)]
+    threshold: Option<Threshold>,
+}
+
+/// A name that is not blank.
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name.trim().is_empty() {
+            return Err(D::Error::custom("a criterion needs a name that is not blank: metrics and score spans carry it"));
+        }
+        Ok(Self(name))
+    }
+}
+
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+/// A number from 0 to 1.
+struct Threshold(f64);
+
+impl<'de> Deserialize<'de> for Threshold {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let threshold = f64::deserialize(deserializer)?;
+        if !(0.0..=1.0).contains(&threshold) {
+            return Err(D::Error::custom(format_args!("a threshold is a number from 0 to 1, since scores are; found {threshold}")));
+        }
+        Ok(Self(threshold))
+    }
+}
+
+impl JsonSchema for Threshold {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Threshold".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
 }
 
 /// What one evaluation covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// The whole trace.
     #[default]
     Trace,
-    /// Each agent run.
+    /// Each agent run: the calls that it made itself.
     Agent,
 }
 
@@ -28,6 +181,17 @@ impl Scope {
         match self {
             Self::Trace => "trace",
             Self::Agent => "agent",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "trace" => Ok(Self::Trace),
+            "agent" => Ok(Self::Agent),
+            "session" => Err(D::Error::custom("`scope: session` is reserved and not available yet: use `trace` or `agent`")),
+            other => Err(D::Error::unknown_variant(other, &["trace", "agent"])),
         }
     }
 }

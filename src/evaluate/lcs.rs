@@ -1,1 +1,288 @@
-//! Pure. The longest common subsequence of two sequences of names, bit-parallel, with one prescribed reconstruction.
+//! Pure. The longest common subsequence of two sequences of names, bit-parallel, with one prescribed reconstruction. Two lists
+//! of small integers in, the pairs of positions that belong together out. Knows no names, no scores.
+//!
+//! Story: the reference evaluators fill a table over (actual i, expected j) and walk back from its end. A row of that table
+//! rises by 0 or 1 from column to column, so a row is kept as one bit per column and computed a machine word at a time
+//! (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). The walk back needs no numbers either: where the names
+//! differ, `dp[i-1][j] > dp[i][j-1]` holds exactly where row i rises at column j, which is that one bit.
+
+use std::ops::Range;
+
+/// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the answer is the prescribed one (DESIGN 6).
+const MAX_ROWS_SIZE: usize = 4_096 * 4_096 / 8;
+
+/// The id of a name that is not expected; it matches nothing.
+pub const UNEXPECTED: u32 = u32::MAX;
+
+/// Positions (in `actual`, in `expected`) of one longest common subsequence, rising in both.
+///
+/// `expected` holds small integers (the largest decides how much memory is taken); in `actual` anything else matches nothing.
+/// Which one of several it is, is prescribed up to 4 096 × 4 096: as if the table had been walked back from its end, where equal
+/// names are taken, else an actual is dropped if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond that it is any of them,
+/// in memory linear in the lengths (Hirschberg's division, on bit rows).
+pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::with_capacity(actual.len().min(expected.len()));
+    divide(actual, 0..actual.len(), expected, 0..expected.len(), &mut pairs);
+    pairs
+}
+
+fn divide(actual: &[u32], calls: Range<usize>, expected: &[u32], names: Range<usize>, pairs: &mut Vec<(usize, usize)>) {
+    if calls.is_empty() || names.is_empty() {
+        return;
+    }
+    if calls.len().saturating_mul(n_words(names.len()) * 8) <= MAX_ROWS_SIZE {
+        walk_back(&actual[calls.clone()], &expected[names.clone()], calls.start, names.start, pairs);
+        return;
+    }
+    let middle = calls.start + calls.len() / 2;
+    let column = best_column(&actual[calls.start..middle], &actual[middle..calls.end], &expected[names.clone()]);
+    divide(actual, calls.start..middle, expected, names.start..names.start + column, pairs);
+    divide(actual, middle..calls.end, expected, names.start + column..names.end, pairs);
+}
+
+/// The column at which some longest common subsequence passes from the first half of the calls to the second.
+fn best_column(first: &[u32], second: &[u32], expected: &[u32]) -> usize {
+    let forth = last_row(first.iter().copied(), expected);
+    let reversed: Vec<u32> = expected.iter().rev().copied().collect();
+    let back = last_row(second.iter().rev().copied(), &reversed);
+    let rises = |row: &[u64], column: usize| usize::from(rises_at(row, column));
+    let mut length: usize = (0..expected.len()).map(|column| rises(&back, column)).sum();
+    let (mut best, mut best_length) = (0, length);
+    for column in 0..expected.len() {
+        length += rises(&forth, column);
+        length -= rises(&back, expected.len() - 1 - column);
+        if length > best_length {
+            (best, best_length) = (column + 1, length);
+        }
+    }
+    best
+}
+
+fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<u64> {
+    let mut columns = Columns::new(expected);
+    let mut row = vec![u64::MAX; n_words(expected.len())];
+    let mut next = row.clone();
+    for name in actual {
+        if columns.advance(name, &row, &mut next) {
+            std::mem::swap(&mut row, &mut next);
+        }
+    }
+    row
+}
+
+/// Keeps every row, then walks back by the prescribed rule.
+fn walk_back(actual: &[u32], expected: &[u32], first_call: usize, first_name: usize, pairs: &mut Vec<(usize, usize)>) {
+    let n_words = n_words(expected.len());
+    let mut columns = Columns::new(expected);
+    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was, so it shares that row.
+    let mut rows = vec![u64::MAX; n_words];
+    rows.reserve(n_words * actual.iter().filter(|&&name| columns.has(name)).count());
+    let mut row_of = Vec::with_capacity(actual.len());
+    for &name in actual {
+        if columns.has(name) {
+            let start = rows.len();
+            rows.resize(start + n_words, 0);
+            let (before, next) = rows.split_at_mut(start);
+            columns.advance(name, &before[start - n_words..], next);
+        }
+        row_of.push(rows.len() - n_words);
+    }
+
+    let from = pairs.len();
+    let (mut i, mut j) = (actual.len(), expected.len());
+    while i > 0 && j > 0 {
+        if actual[i - 1] == expected[j - 1] {
+            (i, j) = (i - 1, j - 1);
+            pairs.push((first_call + i, first_name + j));
+        } else if rises_at(&rows[row_of[i - 1]..], j - 1) {
+            i -= 1;
+        } else {
+            j -= 1;
+        }
+    }
+    pairs[from..].reverse();
+}
+
+/// A row rises at a column where its bit is 0.
+fn rises_at(row: &[u64], column: usize) -> bool {
+    row[column / 64] >> (column % 64) & 1 == 0
+}
+
+fn n_words(n_columns: usize) -> usize {
+    n_columns.div_ceil(64)
+}
+
+// === Columns ===
+
+/// Where each expected name stands, as masks. A name that fills less than a bit per word is written into one scratch mask when
+/// it is needed, the others have a mask of their own: so both the memory and the time per row stay linear.
+struct Columns {
+    /// Positions by name: those of name n are `positions[starts[n]..starts[n + 1]]`.
+    starts: Vec<u32>,
+    positions: Vec<u32>,
+    /// Where in `masks` a frequent name's own mask begins.
+    own: Vec<Option<u32>>,
+    masks: Vec<u64>,
+    scratch: Vec<u64>,
+}
+
+impl Columns {
+    fn new(expected: &[u32]) -> Self {
+        let n_words = n_words(expected.len());
+        let n_names = expected.iter().max().map_or(0, |&name| name as usize + 1);
+        let mut starts = vec![0_u32; n_names + 1];
+        for &name in expected {
+            starts[name as usize + 1] += 1;
+        }
+        let mut own = vec![None; n_names];
+        let mut n_masks = 0;
+        for name in 0..n_names {
+            if starts[name + 1] as usize >= n_words {
+                own[name] = Some((n_masks * n_words) as u32);
+                n_masks += 1;
+            }
+            starts[name + 1] += starts[name];
+        }
+        let mut masks = vec![0; n_masks * n_words];
+        let mut free = starts.clone();
+        let mut positions = vec![0; expected.len()];
+        for (column, &name) in expected.iter().enumerate() {
+            let free = &mut free[name as usize];
+            positions[*free as usize] = column as u32;
+            *free += 1;
+            if let Some(start) = own[name as usize] {
+                masks[start as usize + column / 64] |= 1 << (column % 64);
+            }
+        }
+        Self { starts, positions, own, masks, scratch: vec![0; n_words] }
+    }
+
+    /// Is this name expected anywhere?
+    fn has(&self, name: u32) -> bool {
+        !self.positions_of(name).is_empty()
+    }
+
+    fn positions_of(&self, name: u32) -> Range<usize> {
+        match self.starts.get(name as usize..).and_then(|starts| starts.first_chunk()) {
+            Some(&[start, end]) => start as usize..end as usize,
+            None => 0..0,
+        }
+    }
+
+    /// Computes the row after a call of this name from the row before; `false` if it stays the same and nothing was written.
+    fn advance(&mut self, name: u32, row: &[u64], next: &mut [u64]) -> bool {
+        let positions = self.positions_of(name);
+        if positions.is_empty() {
+            return false;
+        }
+        if let Some(start) = self.own[name as usize] {
+            step(row, &self.masks[start as usize..start as usize + row.len()], next);
+            return true;
+        }
+        for &column in &self.positions[positions.clone()] {
+            self.scratch[column as usize / 64] |= 1 << (column % 64);
+        }
+        step(row, &self.scratch, next);
+        for &column in &self.positions[positions] {
+            self.scratch[column as usize / 64] = 0;
+        }
+        true
+    }
+}
+
+/// `next = (row + (row & mask)) | (row & !mask)`, over all words with carry.
+fn step(row: &[u64], mask: &[u64], next: &mut [u64]) {
+    let mut carry = false;
+    for ((next, &row), &mask) in next.iter_mut().zip(row).zip(mask) {
+        let (sum, overflow) = row.overflowing_add(row & mask);
+        let (sum, overflow_by_carry) = sum.overflowing_add(u64::from(carry));
+        carry = overflow | overflow_by_carry;
+        *next = sum | (row & !mask);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The classic table, as the reference evaluators fill it and walk it back.
+    fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
+        let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
+        for i in 1..=actual.len() {
+            for j in 1..=expected.len() {
+                dp[i][j] = if actual[i - 1] == expected[j - 1] { dp[i - 1][j - 1] + 1 } else { dp[i - 1][j].max(dp[i][j - 1]) };
+            }
+        }
+        let (mut i, mut j) = (actual.len(), expected.len());
+        let mut pairs = Vec::new();
+        while i > 0 && j > 0 {
+            if actual[i - 1] == expected[j - 1] {
+                (i, j) = (i - 1, j - 1);
+                pairs.push((i, j));
+            } else if dp[i - 1][j] > dp[i][j - 1] {
+                i -= 1;
+            } else {
+                j -= 1;
+            }
+        }
+        pairs.reverse();
+        pairs
+    }
+
+    fn names(n_names: u32, max_len: usize) -> impl Strategy<Value = Vec<u32>> {
+        prop::collection::vec(0..n_names, 0..max_len)
+    }
+
+    fn two_sequences() -> impl Strategy<Value = (Vec<u32>, Vec<u32>)> {
+        (1_u32..40, 1_usize..300).prop_flat_map(|(n_names, max_len)| (names(n_names + 2, max_len), names(n_names, max_len)))
+    }
+
+    proptest! {
+        #[test]
+        fn bit_rows_give_the_very_sequence_of_the_table((actual, expected) in two_sequences()) {
+            prop_assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected));
+        }
+
+        #[test]
+        fn halving_finds_a_longest_one((actual, expected) in two_sequences()) {
+            let column = best_column(&actual[..actual.len() / 2], &actual[actual.len() / 2..], &expected);
+            let first = by_table(&actual[..actual.len() / 2], &expected[..column]).len();
+            let second = by_table(&actual[actual.len() / 2..], &expected[column..]).len();
+            prop_assert_eq!(first + second, by_table(&actual, &expected).len());
+        }
+    }
+
+    /// A fixed pseudo-random sequence (a linear congruential generator), so that large cases are the same on every run.
+    fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % n_names) as u32
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn the_very_sequence_up_to_the_limit() {
+        for n_names in [2, 60, 5_000] {
+            let (actual, expected) = (sequence(1_500, n_names, 1), sequence(1_400, n_names, 2));
+            assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected), "{n_names} names");
+        }
+    }
+
+    #[test]
+    fn beyond_the_limit_a_longest_one_that_is_one() {
+        let (actual, expected) = (sequence(6_000, 8, 3), sequence(5_000, 8, 4));
+        let pairs = common_subsequence(&actual, &expected);
+        assert_eq!(pairs.len(), by_table(&actual, &expected).len());
+        assert!(pairs.iter().all(|&(i, j)| actual[i] == expected[j]));
+        assert!(pairs.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1));
+    }
+
+    #[test]
+    fn what_is_not_expected_matches_nothing() {
+        assert_eq!(common_subsequence(&[UNEXPECTED, 0, UNEXPECTED], &[0]), [(1, 0)]);
+    }
+}

@@ -1,4 +1,5 @@
-//! Pure. What an evaluator answers: a value, a verdict, the evidence, and the text rendered from it.
+//! Pure. What an evaluator answers (a value, how far it could still move, and the evidence), and the evaluation that is rendered
+//! from it. Knows no single evaluator.
 
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::criterion::Criterion;
 use crate::extract::Trajectory;
+use crate::span::SpanId;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +51,16 @@ impl Default for Explain {
     }
 }
 
+impl Explain {
+    /// A value as far as it may be shown; `None` where values are private.
+    pub(super) fn value(&self, text: &str) -> Option<String> {
+        self.values.then(|| match text.char_indices().nth(self.max_value_length) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        })
+    }
+}
+
 /// Why an evaluation has the label `error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvaluationError {
@@ -56,6 +68,17 @@ pub struct EvaluationError {
     pub kind: &'static str,
     /// What went wrong and what to do about it.
     pub message: String,
+}
+
+/// The revision before the one at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Previous {
+    /// The span that was evaluated then: a trace's topmost span may have come late.
+    pub subject: Option<SpanId>,
+    /// Its label.
+    pub verdict: Verdict,
+    /// Its number.
+    pub revision: u32,
 }
 
 /// One criterion's judgement of one trajectory, rendered.
@@ -81,4 +104,83 @@ pub struct Evaluation {
     pub offending: Vec<usize>,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
+    /// What was reported before; `None` for revision 0. Set by the pipeline.
+    pub previous: Option<Previous>,
+}
+
+// === what an evaluator answers ===
+
+/// What an evaluator found out about one trajectory, before it is held against the threshold and put into words.
+#[derive(Debug)]
+pub(super) struct Score<E> {
+    /// 0 to 1, as the trajectory stands; what is unknown counts as not matching.
+    pub(super) value: f64,
+    /// The least it can be, whatever evidence is missing and whatever further calls the rest of a cut trace brings.
+    pub(super) least: f64,
+    /// The most it can be.
+    pub(super) most: f64,
+    /// A call to which the criterion cannot be applied.
+    pub(super) fault: Option<Fault>,
+    /// Evidence that was looked for and not captured.
+    pub(super) missing: Missing,
+    /// How many calls were expected.
+    pub(super) n_expected: usize,
+    /// What the text is made of; positions and counts only.
+    pub(super) evidence: E,
+}
+
+impl<E> Score<E> {
+    /// A score that nothing can move.
+    pub(super) fn settled(value: f64, evidence: E) -> Self {
+        Self::between(value, value, value, evidence)
+    }
+
+    /// A score that lies between two bounds whatever else comes to light.
+    pub(super) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
+        Self { value, least, most, fault: None, missing: Missing::default(), n_expected: 0, evidence }
+    }
+}
+
+/// A score in words.
+#[derive(Debug, Default)]
+pub(super) struct Explanation {
+    /// For people, in one or two sentences.
+    pub(super) text: String,
+    /// The calls to blame, positions in the trajectory.
+    pub(super) offending: Vec<usize>,
+}
+
+impl From<String> for Explanation {
+    fn from(text: String) -> Self {
+        Self { text, offending: Vec::new() }
+    }
+}
+
+/// A call that lacks what the criterion reads of it.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// The call, a position in the trajectory.
+    pub(super) call_idx: usize,
+    /// No evidence and no further call could take it back.
+    pub(super) certain: bool,
+    /// What is wrong and what to do about it.
+    pub(super) error: EvaluationError,
+}
+
+/// Evidence that an evaluator looked for and that was not captured.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// No call of the trajectory carries arguments.
+    pub(super) no_args: bool,
+    /// No call of the trajectory carries a result.
+    pub(super) no_results: bool,
+    /// The first call of which only the beginning of a value was kept, or whose span had not ended.
+    pub(super) cut: Option<usize>,
+}
+
+impl Missing {
+    /// Was everything there?
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
 }
