@@ -25,6 +25,7 @@ const SIGNALS: [(&str, &str); 3] = [("traces", "spans"), ("logs", "log_records")
 /// What is said of a metric that is not one of the books. A metric without a row has an empty help text.
 const HELP: &[(&str, &str)] = &[
     ("spanscore_accept_failures_total", "Connections the system could not give us, most often for want of file descriptors"),
+    ("spanscore_authorization_not_passed_total", "Requests with an authorization header that nothing hands on"),
     ("spanscore_certificate_reloads_total", "Changes of certificate files, by result"),
     ("spanscore_connections_open", "Open connections, by port"),
     ("spanscore_exporter_outages_total", "Times delivery was paused because a destination was down or asked for it, by queue"),
