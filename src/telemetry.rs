@@ -18,7 +18,10 @@ pub use connections::{
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
-pub use scoring::{SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged};
+pub use scoring::{
+    ConfigurationInForce, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,
+    TrajectoriesSeen,
+};
 
 /// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
 #[derive(Debug, Default)]

@@ -1,51 +1,58 @@
 //! `spanscore inspect`: recorded traces in, their tool calls as spanscore understands them out.
 
+use std::io::{self, Write};
+
 use serde_json::{Value, json};
 
-use super::args::{Format, InspectArgs};
-use super::output::Output;
-use super::replay::{self, plural};
-use super::{Exit, Failure};
+use super::args::{Inspect, InspectFormat};
+use super::replay::{self, counted};
+use super::{Exit, Streams};
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
 
-/// Run the command.
-pub(crate) fn run(args: &InspectArgs, rules: Rules, output: &mut Output) -> Result<Exit, Failure> {
-    let rules = Rules { criteria: Vec::new(), ..rules };
-    let replayed = replay::judge_files(&args.files, args.signal, &rules)?;
+/// Longest arguments or result shown to people, in characters.
+const MAX_SHOWN: usize = 160;
+
+/// Runs the command.
+pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    // Nothing is judged here.
+    let rules = Rules { criteria: Vec::new(), ..rules.clone() };
+    let replayed = match replay::judge(&args.recordings, &rules) {
+        Ok(replayed) => replayed,
+        Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
+    };
     let trajectories = &replayed.judged.trajectories;
     match args.format {
-        Format::Jsonl => {
+        InspectFormat::Jsonl => {
             for trajectory in trajectories {
-                output.line(&to_json(trajectory).to_string())?;
+                writeln!(streams.out, "{}", to_json(trajectory))?;
             }
         }
-        Format::Human | Format::Junit => {
+        InspectFormat::Human => {
             for trajectory in trajectories {
-                output.write(&human(trajectory, rules.explain.max_value_length))?;
-                output.line("")?;
+                writeln!(streams.out, "{}", human(trajectory, MAX_SHOWN))?;
             }
             let n_calls = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
-            let mut text = format!(
-                "{} in {} of {} ({}, {})",
-                plural(n_calls, "tool call"),
-                plural(trajectories.len(), "trajectory").replace("trajectorys", "trajectories"),
-                plural(replayed.judged.reasons.len(), "trace"),
-                plural(replayed.n_requests, "request"),
-                plural(replayed.n_spans, "span"),
-            );
+            let calls = counted(n_calls, "tool call", "tool calls");
+            let found = counted(trajectories.len(), "trajectory", "trajectories");
+            let traces = counted(replayed.judged.reasons.len(), "trace", "traces");
+            let read = [counted(replayed.n_requests, "request", "requests"), counted(replayed.n_spans, "span", "spans")].join(", ");
+            writeln!(streams.out, "{calls} in {found} of {traces} ({read})")?;
             if trajectories.is_empty() && replayed.n_spans > 0 {
-                text.push_str("\nno span was recognised as a tool call or an agent run; `tools.name_attributes` names further attributes that mark one");
+                writeln!(
+                    streams.out,
+                    "no span was recognised as a tool call or an agent run; `tools.name_attributes` names attributes of yours that mark a call, \
+                     `tools.conventions` a whole spelling"
+                )?;
             }
-            output.line(&text)?;
         }
     }
-    output.flush()?;
+    streams.out.flush()?;
     Ok(Exit::Fine)
 }
 
 /// The line of the jsonl contract.
-pub(crate) fn to_json(trajectory: &Trajectory) -> Value {
+pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     json!({
         "trace_id": trajectory.trace_id.to_string(),
         "span_id": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()),
@@ -77,15 +84,16 @@ fn call_to_json(call: &ToolCall) -> Value {
 }
 
 /// A block for people: the trace, then a line a call.
-pub(crate) fn human(trajectory: &Trajectory, max_value_length: usize) -> String {
+pub(super) fn human(trajectory: &Trajectory, max_value_length: usize) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, trajectory.root);
-    let facts = [("service", Some(&*trajectory.service)), ("agent", trajectory.agent.as_deref()), ("session", trajectory.session.as_deref())];
+    let facts =
+        [("service", Some(&*trajectory.service)), ("agent", trajectory.agent.as_deref()), ("session", trajectory.session.as_deref())];
     for (word, value) in facts {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text.push_str(&format!("  {word} {value}"));
         }
     }
-    text.push_str(&format!("  {}  {}\n", plural(trajectory.n_spans, "span"), trajectory.completeness.as_str()));
+    text.push_str(&format!("  {}  {}\n", counted(trajectory.n_spans, "span", "spans"), trajectory.completeness.as_str()));
     if trajectory.tool_calls.is_empty() {
         text.push_str("  no tool calls\n");
     }

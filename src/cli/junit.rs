@@ -7,7 +7,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use crate::evaluate::{Evaluation, Verdict};
 
 /// The report as XML. Suites stand in the order in which their criteria first appear.
-pub(crate) fn render(evaluations: &[Evaluation]) -> Result<String, quick_junit::SerializeError> {
+pub(super) fn render(evaluations: &[Evaluation]) -> Result<String, quick_junit::SerializeError> {
     let mut report = Report::new("spanscore");
     let mut positions = BTreeMap::new();
     let mut suites: Vec<TestSuite> = Vec::new();

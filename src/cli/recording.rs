@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::path::Path;
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
@@ -14,24 +15,24 @@ use crate::receive::json;
 
 /// One recorded request body, as protobuf.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(super) struct Request {
     /// What it carries.
-    pub(crate) signal: Signal,
+    pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
-    pub(crate) body: Bytes,
+    pub(super) body: Bytes,
     /// File and line, for messages.
-    pub(crate) place: String,
+    pub(super) place: String,
 }
 
 /// A recording that cannot be read, and where.
 #[derive(Debug)]
-pub(crate) struct Unreadable {
+pub(super) struct Unreadable {
     place: String,
     why: String,
 }
 
 impl Unreadable {
-    pub(crate) fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(super) fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
         Self { place: place.into(), why: why.into() }
     }
 }
@@ -42,8 +43,9 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The request bodies of one file, in order; `-` is standard input. `signal` is that of a protobuf body whose file name tells none.
-pub(crate) fn read(path: &str, signal: Option<Signal>) -> Result<Vec<Request>, Unreadable> {
+/// The request bodies of one file, in order; `-` is standard input. `signal` is that of a body whose name and content do not tell.
+pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
+    let path = &*path.to_string_lossy();
     let raw = if path == "-" { read_all(io::stdin().lock()) } else { std::fs::read(path) };
     let raw = raw.map_err(|error| Unreadable::new(path, explain(&error)))?;
     let content = decompress(raw).map_err(|error| Unreadable::new(path, format!("cannot be decompressed: {error}")))?;
@@ -52,8 +54,8 @@ pub(crate) fn read(path: &str, signal: Option<Signal>) -> Result<Vec<Request>, U
     match first {
         None => Err(Unreadable::new(path, "is empty; expected OTLP request bodies or OTLP JSON lines")),
         // No OTLP request starts with `{` or `[` as protobuf: they would be a group, or field 11.
-        Some(b'{' | b'[') => read_json(path, &content, named.or(signal)),
-        Some(_) => Ok(vec![Request { signal: named.or(signal).unwrap_or(Signal::Traces), body: content.into(), place: path.to_owned() }]),
+        Some(b'{' | b'[') => read_json(path, &content, named),
+        Some(_) => Ok(vec![Request { signal: named.unwrap_or(signal), body: content.into(), place: path.to_owned() }]),
     }
 }
 
@@ -108,7 +110,12 @@ fn read_json(path: &str, content: &[u8], signal: Option<Signal>) -> Result<Vec<R
                 let signal = signal.or_else(|| signal_of_json(value)).ok_or_else(|| {
                     Unreadable::new(&place, "is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and Zipkin exports are not read")
                 })?;
-                let body = json::transcode(signal.as_str(), value).map_err(|error| Unreadable::new(&place, format!("is not OTLP/JSON: {error}")))?;
+                let transcode = match signal {
+                    Signal::Traces => json::traces,
+                    Signal::Logs => json::logs,
+                    Signal::Metrics => json::metrics,
+                };
+                let body = transcode(value).map_err(|error| Unreadable::new(&place, format!("is not OTLP/JSON: {error}")))?;
                 requests.push(Request { signal, body: body.into(), place });
                 line += n_line_ends(value);
                 start = end;

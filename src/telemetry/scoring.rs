@@ -126,6 +126,53 @@ impl TracesHeld {
     }
 }
 
+/// The first line of the log: what this process does.
+#[derive(Debug)]
+pub struct ConfigurationInForce {
+    /// Where the downstream was configured, and where it is.
+    pub downstream: Option<(String, String)>,
+    /// Registered criteria.
+    pub n_criteria: usize,
+    /// Is anything scored?
+    pub scoring: bool,
+    /// A variable that names a proxy.
+    pub proxy: Option<&'static str>,
+}
+
+impl ConfigurationInForce {
+    /// Log it.
+    pub fn emit(self) {
+        let Self { downstream, n_criteria, scoring, proxy } = self;
+        let version = env!("CARGO_PKG_VERSION");
+        match downstream {
+            Some((origin, endpoint)) => tracing::info!(version, endpoint, origin, n_criteria, scoring, "forwarding to the downstream"),
+            None => tracing::warn!(
+                version,
+                n_criteria,
+                scoring,
+                "no downstream is configured: telemetry is accepted and scored, but not forwarded; set forward.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
+            ),
+        }
+        if let Some(variable) = proxy {
+            tracing::warn!(variable, "proxies are not supported: connections are made directly");
+        }
+    }
+}
+
+/// Trajectories that no criterion judged, where nobody can be shown them.
+#[derive(Debug)]
+pub struct TrajectoriesSeen {
+    /// So far.
+    pub n_seen: u64,
+}
+
+impl TrajectoriesSeen {
+    /// Log it.
+    pub fn emit(self) {
+        tracing::info!(n_seen = self.n_seen, "trajectories seen, and no criterion to judge them by: register some under `criteria`");
+    }
+}
+
 /// The sidecar was told to stop.
 #[derive(Debug)]
 pub struct Stopping {
