@@ -54,9 +54,7 @@ pub struct Plan {
     pub destinations: Destinations,
     /// Most bytes of scores that wait, all shapes together.
     pub budget: usize,
-    /// `service.instance.id`: a random UUID, or whatever else differs between processes.
-    pub instance_id: String,
-    /// Where evaluations are printed, if they are.
+    /// Where evaluations are printed, if they are: where no endpoint is set at all.
     pub print: Option<Print>,
 }
 
@@ -140,12 +138,20 @@ struct Lane<S> {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Starts the shapes that have a destination, and says which of the enabled ones have none. Must be called within a runtime.
+    /// Starts the shapes that have a destination, and says which of the enabled ones have none (unless evaluations are printed instead).
+    /// Must be called within a runtime. `rng` is for jitter and for the `service.instance.id` of our metrics, so its seed must differ
+    /// between processes.
     pub fn start(plan: Plan, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
-        let Plan { scores, destinations, budget, instance_id, print } = plan;
-        let span = wanted("span", scores.span.enabled, destinations.span, telemetry);
-        let event = wanted("event", scores.event.enabled, destinations.event, telemetry);
-        let metrics = wanted("metrics", scores.metrics.enabled, destinations.metrics, telemetry);
+        let Plan { scores, destinations, budget, print } = plan;
+        let wanted = |shape, is_enabled, destination: Option<Destination>| {
+            if is_enabled && destination.is_none() && print.is_none() {
+                ScoreShapeOff { shape }.emit(telemetry);
+            }
+            destination.filter(|_| is_enabled)
+        };
+        let span = wanted("span", scores.span.enabled, destinations.span);
+        let event = wanted("event", scores.event.enabled, destinations.event);
+        let metrics = wanted("metrics", scores.metrics.enabled, destinations.metrics);
         let n_shares = [span.is_some(), event.is_some(), metrics.is_some(), print.is_some()].into_iter().filter(|is_on| *is_on).count();
         let share = budget / n_shares.max(1);
 
@@ -161,7 +167,7 @@ impl Exporter {
         let shared = Arc::new(Shared {
             spans: span.map(|outlet| Lane { settings: span_settings(&scores), open: Mutex::default(), outlet }),
             events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
-            metrics: Metrics::new(metrics_settings(&scores.metrics, instance_id)),
+            metrics: Metrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_outlet,
             printer: printer.map_err(ExportError::Print)?,
             max_evaluations: scores.batch.max_evaluations.max(1),
@@ -286,7 +292,7 @@ impl Running {
     }
 
     /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
-    /// queue it could not deliver. What is exported from now on is counted as dropped.
+    /// queue it could not deliver. The pipeline must have been drained before: what is exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may be gone, which is as good.
         let _ = self.stop.send(());
@@ -306,13 +312,6 @@ impl Running {
 }
 
 // === configuration, translated ===
-
-fn wanted(shape: &'static str, is_enabled: bool, destination: Option<Destination>, telemetry: &Telemetry) -> Option<Destination> {
-    if is_enabled && destination.is_none() {
-        ScoreShapeOff { shape }.emit(telemetry);
-    }
-    destination.filter(|_| is_enabled)
-}
 
 fn span_settings(scores: &config::Scores) -> score_span::Settings {
     score_span::Settings {
@@ -339,6 +338,13 @@ fn metrics_settings(metrics: &config::MetricScores, instance_id: String) -> scor
         limits: Limits { max_services: metrics.max_services, max_agents: metrics.max_agents },
         instance_id,
     }
+}
+
+/// A random UUID (version 4).
+fn uuid(rng: &mut fastrand::Rng) -> String {
+    let bits = rng.u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn limit_name(folded: Folded) -> &'static str {

@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
@@ -97,7 +98,7 @@ fn plan(destinations: Destinations) -> Plan {
     let mut scores = Scores::default();
     scores.batch.max_delay.0 = Duration::from_secs(3_600);
     scores.metrics.interval.0 = Duration::from_secs(3_600);
-    Plan { scores, destinations, budget: 64 << 20, instance_id: "5f1c".to_owned(), print: None }
+    Plan { scores, destinations, budget: 64 << 20, print: None }
 }
 
 fn start(plan: Plan) -> (Exporter, Running, Arc<Telemetry>) {
@@ -129,6 +130,7 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
     assert!(running.drain(in_time()).await.is_empty());
 
     let mut n_received = [0; 3];
+    let mut instances = Vec::new();
     while let Ok(request) = received.try_recv() {
         match request {
             Received::Traces(request) => {
@@ -145,10 +147,16 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
                 );
                 n_received[1] += records.len();
             }
-            Received::Metrics(request) => n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len(),
+            Received::Metrics(request) => {
+                let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+                instances.extend(resource.attributes.iter().filter(|pair| pair.key == "service.instance.id").cloned());
+                n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len();
+            }
         }
     }
     assert_eq!(n_received, [2, 2, 2]);
+    let Some(any_value::Value::StringValue(id)) = instances[0].value.clone().unwrap().value else { panic!("{instances:?}") };
+    assert_eq!((id.len(), &id[14..15], id.matches('-').count()), (36, "4", 4), "{id} is a random UUID");
     assert_eq!(counted(&telemetry, "score_spans"), (2, 0));
     assert_eq!(counted(&telemetry, "score_events"), (2, 0));
     assert_eq!(counted(&telemetry, "score_metrics"), (4, 0), "two labels, two instruments");
