@@ -51,7 +51,7 @@ impl<M: Memo> TraceBuffer<M> {
             n_open: 0,
             open_size: 0,
             recent: RecentlyClosed::new(settings.max_recent_traces, settings.max_recent_size, ticks(settings.recent_ttl)),
-            missed: Missed::new(settings.max_open_traces, ticks(settings.inactive)),
+            missed: Missed::new(settings.max_open_traces, ticks(settings.recent_ttl), ticks(settings.inactive)),
             memory_unix_nanos: now.unix_nanos,
             n_arrived: 0,
             settings,

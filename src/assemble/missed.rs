@@ -1,5 +1,5 @@
 //! Pure. Ids of traces whose spans went by unread before any span of theirs was taken: should one be opened, it is incomplete.
-//! An id is kept for as long as the trace would have stayed open without news; then our memory of traces begins after it.
+//! An id is kept for as long as a closed trace is remembered; then our memory of traces begins after it.
 
 use std::collections::VecDeque;
 
@@ -15,14 +15,16 @@ pub(super) struct Missed {
     /// One entry per id, by its first miss; an entry whose id is gone or was missed again is settled when it comes to the front.
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
-    lifetime: Tick,
-    /// When an id last found no room: until that is forgotten, any trace may be the one.
+    ttl: Tick,
+    /// When an id last found no room: from then on any trace may be the one, until those that were under way have had the time to be closed as
+    /// inactive. An hour without scores would be too high a price for a peak of load; what began before it is still caught by the guard.
     overflowed: Option<Tick>,
+    overflow_ttl: Tick,
 }
 
 impl Missed {
-    pub(super) fn new(max_traces: usize, lifetime: Tick) -> Self {
-        Self { last: HashMap::new(), order: VecDeque::new(), max_traces, lifetime, overflowed: None }
+    pub(super) fn new(max_traces: usize, ttl: Tick, overflow_ttl: Tick) -> Self {
+        Self { last: HashMap::new(), order: VecDeque::new(), max_traces, ttl, overflowed: None, overflow_ttl }
     }
 
     /// Spans of this trace, which is not open, went by unread.
@@ -46,12 +48,12 @@ impl Missed {
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = None;
         while let Some(&(trace_id, since)) = self.order.front() {
-            if since.saturating_add(self.lifetime) > now {
+            if since.saturating_add(self.ttl) > now {
                 break;
             }
             self.order.pop_front();
             match self.last.get(&trace_id) {
-                Some(&last) if last.saturating_add(self.lifetime) > now => self.order.push_back((trace_id, last)),
+                Some(&last) if last.saturating_add(self.ttl) > now => self.order.push_back((trace_id, last)),
                 Some(&last) => {
                     self.last.remove(&trace_id);
                     forgotten = forgotten.max(Some(last));
@@ -59,7 +61,7 @@ impl Missed {
                 None => {}
             }
         }
-        if self.overflowed.is_some_and(|last| last.saturating_add(self.lifetime) <= now) {
+        if self.overflowed.is_some_and(|last| last.saturating_add(self.overflow_ttl) <= now) {
             forgotten = forgotten.max(self.overflowed.take());
         }
         forgotten

@@ -11,6 +11,10 @@ mod timers;
 mod trace;
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use crate::span::{Span, TraceId};

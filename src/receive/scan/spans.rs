@@ -86,10 +86,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Self { keeper, known_keys: KnownKeys::new() }
     }
 
-    pub(super) fn keeper(&mut self) -> Option<&mut Keeper<'k>> {
-        self.keeper.as_mut()
-    }
-
     /// Validate a span and add it to the batch, or count it there if it has no ids.
     pub(super) fn span(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>, batch: &mut Batch) -> Result<(), Fault> {
         let mut fields = Fields::default();
