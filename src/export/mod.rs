@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Destination, Signal};
+use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
 use crate::telemetry::{ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
 use crate::transport::TransportError;
@@ -47,26 +47,13 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const PULSE: Duration = Duration::from_secs(1);
 
 /// What the exporter is told at start.
-pub struct Plan {
-    /// `scores`.
-    pub scores: config::Scores,
-    /// Where each shape goes; `None` turns it off.
-    pub destinations: Destinations,
+pub struct Plan<'a> {
+    /// `scores`, and the `forward` that it falls back on.
+    pub config: &'a Config,
     /// Most bytes of scores that wait, all shapes together.
     pub budget: usize,
     /// Where evaluations are printed, if they are: where no endpoint is set at all.
     pub print: Option<Print>,
-}
-
-/// Where each shape goes.
-#[derive(Debug, Clone, Default)]
-pub struct Destinations {
-    /// Score spans.
-    pub span: Option<Destination>,
-    /// Events.
-    pub event: Option<Destination>,
-    /// Metrics.
-    pub metrics: Option<Destination>,
 }
 
 /// Evaluations as text: what `run` does where no endpoint is set at all.
@@ -138,34 +125,35 @@ struct Lane<S> {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Starts the shapes that have a destination, and says which of the enabled ones have none (unless evaluations are printed instead).
-    /// Must be called within a runtime. `rng` is for jitter and for the `service.instance.id` of our metrics, so its seed must differ
-    /// between processes.
-    pub fn start(plan: Plan, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
-        let Plan { scores, destinations, budget, print } = plan;
-        let wanted = |shape, is_enabled, destination: Option<Destination>| {
-            if is_enabled && destination.is_none() && print.is_none() {
-                ScoreShapeOff { shape }.emit(telemetry);
+    /// Starts the shapes that have a destination, and says why an enabled one has none (unless evaluations are printed instead). Must be
+    /// called within a runtime. `rng` is for jitter and for the `service.instance.id` of our metrics, so its seed must differ between
+    /// processes.
+    pub fn start(plan: Plan<'_>, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
+        let Plan { config, budget, print } = plan;
+        let scores = &config.scores;
+        let [span, event, metrics] = [Shape::Span, Shape::Event, Shape::Metrics].map(|shape| match config.score_destination(shape) {
+            Ok(destination) => Some(destination),
+            Err(off) => {
+                if !matches!(off, Off::Disabled(_)) && print.is_none() {
+                    ScoreShapeOff { shape: shape.as_str(), why: off.to_string() }.emit(telemetry);
+                }
+                None
             }
-            destination.filter(|_| is_enabled)
-        };
-        let span = wanted("span", scores.span.enabled, destinations.span);
-        let event = wanted("event", scores.event.enabled, destinations.event);
-        let metrics = wanted("metrics", scores.metrics.enabled, destinations.metrics);
-        let n_shares = [span.is_some(), event.is_some(), metrics.is_some(), print.is_some()].into_iter().filter(|is_on| *is_on).count();
+        });
+        let n_shares = [&span, &event, &metrics].into_iter().flatten().count() + usize::from(print.is_some());
         let share = budget / n_shares.max(1);
 
         let mut outlets = Outlets::new(share, telemetry.clone());
-        let mut outlet = |name, signal, destination: Option<Destination>| {
-            destination.map(|destination| outlets.open(name, signal, &destination, rng.fork())).transpose()
+        let mut outlet = |name, shape: Shape, destination: Option<Destination>| {
+            destination.map(|destination| outlets.open(name, shape.signal(), &destination, rng.fork())).transpose()
         };
-        let span = outlet("score_spans", Signal::Traces, span)?;
-        let event = outlet("score_events", Signal::Logs, event)?;
-        let metrics_outlet = outlet("score_metrics", Signal::Metrics, metrics)?;
+        let span = outlet("score_spans", Shape::Span, span)?;
+        let event = outlet("score_events", Shape::Event, event)?;
+        let metrics_outlet = outlet("score_metrics", Shape::Metrics, metrics)?;
         let printer = print.map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer))).transpose();
 
         let shared = Arc::new(Shared {
-            spans: span.map(|outlet| Lane { settings: span_settings(&scores), open: Mutex::default(), outlet }),
+            spans: span.map(|outlet| Lane { settings: span_settings(scores), open: Mutex::default(), outlet }),
             events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
             metrics: Metrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_outlet,
@@ -209,7 +197,7 @@ impl Exporter {
         }
     }
 
-    /// Appends the scores' metrics as Prometheus text (version 0.0.4) for `/metrics`, whether or not they are sent anywhere.
+    /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`, whether or not they are sent anywhere.
     pub fn render(&self, out: &mut String) {
         self.shared.metrics.render(out);
     }
