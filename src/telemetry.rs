@@ -445,16 +445,15 @@ impl ScoresOverflow {
 pub struct ScoreShapeOff {
     /// `span`, `event` or `metrics`.
     pub shape: &'static str,
+    /// Why, and what to do about it.
+    pub why: String,
 }
 
 impl ScoreShapeOff {
     /// Log it.
     pub fn emit(self, _: &Telemetry) {
-        let shape = self.shape;
-        tracing::info!(
-            shape,
-            "scores are not sent as {shape}: no endpoint takes this signal; set `scores.{shape}.endpoint`, or `scores.{shape}.enabled: false` to say so"
-        );
+        let Self { shape, why } = self;
+        tracing::info!(shape, "scores are not sent as {shape}: {why}");
     }
 }
 
