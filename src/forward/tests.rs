@@ -260,8 +260,14 @@ async fn a_request_that_always_fails_holds_nobody_up() {
     for _ in 0..50 {
         plane.offer(&b"good"[..], 1);
     }
-    let (undelivered, books_after) = plane.finish_within(Duration::from_millis(500)).await;
-    assert_eq!(books_after, books(51, 50, &[("shutdown", 1)]));
+    let Plane { handle, delivery, telemetry } = plane;
+    let (undelivered, ()) = tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
+        while telemetry.books()["traces"].sent < 50 {
+            tokio::task::yield_now().await;
+        }
+        handle.close(tokio::time::Instant::now().into_std());
+    });
+    assert_eq!(telemetry.books()["traces"], books(51, 50, &[("shutdown", 1)]));
     assert_eq!(undelivered, Undelivered::from([(Signal::Traces, 1)]));
 }
 
@@ -429,6 +435,89 @@ async fn the_pulse_of_an_idle_delivery_beats() {
     let pulse = delivery.pulse();
     assert!(tokio::time::timeout(Duration::from_secs(10), delivery.run()).await.is_err(), "it does not end by itself");
     assert!(pulse.load(Ordering::Relaxed) >= 10);
+}
+
+// === what the log says ===
+
+/// Where the log goes during a test.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Hears what this thread says; a test's runtime is one thread.
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let subscriber =
+            tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false).with_writer(move || log.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// Its lines, ports blotted out.
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let port = regex::Regex::new(r"127\.0\.0\.1:[0-9]+").unwrap();
+        text.lines().map(|line| port.replace_all(line.trim(), "PEER").into_owned()).collect()
+    }
+}
+
+#[tokio::test]
+async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let refused = Reply::Http { status: 400, headers: vec![("content-type", "text/plain".to_owned())], body: b"no such tenant".to_vec() };
+    let peer = Peer::start(move |n, _| match n {
+        0..30 => Reply::http(503),
+        30..60 => refused.clone(),
+        _ => Reply::taken(),
+    })
+    .await;
+    let plane = Plane::new(peer.destination(Protocol::HttpProtobuf));
+    for _ in 0..40 {
+        plane.offer(&b"x"[..], 2);
+    }
+    assert_eq!(plane.finish().await, books(80, 20, &[("invalid_argument", 60)]));
+    let lines = log.lines();
+    assert_eq!(
+        [&lines[0], &lines[1]],
+        [
+            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN a request was refused for good and is dropped: HTTP 400: no such tenant \
+             origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
+        ]
+    );
+    assert!(
+        lines[2].starts_with("INFO delivery goes on origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="),
+        "{}",
+        lines[2]
+    );
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn an_authorization_header_that_reaches_nobody_is_told_once_and_never_shown() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let peer = Peer::start(|n, _| if n == 0 { Reply::HangUp } else { Reply::taken() }).await;
+    let plane = Plane::new(peer.destination(Protocol::Grpc));
+    let headers: HeaderMap = [(AUTHORIZATION, "Bearer s3cret".parse().unwrap())].into_iter().collect();
+    for _ in 0..3 {
+        plane.handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, &headers).unwrap();
+    }
+    plane.finish().await;
+    let lines = log.lines();
+    let n_told = lines.iter().filter(|line| line.contains("`authorization` header, which is not handed on")).count();
+    assert_eq!((n_told, lines.iter().any(|line| line.contains("s3cret"))), (1, false), "{lines:#?}");
 }
 
 // === the loop guard ===
