@@ -138,7 +138,7 @@ async fn compression_is_undone_to_the_same_bytes() {
                 assert_eq!(client(&destination).send(Signal::Traces, body.clone(), &HeaderMap::new()).await, DELIVERED);
                 let received = peer.received().pop().unwrap();
                 assert_eq!(received.headers[name], header);
-                assert_eq!(received.prefix.is_none_or(|prefix| prefix[0] == 1), true, "gRPC's flag");
+                assert!(received.prefix.is_none_or(|prefix| prefix[0] == 1), "gRPC's flag");
                 assert!(received.body.len() < body.len());
                 let mut plain = Vec::new();
                 match compression {
