@@ -223,6 +223,29 @@ impl RequestRetried {
     }
 }
 
+/// A request failed again while others get through: something is wrong with it, or with what stands in its way alone.
+#[derive(Debug)]
+pub struct RequestHeldUp {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// How often it was tried.
+    pub n_attempts: u32,
+    /// What happened last.
+    pub why: String,
+    /// Further ones since the last line.
+    pub n_held_back: u64,
+}
+
+impl RequestHeldUp {
+    /// Log it; the attempts are counted.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_attempts, why, n_held_back } = self;
+        tracing::warn!(origin, signal, n_attempts, more_before = n_held_back, "a request keeps failing while others get through: {why}");
+    }
+}
+
 /// A request was too large for the peer and goes out again as two.
 #[derive(Debug)]
 pub struct RequestSplit {

@@ -10,7 +10,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::config::Signal;
 use crate::telemetry::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, RequestHeldUp, RequestRefused, RequestRetried,
+    RequestSplit, Telemetry,
 };
 
 use super::Client;
@@ -44,6 +45,7 @@ pub struct Delivery {
     /// What is under way, by its task. A handful.
     under_way: Vec<(Id, Attempt, Entry)>,
     rejections: Seldom,
+    hold_ups: Seldom,
     /// Refusals by reason.
     refusals: BTreeMap<&'static str, Seldom>,
     is_closing: bool,
@@ -65,6 +67,7 @@ impl Delivery {
             attempts: JoinSet::new(),
             under_way: Vec::new(),
             rejections: Seldom::default(),
+            hold_ups: Seldom::default(),
             refusals: BTreeMap::new(),
             is_closing: false,
         }
@@ -132,6 +135,14 @@ impl Delivery {
                 RequestRetried { queue: self.queue.name() }.emit(&self.telemetry);
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 let wait = wait(&self.client.destination().retry, entry.n_failures, after, self.rng.f64());
+                // Twice may be a hiccup.
+                if self.pacer.is_up()
+                    && entry.n_failures > 2
+                    && let Some(n_held_back) = self.hold_ups.ready(now)
+                {
+                    let (n_attempts, why) = (entry.n_failures, why.clone());
+                    RequestHeldUp { origin: self.origin(), signal: signal.as_str(), n_attempts, why, n_held_back }.emit(&self.telemetry);
+                }
                 self.queue.put_back(entry, now + wait);
                 self.last_why = why;
                 self.tell(now);
