@@ -1,18 +1,17 @@
 //! The original bytes to the downstream. Received requests in, the same requests delivered, or dropped and counted. Knows which signals the
-//! backend takes and which headers are handed on; does not know who received the requests, nor what is in them.
+//! backend takes; does not know who received the requests, nor what is in them.
 
 mod loop_guard;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Destination, Signal};
-use crate::telemetry::{Accepted, AuthorizationNotPassed, Discarded, Dropped, Sent, Telemetry};
+use crate::telemetry::{Accepted, Discarded, Dropped, Sent, Telemetry};
 use crate::transport::queue::{Full, Ledger, Parcel, Queue, WhenFull};
 use crate::transport::{Client, Delivery, TransportError};
 
@@ -25,8 +24,6 @@ pub struct Settings {
     pub destination: Option<Destination>,
     /// What the backend takes; other signals are accepted and discarded.
     pub signals: Vec<Signal>,
-    /// Names of request headers to hand on.
-    pub pass_headers: Vec<String>,
     /// Most bytes in the queue.
     pub capacity: usize,
 }
@@ -37,9 +34,6 @@ pub enum ForwardError {
     /// The destination is no good.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A name in `forward.pass_headers` is no header name.
-    #[error("`forward.pass_headers`: `{0}` is not a valid header name, use letters, digits and `-`")]
-    PassHeader(String),
     /// The downstream is ourselves.
     #[error(
         "`{origin}` points at {host}:{port}, where spanscore itself listens ({listener}): telemetry would go round in circles; {remedy}"
@@ -61,10 +55,15 @@ pub enum ForwardError {
 /// Why a request was not taken; its sender keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The queue is full, or we are stopping: answer UNAVAILABLE with RetryInfo, 503 with Retry-After.
+    /// The queue is full: answer UNAVAILABLE with RetryInfo, 503 with Retry-After.
     Full,
     /// Larger than half the queue, so that it could wait for ever: answer RESOURCE_EXHAUSTED without RetryInfo, 413.
-    TooLarge,
+    TooLarge {
+        /// Most bytes of one request.
+        limit: usize,
+    },
+    /// We are stopping: answer as when full.
+    Closed,
 }
 
 /// Where the receivers put their requests. Clones are handles of the same one.
@@ -83,9 +82,6 @@ struct Shared {
 struct Downstream {
     queue: Queue,
     signals: Vec<Signal>,
-    pass_headers: Vec<HeaderName>,
-    /// An `authorization` header that a client sends reaches nobody, which is worth one warning.
-    warn_of_authorization: AtomicBool,
 }
 
 /// Prepares forwarding. The delivery is to be run (and its end awaited) by the caller; there is none without a downstream.
@@ -99,26 +95,18 @@ pub fn start(
         let shared = Arc::new(Shared { downstream: None, telemetry: telemetry.clone() });
         return Ok((ForwardHandle { shared }, None));
     };
-    let pass_headers: Vec<HeaderName> = settings
-        .pass_headers
-        .iter()
-        .map(|name| name.parse().map_err(|_| ForwardError::PassHeader(name.clone())))
-        .collect::<Result<_, _>>()?;
-    let is_authorization_sent =
-        pass_headers.contains(&AUTHORIZATION) || destination.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let client = Client::new(&destination, telemetry)?;
     let ledger = Arc::new(Books { telemetry: telemetry.clone() });
     let queue = Queue::new("forward", settings.capacity, WhenFull::RefuseNewcomer, ledger, telemetry.clone());
     let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng);
-    let downstream =
-        Downstream { queue, signals: settings.signals, pass_headers, warn_of_authorization: AtomicBool::new(!is_authorization_sent) };
+    let downstream = Downstream { queue, signals: settings.signals };
     Ok((ForwardHandle { shared: Arc::new(Shared { downstream: Some(downstream), telemetry: telemetry.clone() }) }, Some(delivery)))
 }
 
 impl ForwardHandle {
     /// Takes a request, which is then acknowledged, or says why not. Never waits. `n_items` are its spans, log records or metric points;
-    /// `headers` are those it came with. The one who answers counts a refusal.
-    pub fn offer(&self, signal: Signal, body: Bytes, n_items: u64, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// `headers` are those of its own headers that are handed on. The one who answers counts a refusal.
+    pub fn offer(&self, signal: Signal, body: Bytes, n_items: u64, headers: Vec<(HeaderName, HeaderValue)>) -> Result<(), Refusal> {
         let downstream = match &self.shared.downstream {
             Some(downstream) if downstream.signals.contains(&signal) => downstream,
             _ => {
@@ -126,16 +114,19 @@ impl ForwardHandle {
                 return Ok(());
             }
         };
-        let parcel = Parcel { signal, body, n_items, headers: downstream.pass(headers, &self.shared.telemetry) };
-        if parcel.body.len() > self.largest() {
-            return Err(Refusal::TooLarge);
+        let limit = self.largest();
+        if body.len() > limit {
+            return Err(Refusal::TooLarge { limit });
         }
-        if parcel.body.is_empty() {
-            // A request without a byte says nothing, and there is nothing to forward.
-            return Ok(());
+        let mut passed = HeaderMap::new();
+        for (name, mut value) in headers {
+            // Keeps it out of debug output and of HTTP/2's header tables: it may be a key.
+            value.set_sensitive(true);
+            passed.append(name, value);
         }
-        downstream.queue.offer(parcel).map_err(|full| match full {
-            Full::Full | Full::Closed => Refusal::Full,
+        downstream.queue.offer(Parcel { signal, body, n_items, headers: passed }).map_err(|full| match full {
+            Full::Full => Refusal::Full,
+            Full::Closed => Refusal::Closed,
         })
     }
 
@@ -149,23 +140,6 @@ impl ForwardHandle {
         if let Some(downstream) = &self.shared.downstream {
             downstream.queue.close(deadline);
         }
-    }
-}
-
-impl Downstream {
-    fn pass(&self, headers: &HeaderMap, telemetry: &Telemetry) -> HeaderMap {
-        if headers.contains_key(AUTHORIZATION) && self.warn_of_authorization.swap(false, Ordering::Relaxed) {
-            AuthorizationNotPassed.emit(telemetry);
-        }
-        let mut passed = HeaderMap::new();
-        for name in &self.pass_headers {
-            for value in headers.get_all(name) {
-                let mut value = value.clone();
-                value.set_sensitive(true);
-                passed.append(name, value);
-            }
-        }
-        passed
     }
 }
 
