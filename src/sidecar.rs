@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
-use crate::config::{Config, Shape, Signal};
+use crate::config::{Config, Signal};
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
@@ -150,13 +150,7 @@ impl Sidecar {
             forwarding.spawn(delivery.run());
         }
 
-        let destinations = export::Destinations {
-            span: config.score_destination(Shape::Span).ok(),
-            event: config.score_destination(Shape::Event).ok(),
-            metrics: config.score_destination(Shape::Metrics).ok(),
-        };
-        let exporting =
-            export::Plan { scores: config.scores.clone(), destinations, budget: budgets.scores, instance_id: instance_id(&mut rng), print };
+        let exporting = export::Plan { config: &config, budget: budgets.scores, print };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
         pulses.extend(exporting.pulses());
 
@@ -231,13 +225,6 @@ fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
             observer(judged, rules);
         }
     })
-}
-
-/// `service.instance.id`: a random UUID (version 4).
-fn instance_id(rng: &mut fastrand::Rng) -> String {
-    let bits = rng.u128(..) & !(0xf << 76 | 0b11 << 62) | 0x4 << 76 | 0b10 << 62;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// Tasks deep inside count; this turns what grows into beats, so that `/livez` sees who has stopped.
@@ -341,11 +328,11 @@ impl receive::Intake for Intake {
     fn offer(&self, received: Received) -> Result<(), receive::Refusal> {
         let Received { signal, body, n_items, headers, batch } = received;
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        let largest = self.forward.largest();
         // The original first: what is refused comes again, and must not be scored twice.
         self.forward.offer(signal, body, n_items, headers).map_err(|refusal| match refusal {
             forward::Refusal::Full => receive::Refusal::Full { retry_after: RETRY_AFTER },
-            forward::Refusal::TooLarge => receive::Refusal::TooLarge { limit: largest },
+            forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
+            forward::Refusal::Closed => receive::Refusal::Draining,
         })?;
         if let Some(scoring) = self.scoring.as_ref().filter(|_| signal == Signal::Traces) {
             scoring.offer(batch);

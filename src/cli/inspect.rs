@@ -1,6 +1,6 @@
 //! `spanscore inspect`: recorded traces in, their tool calls as spanscore understands them out.
 
-use std::io::{self, Write};
+use std::io;
 
 use serde_json::{Value, json};
 

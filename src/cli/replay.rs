@@ -2,7 +2,7 @@
 //! The same engine as the sidecar's, without its clock: traces close only at the end of the input.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use serde_json::Value;

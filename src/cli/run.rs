@@ -11,7 +11,7 @@ use crate::config::{Config, Loaded, Shape};
 use crate::export::score_line::Colour;
 use crate::export::{Form, Print};
 use crate::sidecar::{Plan, Sidecar, StartError};
-use crate::telemetry::{ConfigurationInForce, Stopping, Telemetry};
+use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
 /// Proxies that other programs would go through.
 const PROXIES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
@@ -24,9 +24,11 @@ pub(super) fn run(loaded: Loaded, environment: &BTreeMap<String, String>, stream
         downstream: config.forward_destination().map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),
         n_criteria: config.criteria.len(),
         scoring: config.scoring.enabled,
-        proxy: PROXIES.into_iter().find(|name| environment.get(*name).is_some_and(|value| !value.is_empty())),
     }
     .emit();
+    if let Some(variable) = PROXIES.into_iter().find(|name| environment.get(*name).is_some_and(|value| !value.is_empty())) {
+        ProxyIgnored { variable }.emit();
+    }
     let plan = Plan {
         rules: rules(&config),
         cgroup_limit: cgroup_limit(),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
@@ -44,7 +44,7 @@ pub struct Received {
     /// Spans, log records or metric points; at least one.
     pub n_items: u64,
     /// Those of the request's headers that `forward.pass_headers` names.
-    pub headers: HeaderMap,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
     /// What is kept for scoring; empty when that is off.
     pub batch: span::Batch,
 }
@@ -216,16 +216,12 @@ impl Inner {
     }
 
     /// The headers that `forward.pass_headers` names.
-    fn passed(&self, headers: &HeaderMap) -> HeaderMap {
+    fn passed(&self, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
         if self.settings.drops_authorization && headers.contains_key(AUTHORIZATION) {
             AuthorizationNotPassed.emit(&self.telemetry);
         }
         let names = self.settings.pass_headers.iter();
-        let passed = names.flat_map(|name| headers.get_all(name).iter().map(|value| (name.clone(), value.clone())));
-        // A token among them must not be printed with a request's debug output.
-        let mut passed: HeaderMap = passed.collect();
-        passed.values_mut().for_each(|value| value.set_sensitive(true));
-        passed
+        names.flat_map(|name| headers.get_all(name).iter().map(|value| (name.clone(), value.clone()))).collect()
     }
 
     /// Counts a refusal.

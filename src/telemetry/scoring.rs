@@ -135,14 +135,12 @@ pub struct ConfigurationInForce {
     pub n_criteria: usize,
     /// Is anything scored?
     pub scoring: bool,
-    /// A variable that names a proxy.
-    pub proxy: Option<&'static str>,
 }
 
 impl ConfigurationInForce {
     /// Log it.
     pub fn emit(self) {
-        let Self { downstream, n_criteria, scoring, proxy } = self;
+        let Self { downstream, n_criteria, scoring } = self;
         let version = env!("CARGO_PKG_VERSION");
         match downstream {
             Some((origin, endpoint)) => tracing::info!(version, endpoint, origin, n_criteria, scoring, "forwarding to the downstream"),
@@ -152,9 +150,6 @@ impl ConfigurationInForce {
                 scoring,
                 "no downstream is configured: telemetry is accepted and scored, but not forwarded; set forward.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
             ),
-        }
-        if let Some(variable) = proxy {
-            tracing::warn!(variable, "proxies are not supported: connections are made directly");
         }
     }
 }
