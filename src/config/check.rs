@@ -149,7 +149,7 @@ impl Check<'_> {
             && config.assemble.size_limit.0 > open.0 / 10
         {
             let title = "`assemble.size_limit` is more than a tenth of `assemble.open.max_size`";
-            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10));
+            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10 / 1024 * 1024));
             self.wrong(&["assemble.size_limit", "assemble.open.max_size"], title, remedy);
         }
         let sample_pass = config.scores.span.sample_pass;
@@ -230,7 +230,9 @@ impl Check<'_> {
         }
         if all_written {
             self.peer(&[forward]);
-            Shape::ALL.iter().for_each(|shape| self.peer(&config.score_peers(*shape)));
+            for shape in Shape::ALL.into_iter().filter(|shape| config.is_enabled(*shape)) {
+                self.peer(&config.score_peers(shape));
+            }
         }
         self.leaked_headers();
         for name in config.forward.pass_headers.clone() {

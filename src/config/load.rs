@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::check;
-use super::describe::read;
+use super::describe::{Extent, read};
 use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::interpolate::Interpolation;
 use super::tree::{Entry, Map, Node, Value, parse};
@@ -78,7 +78,7 @@ impl Config {
             root = parse(&texts, source, &mut problems).filter(|node| !node.is_null()).unwrap_or(root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
-            read::<Self>(&mut root.clone(), &texts, &mut problems);
+            read::<Self>(&mut root.clone(), Extent::Part, &texts, &mut problems);
         } else {
             texts.add("defaults", "", TextKind::Variable);
         }
@@ -91,7 +91,7 @@ impl Config {
                 .append(&mut root, &mut interpolation);
         }
 
-        let config = read::<Self>(&mut root, &texts, &mut problems);
+        let config = read::<Self>(&mut root, Extent::All, &texts, &mut problems);
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);

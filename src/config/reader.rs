@@ -73,7 +73,11 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(What::WrongType { expected: expected_words(expected), found: found_words(found) })
+        let expected = expected_words(expected);
+        Self::new(match found {
+            Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
+            found => What::WrongType { expected, found: found_words(found) },
+        })
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -112,7 +116,6 @@ fn found_words(found: Unexpected<'_>) -> String {
         Unexpected::Signed(value) => format!("`{value}`"),
         Unexpected::Float(value) => format!("`{value}`"),
         Unexpected::Str(value) => format!("the text `{value}`"),
-        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "a map".to_owned(),
         other => other.to_string(),

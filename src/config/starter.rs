@@ -64,27 +64,35 @@ pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
     (!criteria.is_empty()).then(|| yaml::plain(&json!({ "criteria": criteria })))
 }
 
+/// Runs of one kind, and the calls that all of them made, in the same order.
+struct Kind<'a> {
+    root: &'a str,
+    agent: Option<&'a str>,
+    shared: Vec<&'a str>,
+    n_runs: usize,
+}
+
 fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
-    let mut kinds: Vec<((&str, Option<&str>), Vec<&str>, usize)> = Vec::new();
+    let mut kinds: Vec<Kind<'_>> = Vec::new();
     for trajectory in trajectories.iter().filter(|trajectory| !trajectory.tool_calls.is_empty()) {
-        let kind = (&*trajectory.root, trajectory.agent.as_deref());
+        let (root, agent) = (&*trajectory.root, trajectory.agent.as_deref());
         // A retry or a loop is rarely what is meant: runs of one name count as one.
         let mut names: Vec<&str> = trajectory.tool_calls.iter().map(|call| &*call.name).collect();
         names.dedup();
-        match kinds.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((_, shared, n_runs)) => {
-                *shared = common(&names, shared);
-                *n_runs += 1;
+        match kinds.iter_mut().find(|kind| kind.root == root && kind.agent == agent) {
+            Some(kind) => {
+                kind.shared = common(&names, &kind.shared);
+                kind.n_runs += 1;
             }
-            None => kinds.push((kind, names, 1)),
+            None => kinds.push(Kind { root, agent, shared: names, n_runs: 1 }),
         }
     }
 
     let mut taken = BTreeMap::new();
     kinds
         .into_iter()
-        .filter(|(_, names, _)| !names.is_empty())
-        .map(|((root, agent), names, n_runs)| {
+        .filter(|kind| !kind.shared.is_empty())
+        .map(|Kind { root, agent, shared, n_runs }| {
             let mut select = serde_json::Map::new();
             if !root.is_empty() {
                 select.insert("root".to_owned(), glob(root).into());
@@ -97,7 +105,7 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
                 "name": unused(&slug(agent.unwrap_or(root)), &mut taken),
                 "description": format!("what {runs} did, in this order"),
                 "select": select,
-                "evaluate": { "tool_call_order": { "tool_calls_order": names } },
+                "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
             })
         })
         .collect()

@@ -102,8 +102,15 @@ pub(super) fn infer(text: &str) -> Kind {
 fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Problem {
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or(&message);
-    let spot = error.location().map(|location| texts.spot(texts.place_at(source, location.line() as usize, location.column() as usize)));
-    let line = spot.as_ref().and_then(|spot| spot.excerpt.as_deref()).unwrap_or_default();
+    let place = error.location().map(|location| texts.place_at(source, location.line() as usize, location.column() as usize));
+    let mut spot = place.map(|place| texts.spot(place));
+    let line = spot.as_mut().and_then(|spot| {
+        let line = spot.excerpt.clone()?;
+        // Without a tree nobody knows which values are headers, so a line that may hold a secret is not shown.
+        spot.excerpt = spot.excerpt.take().filter(|line| !may_hold_a_secret(line));
+        Some(line)
+    });
+    let line = line.as_deref().unwrap_or_default();
     let (message, remedy) = match message {
         _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => {
             (format!("not valid YAML: {message}"), "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
@@ -119,10 +126,19 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
         }
         _ if message.contains("unexpected character") => (format!("not valid YAML: {message}"), "quote the value"),
         _ if message.contains("did not find expected key") => (format!("not valid YAML: {message}"), "check the indentation"),
+        _ if message.contains("illegal placement") => (format!("not valid YAML: {message}"), "is a bracket above left open?"),
+        _ if message.contains("did not find expected ','") => {
+            (format!("not valid YAML: {message}"), "quote a value that holds `: ` or a comma")
+        }
         _ => (format!("not valid YAML: {message}"), ""),
     };
     let problem = Problem::new(message, spot);
     if remedy.is_empty() { problem } else { problem.label(remedy) }
+}
+
+fn may_hold_a_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["headers", "authorization", "bearer", "key:", "key\":", "token", "secret", "password"].iter().any(|word| line.contains(word))
 }
 
 // === what the parser hands over ===
@@ -281,7 +297,7 @@ impl Node {
     pub(super) fn put(&mut self, path: &[String], key_place: Place, value: Node, keep: Keep) {
         let Some((key, rest)) = path.split_first() else { return };
         if !matches!(self.value, Value::Map(_)) {
-            if keep == Keep::What && !self.is_null() {
+            if keep == Keep::What {
                 return;
             }
             self.value = Value::Map(Map::default());
@@ -344,14 +360,18 @@ impl Node {
             || map.entries.iter().find(|entry| entry.key == *key).is_some_and(|entry| entry.value.is_pruned_at(rest))
     }
 
-    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way (items as `[3]`).
+    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way (items as `[3]`, or by their name).
     pub(super) fn follow(&self, path: &[usize]) -> (&Node, Option<&Entry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
             match &node.value {
                 Value::List(items) => {
                     let Some(item) = items.get(*idx) else { break };
-                    keys.push(format!("[{idx}]"));
+                    let name = item.find(&["name"]).and_then(|name| match &name.value {
+                        Value::Scalar(Scalar { text, .. }) if !text.is_empty() => Some(text.as_str()),
+                        _ => None,
+                    });
+                    keys.push(name.map_or_else(|| format!("[{idx}]"), |name| format!("[{name}]")));
                     (node, holder) = (item, None);
                 }
                 Value::Map(map) => {
