@@ -300,3 +300,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watchful<I> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;
