@@ -175,6 +175,23 @@ impl Discarded {
     }
 }
 
+/// A queue was made.
+#[derive(Debug)]
+pub struct QueueOpened {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+    /// Most bytes in it.
+    pub capacity: usize,
+}
+
+impl QueueOpened {
+    /// Set the gauge.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let capacity = i64::try_from(self.capacity).unwrap_or(i64::MAX);
+        telemetry.set("spanscore_exporter_queue_capacity_bytes", &[("queue", self.queue)], capacity);
+    }
+}
+
 /// A queue grew or shrank.
 #[derive(Debug)]
 pub struct QueueMoved {
@@ -182,16 +199,13 @@ pub struct QueueMoved {
     pub queue: &'static str,
     /// Bytes in it, those under way included.
     pub n_bytes: usize,
-    /// Most bytes in it.
-    pub capacity: usize,
 }
 
 impl QueueMoved {
-    /// Set the gauges.
+    /// Set the gauge.
     pub fn emit(self, telemetry: &Telemetry) {
-        let labels = [("queue", self.queue)];
-        telemetry.set("spanscore_exporter_queue_size_bytes", &labels, i64::try_from(self.n_bytes).unwrap_or(i64::MAX));
-        telemetry.set("spanscore_exporter_queue_capacity_bytes", &labels, i64::try_from(self.capacity).unwrap_or(i64::MAX));
+        let n_bytes = i64::try_from(self.n_bytes).unwrap_or(i64::MAX);
+        telemetry.set("spanscore_exporter_queue_size_bytes", &[("queue", self.queue)], n_bytes);
     }
 }
 
@@ -274,6 +288,8 @@ impl PartlyRejected {
 /// A destination cannot be reached or asks for a pause.
 #[derive(Debug)]
 pub struct DestinationDown {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
     /// The setting or variable the endpoint came from.
     pub origin: String,
     /// Where it is.
@@ -285,8 +301,8 @@ pub struct DestinationDown {
 impl DestinationDown {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { origin, endpoint, why } = self;
-        telemetry.add("spanscore_exporter_outages_total", &[], 1);
+        let Self { queue, origin, endpoint, why } = self;
+        telemetry.add("spanscore_exporter_outages_total", &[("queue", queue)], 1);
         tracing::warn!(origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
     }
 }

@@ -16,12 +16,6 @@ pub mod score_span;
 mod score_wire;
 
 #[cfg(test)]
-mod delivery_tests;
-#[cfg(test)]
-mod fixture;
-#[cfg(test)]
-mod metrics_tests;
-#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

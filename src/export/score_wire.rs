@@ -169,13 +169,13 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 /// Works on the encoded bytes, so fields newer than our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     let mut rest = encoded;
-    while let Some((field, content, after)) = next_field(rest) {
-        let whole = &rest[..rest.len() - after.len()];
-        let ours = field == 1 && content.and_then(key_of).is_some_and(is_replaced);
-        if !ours {
+    while let Some(field) = next_field(rest) {
+        let whole = &rest[..rest.len() - field.rest.len()];
+        let is_ours = field.number == 1 && field.content.and_then(key_of).is_some_and(is_replaced);
+        if !is_ours {
             out.extend_from_slice(whole);
         }
-        rest = after;
+        rest = field.rest;
     }
     let mut attributes = Attributes { out, field: 1 };
     attributes.text("telemetry.distro.name", SCOPE_NAME);
@@ -198,18 +198,25 @@ fn is_replaced(key: &[u8]) -> bool {
 /// The key of an encoded `KeyValue`; where a sender repeats the field, the last one holds, as in protobuf.
 fn key_of(mut key_value: &[u8]) -> Option<&[u8]> {
     let mut key = None;
-    while let Some((field, content, after)) = next_field(key_value) {
-        if field == 1 {
-            key = content;
+    while let Some(field) = next_field(key_value) {
+        if field.number == 1 {
+            key = field.content;
         }
-        key_value = after;
+        key_value = field.rest;
     }
     key
 }
 
-/// The next field's number, its content if it is length-delimited, and what follows. `None` at the end or at anything malformed
-/// (which the scan does not let through).
-fn next_field(bytes: &[u8]) -> Option<(u64, Option<&[u8]>, &[u8])> {
+struct Field<'a> {
+    number: u64,
+    /// If it is length-delimited.
+    content: Option<&'a [u8]>,
+    /// What follows it.
+    rest: &'a [u8],
+}
+
+/// The next field. `None` at the end, or at anything malformed (which the scan does not let through).
+fn next_field(bytes: &[u8]) -> Option<Field<'_>> {
     let (key, rest) = read_varint(bytes)?;
     let (content, rest) = match key & 7 {
         VARINT => (None, read_varint(rest)?.1),
@@ -222,7 +229,7 @@ fn next_field(bytes: &[u8]) -> Option<(u64, Option<&[u8]>, &[u8])> {
         }
         _ => return None,
     };
-    Some((key >> 3, content, rest))
+    Some(Field { number: key >> 3, content, rest })
 }
 
 fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {

@@ -1,5 +1,9 @@
 //! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for. Does not prove that a backend
-//! shows them, nor that they arrive (that is `delivery_tests.rs`).
+//! shows them, nor that they arrive (that is `tests/delivery.rs`).
+
+mod delivery;
+mod fixture;
+mod metrics;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -9,12 +13,12 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, with};
 use super::score_line::{self, Colour};
 use super::score_span::{OnRevision, Settings, StatusOnFail, score_span_id};
 use super::{score_event, score_span};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
 use crate::span::{SpanId, TraceId};
+use fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, with};
 
 fn settings() -> Settings {
     Settings {
@@ -269,6 +273,10 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     assert!(!contains(&score_event::request(&all, &settings().copy_attributes, END).unwrap()));
     assert!(!contains(serde_json::to_string(&score_line::json(&fail())).unwrap().as_bytes()));
     assert!(!contains(score_line::human(&fail(), Colour::Ansi).as_bytes()));
+    let (request, page) = metrics::counted(&all);
+    assert!(!contains(&request) && !contains(page.as_bytes()));
+    // Nor trace ids in metrics, in either spelling: one series per trace would be the end of any metrics backend.
+    assert!(!request.windows(16).any(|window| window == TRACE_ID) && !page.contains("4bf92f"));
     // The test could not fail if the secret were not there to be shown.
     assert!(contains(&score_span::request(&all, &settings(), &values_on()).unwrap()));
 }

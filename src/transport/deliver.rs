@@ -38,6 +38,8 @@ pub struct Delivery {
     rng: fastrand::Rng,
     pacer: Pacer,
     outage: Outage,
+    /// Why the last attempt failed.
+    last_why: String,
     attempts: JoinSet<Answer>,
     /// What is under way, by its task. A handful.
     under_way: Vec<(Id, Attempt, Entry)>,
@@ -59,6 +61,7 @@ impl Delivery {
             rng,
             pacer,
             outage: Outage::default(),
+            last_why: String::new(),
             attempts: JoinSet::new(),
             under_way: Vec::new(),
             rejections: Seldom::default(),
@@ -130,7 +133,8 @@ impl Delivery {
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 let wait = wait(&self.client.destination().retry, entry.n_failures, after, self.rng.f64());
                 self.queue.put_back(entry, now + wait);
-                self.tell(&why, now);
+                self.last_why = why;
+                self.tell(now);
                 return;
             }
             Answer::Delivered { n_rejected, message } => {
@@ -158,7 +162,7 @@ impl Delivery {
             Answer::Refused { reason, why } => self.refuse(&entry, reason, why, now),
         }
         self.pacer.answered(attempt, now);
-        self.tell("", now);
+        self.tell(now);
     }
 
     fn refuse(&mut self, entry: &Entry, reason: &'static str, why: String, now: Instant) {
@@ -170,12 +174,13 @@ impl Delivery {
         }
     }
 
-    fn tell(&mut self, why: &str, now: Instant) {
+    fn tell(&mut self, now: Instant) {
         let Some(line) = self.outage.observe(self.pacer.is_up(), now) else { return };
-        let (origin, endpoint, n_bytes) = (self.origin(), self.client.address(), self.queue.n_bytes());
+        let (origin, endpoint, n_bytes) = (self.origin(), self.client.destination().endpoint.to_string(), self.queue.n_bytes());
+        let why = self.last_why.clone();
         match line {
-            Line::Down => DestinationDown { origin, endpoint, why: why.to_owned() }.emit(&self.telemetry),
-            Line::StillDown(since) => DestinationStillDown { origin, endpoint, why: why.to_owned(), since, n_bytes }.emit(&self.telemetry),
+            Line::Down => DestinationDown { queue: self.queue.name(), origin, endpoint, why }.emit(&self.telemetry),
+            Line::StillDown(since) => DestinationStillDown { origin, endpoint, why, since, n_bytes }.emit(&self.telemetry),
             Line::Recovered(after) => DestinationRecovered { origin, endpoint, after, n_bytes }.emit(&self.telemetry),
         }
     }

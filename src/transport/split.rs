@@ -76,7 +76,8 @@ fn halve(message: &[u8], levels: &[Level]) -> Option<[Vec<u8>; 2]> {
         _ if children.len() > 1 => None,
         _ => {
             let first_of_second = child_idxs[cut(&child_idxs.iter().map(|&idx| fields[idx].raw.len()).collect::<Vec<_>>())];
-            let mut halves = [Vec::with_capacity(message.len()), Vec::with_capacity(message.len())];
+            let n_first_bytes: usize = child_idxs.iter().filter(|&&idx| idx < first_of_second).map(|&idx| fields[idx].raw.len()).sum();
+            let mut halves = [n_child_bytes - n_first_bytes, n_first_bytes].map(|n_others| Vec::with_capacity(message.len() - n_others));
             for (idx, field) in fields.iter().enumerate() {
                 let in_first = !field.is_child(children) || idx < first_of_second;
                 let in_second = !field.is_child(children) || idx >= first_of_second;

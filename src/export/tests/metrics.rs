@@ -8,14 +8,25 @@ use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
 use prost::Message;
 
 use super::fixture::{criterion, fail, pass, previous, with};
-use super::score_metrics::{Metrics, Settings, Temporality};
-use super::score_series::{Folded, Limits, MAX_SERIES};
 use crate::evaluate::{Evaluation, Verdict};
+use crate::export::score_metrics::{Metrics, Settings, Temporality};
+use crate::export::score_series::{Folded, Limits, MAX_SERIES};
 
 const LIMITS: Limits = Limits { max_services: 200, max_agents: 500 };
 
 fn metrics(temporality: Temporality, limits: Limits) -> Metrics {
     Metrics::new(Settings { temporality, limits, instance_id: "5f1c".to_owned() })
+}
+
+/// What is sent and what is shown of these.
+pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    for evaluation in evaluations {
+        metrics.record(evaluation);
+    }
+    let mut page = String::new();
+    metrics.render(&mut page);
+    (metrics.request().unwrap().0, page)
 }
 
 fn request(metrics: &Metrics) -> ExportMetricsServiceRequest {

@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::fixture::{END, fail, pass, with};
-use super::{Destinations, Exporter, Form, Plan, Print, Running};
 use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Protocol, Scores};
 use crate::evaluate::{Evaluation, Explain};
+use crate::export::{Destinations, Exporter, Form, Plan, Print, Running};
 use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 
