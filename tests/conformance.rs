@@ -89,7 +89,7 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
     }
     let criterion: Criterion = serde_json::from_value(criterion).map_err(|error| error.to_string())?;
     let calls: Vec<Call> = serde_json::from_value(case["calls"].clone()).unwrap();
-    let evaluations = judged(&[criterion], &Written { calls, ..Written::default() }, &Explain::default());
+    let evaluations = judged(&[criterion.into()], &Written { calls, ..Written::default() }, &Explain::default());
     Ok(evaluations.into_iter().next().unwrap())
 }
 

@@ -4,6 +4,8 @@
 #[path = "support/calls.rs"]
 mod calls;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::evaluate::{Criterion, Evaluation, Explain};
@@ -82,7 +84,7 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         criterion.insert("name".to_owned(), json!(expected.name));
         criteria.push(Value::Object(criterion));
     }
-    let loaded: Result<Vec<Criterion>, String> =
+    let loaded: Result<Vec<Arc<Criterion>>, String> =
         criteria.into_iter().map(|criterion| serde_json::from_value(criterion).map_err(|error| error.to_string())).collect();
     let loaded = match (loaded, &expected.refused) {
         (Err(error), Some(refused)) => return contains(&error, refused),
@@ -90,7 +92,7 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         (loaded, None) => loaded?,
     };
     if let Some(expected) = &expected.warnings {
-        let warnings: Vec<String> = loaded.iter().flat_map(Criterion::warnings).collect();
+        let warnings: Vec<String> = loaded.iter().flat_map(|criterion| criterion.warnings()).collect();
         if warnings.len() != expected.len() {
             return Err(format!("warnings {warnings:?}"));
         }

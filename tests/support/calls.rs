@@ -129,8 +129,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     }
 }
 
-/// Loads criteria and judges one trajectory by them.
-pub(crate) fn judged(criteria: &[Criterion], written: &Written, explain: &Explain) -> Vec<Evaluation> {
-    let criteria: Vec<Arc<Criterion>> = criteria.iter().cloned().map(Arc::new).collect();
-    judge(&criteria, &Arc::new(trajectory(written)), explain)
+/// Judges one trajectory by criteria that were loaded.
+pub(crate) fn judged(criteria: &[Arc<Criterion>], written: &Written, explain: &Explain) -> Vec<Evaluation> {
+    judge(criteria, &Arc::new(trajectory(written)), explain)
 }
