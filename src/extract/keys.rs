@@ -155,7 +155,7 @@ keys! {
     TOOL_MESSAGE = "gen_ai.tool.message" Presence,
     CHOICE = "gen_ai.choice" Presence,
     CONTENT = "content" Value,
-    MESSAGE = "message" Messages,
+    MESSAGE = "message" Value,
 
     // Updates of one span.
     JUDGMENT_UPDATE = "judgment.update_id" Value,

@@ -201,8 +201,9 @@ fn fill<'a>(call: &mut Call<'a>, span: &'a Span, present: Bits, is_agent_run: bo
     let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| present & keys::KINDS != 0);
     call.args = call.args.or_else(|| other(ARGS));
     call.result = call.result.or_else(|| other(RESULTS));
-    if call.agent.is_none() && !is_agent_run {
-        call.agent = own_agent(span);
+    if call.agent.is_none() {
+        // The agent of a call that is a run itself is the callee; who called it stands in LangChain's metadata alone.
+        call.agent = if is_agent_run { metadata(span, "lc_agent_name") } else { own_agent(span) };
     }
     call.failed |= failed(span);
 }
