@@ -63,11 +63,11 @@ pub(super) fn join(
 pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[SpanIdx]) -> Vec<Vec<Announced>> {
     let max_size = recogniser.tools.max_value_size;
     let place: HashMap<SpanIdx, usize> = models.iter().enumerate().map(|(at, &model)| (model, at)).collect();
-    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.spans[model].0, max_size)).collect();
+    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.views[model], max_size)).collect();
     for &span_idx in &outline.tree.parents_first {
         let Some(&at) = outline.model[span_idx].filter(|&model| model != span_idx).and_then(|model| place.get(&model)) else { continue };
         if replies[at].is_empty() && !outline.conventions[span_idx].is_empty() && outline.calls[span_idx].is_none() {
-            replies[at] = messages::announced(&outline.spans[span_idx].0, max_size);
+            replies[at] = messages::announced(&outline.views[span_idx], max_size);
         }
     }
     replies
@@ -77,7 +77,7 @@ pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[
 pub(super) fn responses(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<String, Payload> {
     let mut responses = HashMap::new();
     for model in outline.models() {
-        for (id, result) in messages::responses(&outline.spans[model].0, recogniser.tools.max_value_size) {
+        for (id, result) in messages::responses(&outline.views[model], recogniser.tools.max_value_size) {
             responses.entry(id).or_insert(result);
         }
     }
