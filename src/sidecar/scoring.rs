@@ -30,7 +30,7 @@ const MAX_MISSED: usize = 65_536;
 const HURRIED_SETTLE: Duration = Duration::from_millis(500);
 
 /// Takes what the thread judged: the exporter, the printer, the demo.
-pub type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
+pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// Where receivers put what is to be scored. Never waits.
 #[derive(Debug, Clone)]
