@@ -14,11 +14,6 @@ pub mod scan_metrics;
 #[cfg(test)]
 mod tests;
 
-pub mod json;
-pub mod scan;
-pub mod scan_logs;
-pub mod scan_metrics;
-
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::Pin;
