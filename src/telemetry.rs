@@ -2,11 +2,13 @@
 //! The names of the metrics follow the OpenTelemetry Collector's where one exists.
 
 mod connections;
+mod exporting;
 mod forwarding;
 mod health;
 mod process;
 mod receiving;
 mod render;
+mod scoring;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed, Listening, OpenConnection,
 };
+pub use exporting::{ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, ScoresUnprinted};
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, Discarded, PartlyRejected, ProxyIgnored, QueueMoved, QueueOpened,
     RequestHeldUp, RequestRefused, RequestRetried, RequestSplit,
@@ -21,6 +24,10 @@ pub use forwarding::{
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
+pub use scoring::{
+    ConfigurationInForce, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,
+    TrajectoriesSeen,
+};
 
 /// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
 #[derive(Debug, Default)]
@@ -153,125 +160,3 @@ impl Dropped {
         *books.dropped.entry(self.reason).or_default() += self.n_items;
     }
 }
-
-// === receiving ===
-
-// === scoring ===
-
-// === exporting ===
-
-/// Scores wait to be delivered.
-#[derive(Debug)]
-pub struct ScoresQueued {
-    /// `score_spans`, `score_events` or `score_metrics`.
-    pub shape: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl ScoresQueued {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], self.n_items.cast_signed());
-    }
-}
-
-/// Queued scores were acknowledged by their destination.
-#[derive(Debug)]
-pub struct ScoresSent {
-    /// `score_spans`, `score_events` or `score_metrics`.
-    pub shape: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl ScoresSent {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
-        telemetry.add("spanscore_scores_sent_total", &[("shape", self.shape)], self.n_items);
-    }
-}
-
-/// Queued scores were given up.
-#[derive(Debug)]
-pub struct ScoresDropped {
-    /// `score_spans`, `score_events` or `score_metrics`.
-    pub shape: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-    /// `queue_full`, `refused`, `rejected`, `too_large`, `shutdown`, …
-    pub reason: &'static str,
-}
-
-impl ScoresDropped {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
-        telemetry.add("spanscore_scores_dropped_total", &[("shape", self.shape), ("reason", self.reason)], self.n_items);
-    }
-}
-
-/// Evaluations were not printed: whoever reads standard output is too slow.
-#[derive(Debug)]
-pub struct ScoresUnprinted {
-    /// Evaluations.
-    pub n_items: u64,
-    /// `queue_full` or `shutdown`.
-    pub reason: &'static str,
-}
-
-impl ScoresUnprinted {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_scores_dropped_total", &[("shape", "print"), ("reason", self.reason)], self.n_items);
-    }
-}
-
-/// A queue of scores is full, and drops its oldest until its destination takes something again.
-#[derive(Debug)]
-pub struct ScoresOverflow {
-    /// `score_spans`, `score_events` or `score_metrics`.
-    pub shape: &'static str,
-}
-
-impl ScoresOverflow {
-    /// Log it; what is dropped is counted one by one.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(shape = self.shape, "the queue of scores is full: the oldest are dropped until their destination takes some");
-    }
-}
-
-/// An enabled shape of scores has nowhere to go.
-#[derive(Debug)]
-pub struct ScoreShapeOff {
-    /// `span`, `event` or `metrics`.
-    pub shape: &'static str,
-}
-
-impl ScoreShapeOff {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        let shape = self.shape;
-        tracing::info!(
-            shape,
-            "scores are not sent as {shape}: no endpoint takes this signal; set `scores.{shape}.endpoint`, or `scores.{shape}.enabled: false` to say so"
-        );
-    }
-}
-
-/// Names in the labels of the scores' metrics became too many, and the rest is `_other`.
-#[derive(Debug)]
-pub struct ScoreLabelsFolded {
-    /// The limit: a setting, or a fixed one in words.
-    pub limit: &'static str,
-}
-
-impl ScoreLabelsFolded {
-    /// Log it; told once for each limit.
-    pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(limit = self.limit, "the limit of metric labels is reached: further names are counted as `_other`");
-    }
-}
-
-const SCORES_QUEUED: &str = "spanscore_scores_queued";

@@ -233,7 +233,7 @@ pub struct ProxyIgnored {
 
 impl ProxyIgnored {
     /// Log it. Once, at start.
-    pub fn emit(self, _: &Telemetry) {
+    pub fn emit(self) {
         tracing::warn!(
             variable = self.variable,
             "proxies are not supported: the proxy of the environment is ignored, and endpoints are connected to directly"
