@@ -114,12 +114,7 @@ impl Generator {
     }
 
     pub(crate) fn request(&self, signal: Signal, dice: &mut Dice<'_>) -> Vec<u8> {
-        let (package, name) = match signal {
-            Signal::Traces => ("trace", "ExportTraceServiceRequest"),
-            Signal::Logs => ("logs", "ExportLogsServiceRequest"),
-            Signal::Metrics => ("metrics", "ExportMetricsServiceRequest"),
-        };
-        let message = self.pool.get_message_by_name(&format!("opentelemetry.proto.collector.{package}.v1.{name}")).unwrap();
+        let message = request_descriptor(&self.pool, signal);
         // One request in four has faults of framing; the others are made of good fields, known and unknown.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
@@ -130,6 +125,15 @@ impl Generator {
 
 pub(crate) fn descriptors() -> DescriptorPool {
     DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice()).unwrap()
+}
+
+pub(crate) fn request_descriptor(pool: &DescriptorPool, signal: Signal) -> MessageDescriptor {
+    let (package, name) = match signal {
+        Signal::Traces => ("trace", "ExportTraceServiceRequest"),
+        Signal::Logs => ("logs", "ExportLogsServiceRequest"),
+        Signal::Metrics => ("metrics", "ExportMetricsServiceRequest"),
+    };
+    pool.get_message_by_name(&format!("opentelemetry.proto.collector.{package}.v1.{name}")).unwrap()
 }
 
 fn write_message(message: &MessageDescriptor, dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {

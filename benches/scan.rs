@@ -1,0 +1,55 @@
+//! Goal 4: the scan with full validation against decoding with prost and dropping what was decoded. Prints ratios; decides nothing.
+//! `cargo bench --bench scan`; without mimalloc: `cargo bench --no-default-features --bench scan`.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may panic")]
+
+#[path = "support/payload.rs"]
+mod payload;
+#[path = "support/rounds.rs"]
+mod rounds;
+
+use std::hint::black_box;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use payload::{Payload, Profile};
+use prost::Message;
+use spanscore::extract::{self, Tools};
+use spanscore::receive::scan::scan;
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const N_REQUESTS: usize = 8;
+const N_SPANS: usize = 512;
+const N_ROUNDS: usize = 41;
+
+fn main() {
+    let keys = extract::keys(&Tools::default(), ["deployment.environment.name"], None);
+    println!("allocator: {}", if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" });
+    println!("{N_REQUESTS} requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, thread CPU time per span");
+    println!("{:<28} {:>9} {:>9} {:>7}   {:<13}", "", "scan ns", "prost ns", "ratio", "min … max");
+    for (profile, goal) in [(Profile::Lean, 0.42), (Profile::Genai, 0.40)] {
+        let mut payload = Payload::new(profile, 7, 64);
+        let requests: Vec<Vec<u8>> = (0..N_REQUESTS).map(|_| payload.request(N_SPANS)).collect();
+        let n_items = N_REQUESTS * N_SPANS;
+        let n_bytes: usize = requests.iter().map(Vec::len).sum();
+        for (what, keys) in [("scan", Some(&keys)), ("validate and count", None)] {
+            let scan_all = || {
+                for request in &requests {
+                    let scanned = scan(black_box(request), keys).unwrap();
+                    assert_eq!(scanned.n_spans, N_SPANS);
+                    drop(black_box(scanned));
+                }
+            };
+            let decode_all = || {
+                for request in &requests {
+                    drop(black_box(ExportTraceServiceRequest::decode(black_box(request.as_slice())).unwrap()));
+                }
+            };
+            let ratio = rounds::compare(N_ROUNDS, n_items, scan_all, decode_all);
+            let name = format!("{} ({} B), {what}", profile.name(), n_bytes / n_items);
+            print!("{name:<28} {:>9.0} {:>9.0} {:>7.3}", ratio.measured_nanos, ratio.base_nanos, ratio.median);
+            println!("   {:.3} … {:.3}   goal {goal}", ratio.min, ratio.max);
+        }
+    }
+}

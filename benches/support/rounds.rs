@@ -1,0 +1,63 @@
+//! Measures variants against each other on a noisy machine: thread CPU time, variants in turn within each round, the median of the rounds'
+//! ratios with the least and the greatest (a shared core moves absolute times by a fifth, ratios by a tenth).
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// What a benchmark found: CPU time per item, and the ratio of two variants.
+pub struct Ratio {
+    /// Nanoseconds per item, median over the rounds.
+    pub measured_nanos: f64,
+    /// The same of what it is compared with.
+    pub base_nanos: f64,
+    /// Median, least and greatest of the rounds' ratios.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+}
+
+/// Run both in turn, `n_rounds` times (odd). Each handles `n_items` items a round.
+pub fn compare(n_rounds: usize, n_items: usize, mut measured: impl FnMut(), mut base: impl FnMut()) -> Ratio {
+    let mut time = |variant: &mut dyn FnMut()| {
+        let before = cpu_time();
+        variant();
+        (cpu_time() - before).as_nanos() as f64 / n_items as f64
+    };
+    // Once without measuring, to fill caches and allocator.
+    time(&mut measured);
+    time(&mut base);
+    let rounds: Vec<(f64, f64)> = (0..n_rounds)
+        .map(|round| {
+            // Neither always follows the other's leftovers.
+            if round % 2 == 0 {
+                let measured = time(&mut measured);
+                (measured, time(&mut base))
+            } else {
+                let base = time(&mut base);
+                (time(&mut measured), base)
+            }
+        })
+        .collect();
+    let sorted = |of: fn(&(f64, f64)) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let ratios = sorted(|(measured, base)| measured / base);
+    Ratio {
+        measured_nanos: sorted(|round| round.0)[n_rounds / 2],
+        base_nanos: sorted(|round| round.1)[n_rounds / 2],
+        median: ratios[n_rounds / 2],
+        min: ratios[0],
+        max: ratios[n_rounds - 1],
+    }
+}
