@@ -1,1 +1,68 @@
-//! Health, readiness and metrics over HTTP.
+//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes and scrapes out.
+//! Knows only what telemetry tells; a downstream's outage is none of its business and turns no light red.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::time::Instant;
+
+use crate::telemetry::{METRICS_CONTENT_TYPE, MetricsText, Phase, Telemetry};
+
+/// What the admin port shows.
+#[derive(Clone)]
+pub struct Admin {
+    /// Counters and pulses.
+    pub telemetry: Arc<Telemetry>,
+    /// What others append to `/metrics`.
+    pub metrics: Vec<MetricsText>,
+    /// Start of the process, Unix nanoseconds.
+    pub started_unix_nanos: u64,
+}
+
+impl Admin {
+    /// The routes, open to whoever reaches the port: `/livez`, `/readyz` and `/metrics`.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/livez", get(livez))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .fallback(not_found)
+            .with_state(self)
+    }
+}
+
+/// Alive as long as every worker beats; also while starting and draining, else we would be killed for stopping in good order.
+async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
+    match ill(&admin.telemetry) {
+        Some(ill) => (StatusCode::SERVICE_UNAVAILABLE, ill),
+        None => (StatusCode::OK, format!("ok: {}\n", admin.telemetry.workers().join(", "))),
+    }
+}
+
+/// Ready from the moment every port is bound until we are told to stop, as long as every worker beats.
+async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
+    match (admin.telemetry.phase(), ill(&admin.telemetry)) {
+        (_, Some(ill)) => (StatusCode::SERVICE_UNAVAILABLE, ill),
+        (Phase::Starting, None) => (StatusCode::SERVICE_UNAVAILABLE, "starting: not every port is bound yet\n".to_owned()),
+        (Phase::Draining, None) => (StatusCode::SERVICE_UNAVAILABLE, "draining: told to stop\n".to_owned()),
+        (Phase::Serving, None) => (StatusCode::OK, "ready\n".to_owned()),
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], admin.telemetry.metrics_text(admin.started_unix_nanos, &admin.metrics))
+}
+
+async fn not_found() -> impl IntoResponse {
+    (StatusCode::NOT_FOUND, "this is spanscore's admin port; it has /livez, /readyz and /metrics (OTLP goes to 4317 and 4318)\n")
+}
+
+/// Who is dead or stuck, a line each.
+fn ill(telemetry: &Telemetry) -> Option<String> {
+    let ill = telemetry.ill(Instant::now().into_std());
+    (!ill.is_empty()).then(|| ill.iter().map(|(name, illness)| format!("{name} {illness}\n")).collect())
+}

@@ -264,6 +264,22 @@ impl Facts {
         self.entries().find(|entry| entry.key == key && entry.tag.is_value())?.attribute()
     }
 
+    /// The same without the attributes that `keep` refuses; events stay as they are.
+    pub fn retain(&mut self, mut keep: impl FnMut(Attribute<'_>) -> bool) {
+        let mut bytes = Vec::with_capacity(self.0.len());
+        let mut rest = self.entries();
+        loop {
+            let before = rest.bytes;
+            let Some(entry) = rest.next() else { break };
+            if entry.attribute().is_none_or(&mut keep) {
+                bytes.extend_from_slice(&before[..before.len() - rest.bytes.len()]);
+            }
+        }
+        if bytes.len() < self.0.len() {
+            self.0 = bytes.into();
+        }
+    }
+
     /// Bytes on the heap.
     pub fn size(&self) -> usize {
         self.0.len()
@@ -459,7 +475,8 @@ pub enum Keep {
 /// A row of the table that says which keys to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or `*` (the star is not part of it).
+    /// The key; a prefix of keys if it ends in `.` or holds a `*` (the star is not part of it). What stands between a first and a last star
+    /// must occur after the prefix: `llm.output_messages.*tool_call*`.
     pub key: &'static str,
     /// What is kept of it.
     pub keep: Keep,
@@ -471,7 +488,8 @@ pub struct KeyRule {
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,
     exact: HashMap<Box<[u8]>, KeyId>,
-    prefixes: Vec<KeyId>,
+    /// Prefixes, with what must occur after them.
+    prefixes: Vec<(KeyId, &'static str)>,
     /// Longest value kept of one attribute, in bytes (`tools.max_value_size`).
     pub max_value_size: usize,
     /// Longest messages kept of one span, in bytes (`tools.max_messages_size`).
@@ -494,9 +512,9 @@ impl KeySet {
     pub fn new(rules: &[KeyRule]) -> Self {
         let mut keys = Self::default();
         for rule in rules {
-            match rule.key.strip_suffix('*') {
-                Some(prefix) => keys.add_prefix(prefix, rule.keep),
-                None if rule.key.ends_with('.') => keys.add_prefix(rule.key, rule.keep),
+            match rule.key.split_once('*') {
+                Some((prefix, needle)) => keys.add_prefix(prefix, needle.strip_suffix('*').unwrap_or(needle), rule.keep),
+                None if rule.key.ends_with('.') => keys.add_prefix(rule.key, "", rule.keep),
                 None => keys.add(rule.key, rule.keep),
             };
         }
@@ -539,17 +557,21 @@ impl KeySet {
         if let Some(&id) = self.exact.get(key) {
             return Some(Kept { key: id, keep: self.keys[usize::from(id.0)].1, suffix: b"" });
         }
-        self.prefixes.iter().find_map(|&id| {
+        self.prefixes.iter().find_map(|&(id, needle)| {
             let (prefix, keep) = &self.keys[usize::from(id.0)];
             let suffix = key.strip_prefix(prefix.as_bytes())?;
-            Some(Kept { key: id, keep: *keep, suffix })
+            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some()).then_some(Kept {
+                key: id,
+                keep: *keep,
+                suffix,
+            })
         })
     }
 
-    fn add_prefix(&mut self, prefix: &str, keep: Keep) -> KeyId {
+    fn add_prefix(&mut self, prefix: &str, needle: &'static str, keep: Keep) -> KeyId {
         let id = self.next_id();
         self.keys.push((prefix.into(), keep));
-        self.prefixes.push(id);
+        self.prefixes.push((id, needle));
         id
     }
 

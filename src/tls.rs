@@ -1,1 +1,383 @@
-//! Certificate files in, rustls configurations out, read again when the files change.
+//! Certificate files in, rustls configurations out, read again when the files change. Knows PEM, rustls and the system's
+//! authorities; does not know who connects to whom. The provider is ring, named here and nowhere else: no process-wide default is needed.
+//!
+//! Files are looked at when a connection begins (a few small reads beside a handshake's signature), and what was built from them is kept
+//! as long as their contents stay the same. So a rotated certificate needs no timer, no watcher and no restart, a Kubernetes secret's
+//! symlink swap is seen, and files caught half-written cost one warning: the last good ones stay in use.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use sha2::{Digest, Sha256};
+
+use crate::config;
+use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
+
+/// What is wrong with certificate files. The caller knows which setting they came from and says so.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is missing or unreadable.
+    #[error("cannot read `{}`: {error}; check the path and its permissions", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("`{}` holds no {expected}; expected PEM text with a `-----BEGIN …-----` line", path.display())]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+        /// `certificate` or `private key`.
+        expected: &'static str,
+    },
+    /// A file is not PEM.
+    #[error("`{}` is not valid PEM: {error}", path.display())]
+    NotPem {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: pem::Error,
+    },
+    /// The files can be read but not used together.
+    #[error("cannot use {files}: {error}; check that the key belongs to the certificate")]
+    Unusable {
+        /// Which files.
+        files: String,
+        /// Why.
+        error: String,
+    },
+    /// One of `cert_file` and `key_file` without the other.
+    #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
+    Half,
+    /// Nobody to trust.
+    #[error("this system has no certificate authorities, so no server can be verified; set `ca_file`")]
+    NoAuthorities,
+}
+
+// === where we connect ===
+
+/// The configuration for connections to a peer. It looks after its files itself, so it is built once and used for every connection.
+///
+/// ALPN is left empty for the caller to set (hyper-rustls insists on it), and so is `server_name`, which belongs to the connection.
+/// Fails where a file cannot be used now; later a bad file costs a warning, and the last good one stays in use.
+pub fn client_config(tls: &config::ClientTls, telemetry: &Arc<Telemetry>) -> Result<ClientConfig, TlsError> {
+    let provider = provider();
+    let verifier: Arc<dyn ServerCertVerifier> = match &tls.ca_file {
+        _ if tls.insecure_skip_verify => Arc::new(AnyServer(provider.clone())),
+        Some(path) => Arc::new(WatchedServerVerifier {
+            provider: provider.clone(),
+            verifier: Watched::new(vec![path.clone()], telemetry, |files| server_verifier(authorities(&files[0])?, &files[0].describe()))?,
+        }),
+        None => server_verifier(system_authorities()?, "the system's authorities")?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("the TLS versions", &error))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match (&tls.cert_file, &tls.key_file) {
+        (Some(cert_file), Some(key_file)) => {
+            let watched = Watched::new(vec![cert_file.clone(), key_file.clone()], telemetry, |files| certified_key(&files[0], &files[1]))?;
+            builder.with_client_cert_resolver(Arc::new(WatchedClientCert(watched)))
+        }
+        (None, None) => builder.with_no_client_auth(),
+        _ => return Err(TlsError::Half),
+    };
+    if tls.cert_file.is_some() || tls.ca_file.is_some() {
+        // A resumed session keeps the identity and the trust it was made with, which would outlive a rotated file.
+        config.resumption = Resumption::disabled();
+    }
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct WatchedClientCert(Watched<CertifiedKey>);
+
+impl ResolvesClientCert for WatchedClientCert {
+    fn resolve(&self, _root_hint_subjects: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct WatchedServerVerifier {
+    provider: Arc<CryptoProvider>,
+    verifier: Watched<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for WatchedServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.verifier.current().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// `insecure_skip_verify`: any certificate will do, though the server must still own its key.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+// === where we listen ===
+
+/// TLS of a port: the certificate we show and, with mTLS, whom we let in.
+#[derive(Debug)]
+pub struct ServerTls(Watched<ServerConfig>);
+
+impl ServerTls {
+    /// Reads the files. With `client_ca_file`, clients must show a certificate of one of its authorities.
+    pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
+        let mut paths = vec![tls.cert_file.clone(), tls.key_file.clone()];
+        paths.extend(tls.client_ca_file.clone());
+        Watched::new(paths, telemetry, server_config).map(Self)
+    }
+
+    /// The configuration for the next connection. Reads the files.
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.0.current()
+    }
+}
+
+fn server_config(files: &[PemFile]) -> Result<Arc<ServerConfig>, TlsError> {
+    let [cert_file, key_file, client_ca_file @ ..] = files else { return Err(TlsError::Half) };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("the TLS versions", &error))?;
+    let builder = match client_ca_file.first() {
+        Some(file) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider())
+                .build()
+                .map_err(|error| unusable(&file.describe(), &error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(cert_file.certificates()?, key_file.private_key()?)
+        .map_err(|error| unusable(&format!("{} with {}", cert_file.describe(), key_file.describe()), &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+// === Watched ===
+
+/// What was built from some files, built again when their contents change.
+struct Watched<T> {
+    paths: Vec<PathBuf>,
+    build: fn(&[PemFile]) -> Result<Arc<T>, TlsError>,
+    telemetry: Arc<Telemetry>,
+    /// Held for a few small reads and, after a change, one parse; never across an await.
+    loaded: Mutex<Loaded<T>>,
+}
+
+struct Loaded<T> {
+    built: Arc<T>,
+    /// Of the contents tried last, good or bad, so that bad ones are reported once.
+    fingerprint: Fingerprint,
+}
+
+/// SHA-256 over the files; `None` when one could not be read.
+type Fingerprint = Option<[u8; 32]>;
+
+impl<T> Watched<T> {
+    fn new(paths: Vec<PathBuf>, telemetry: &Arc<Telemetry>, build: fn(&[PemFile]) -> Result<Arc<T>, TlsError>) -> Result<Self, TlsError> {
+        let files = PemFile::read_all(&paths)?;
+        let loaded = Loaded { built: build(&files)?, fingerprint: fingerprint(&files) };
+        Ok(Self { paths, build, telemetry: Arc::clone(telemetry), loaded: Mutex::new(loaded) })
+    }
+
+    fn current(&self) -> Arc<T> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = PemFile::read_all(&self.paths);
+        let fingerprint = files.as_deref().ok().and_then(fingerprint);
+        if fingerprint != loaded.fingerprint {
+            loaded.fingerprint = fingerprint;
+            match files.and_then(|files| (self.build)(&files)) {
+                Ok(built) => {
+                    loaded.built = built;
+                    CertificatesReplaced { files: describe(&self.paths) }.emit(&self.telemetry);
+                }
+                Err(error) => CertificatesUnusable { error: error.to_string() }.emit(&self.telemetry),
+            }
+        }
+        Arc::clone(&loaded.built)
+    }
+}
+
+impl<T> fmt::Debug for Watched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watched").field(&self.paths).finish()
+    }
+}
+
+fn fingerprint(files: &[PemFile]) -> Fingerprint {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update((file.text.len() as u64).to_le_bytes());
+        hash.update(&file.text);
+    }
+    Some(hash.finalize().into())
+}
+
+// === PemFile ===
+
+struct PemFile {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+impl PemFile {
+    fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, TlsError> {
+        let read = |path: &PathBuf| match std::fs::read(path) {
+            Ok(text) => Ok(Self { path: path.clone(), text }),
+            Err(error) => Err(TlsError::Unreadable { path: path.clone(), error }),
+        };
+        paths.iter().map(read).collect()
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let certificates = CertificateDer::pem_slice_iter(&self.text)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| TlsError::NotPem { path: self.path.clone(), error })?;
+        match certificates.is_empty() {
+            true => Err(TlsError::Empty { path: self.path.clone(), expected: "certificate" }),
+            false => Ok(certificates),
+        }
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| match error {
+            pem::Error::NoItemsFound => TlsError::Empty { path: self.path.clone(), expected: "private key" },
+            error => TlsError::NotPem { path: self.path.clone(), error },
+        })
+    }
+
+    fn describe(&self) -> String {
+        describe(std::slice::from_ref(&self.path))
+    }
+}
+
+fn describe(paths: &[PathBuf]) -> String {
+    let quote = |path: &PathBuf| format!("`{}`", Path::display(path));
+    paths.iter().map(quote).collect::<Vec<_>>().join(", ")
+}
+
+fn unusable(files: &str, error: &dyn fmt::Display) -> TlsError {
+    TlsError::Unusable { files: files.to_owned(), error: error.to_string() }
+}
+
+fn certified_key(cert_file: &PemFile, key_file: &PemFile) -> Result<Arc<CertifiedKey>, TlsError> {
+    CertifiedKey::from_der(cert_file.certificates()?, key_file.private_key()?, &provider())
+        .map(Arc::new)
+        .map_err(|error| unusable(&format!("{} with {}", cert_file.describe(), key_file.describe()), &error))
+}
+
+fn authorities(file: &PemFile) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in file.certificates()? {
+        roots.add(certificate).map_err(|error| unusable(&file.describe(), &error))?;
+    }
+    Ok(roots)
+}
+
+/// Read once: the system's authorities change with the system's packages, and reading them takes some milliseconds.
+fn system_authorities() -> Result<RootCertStore, TlsError> {
+    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
+    let roots = ROOTS.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        // Unreadable or odd certificates among the system's are skipped, as every other program does.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots
+    });
+    match roots.is_empty() {
+        true => Err(TlsError::NoAuthorities),
+        false => Ok(roots.clone()),
+    }
+}
+
+fn server_verifier(roots: RootCertStore, files: &str) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().map_err(|error| unusable(files, &error))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(ring::default_provider())))
+}

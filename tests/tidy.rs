@@ -230,7 +230,7 @@ impl Source {
             .map(|(line_idx, line)| (line_idx + 1, line))
             .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
             .filter(|(_, line)| !line.trim_start().starts_with("//"))
-            .filter(|_| !self.module.ends_with("::tests"))
+            .filter(|_| !self.module.split("::").any(|part| part == "tests"))
     }
 }
 

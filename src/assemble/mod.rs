@@ -1,12 +1,26 @@
 //! Pure. Spans in, closed traces out. Knows ids, parents, times and the marks it is handed with each span; knows nothing
 //! of how a tool call is spelled, nor of what is expected of it. All timers run on arrival, never on span times.
 
+mod buffer;
+mod lanes;
+mod missed;
 mod recent;
+mod settings;
+mod spans;
+mod timers;
 mod trace;
 
-use std::time::Duration;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 use crate::span::{Span, TraceId};
+
+pub use buffer::TraceBuffer;
+pub use settings::Settings;
 
 /// What `extract` recognised a span as, handed in with the span because telling a top span needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,33 +92,52 @@ pub struct Trace {
     pub arrival: u64,
 }
 
-/// The timers and limits of `assemble.*`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// Quiet time after a top span has ended.
-    pub settle: Duration,
-    /// Longest time that new spans can put off the settling.
-    pub max_settle: Duration,
-    /// Quiet time where the top span's parent is remote.
-    pub settle_remote: Duration,
-    /// Quiet time after which a trace without an ended root is closed.
-    pub inactive: Duration,
-    /// A top span that began before our memory of traces and ended later than this before it makes a trace incomplete.
-    pub restart_guard: Option<Duration>,
-    /// Longest time a trace stays open.
-    pub expired: Duration,
-    /// Most spans of one trace.
-    pub span_limit: usize,
-    /// Most bytes of kept facts of one trace.
-    pub size_limit: usize,
-    /// Most open traces.
-    pub max_open_traces: usize,
-    /// Most bytes of all open traces.
-    pub max_open_size: usize,
-    /// Most recently closed traces remembered.
-    pub max_recent_traces: usize,
-    /// Most bytes of them.
-    pub max_recent_size: usize,
-    /// How long a closed trace is remembered.
-    pub recent_ttl: Duration,
+/// What became of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// It brought news to a trace that was not reported yet.
+    Taken,
+    /// This version of the span, or one that wins over it, was known: nothing has changed.
+    Known,
+    /// It brought news to a trace that was reported before; where that was closed it is open again, to settle.
+    Late,
+    /// It came after its trace was closed by a limit, or so long after that its facts are gone: not taken.
+    TooLate,
+}
+
+/// What the pipeline remembers with a trace: what it reported of it.
+pub trait Memo: Default {
+    /// Bytes it holds on to beyond itself.
+    fn size(&self) -> usize;
+}
+
+/// A trace to judge. Judge it, put into `memo` what was reported, and hand it back with [`TraceBuffer::remember`].
+#[derive(Debug)]
+#[must_use = "a trace that is not handed back is not remembered, and its late spans are lost"]
+pub struct Closed<M> {
+    /// The trace.
+    pub trace: Trace,
+    /// What was remembered when it was reported before; the default for a first time.
+    pub memo: M,
+    /// Is it reported for the first time?
+    pub first: bool,
+    /// What the buffer keeps of a closed trace besides; `None` where the trace is still open (expired).
+    rest: Option<Box<trace::Held<M>>>,
+}
+
+/// How much the buffer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Open traces.
+    pub n_open: usize,
+    /// Bytes of them.
+    pub open_size: usize,
+    /// Remembered traces.
+    pub n_recent: usize,
+    /// Remembered traces whose facts are still there.
+    pub n_recent_whole: usize,
+    /// Bytes of those.
+    pub recent_size: usize,
+    /// Traces of which spans were missed and none has been taken.
+    pub n_missed: usize,
 }

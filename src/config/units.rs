@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::SocketAddr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -186,6 +187,24 @@ impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self)
     }
+}
+
+/// An address and port to listen on. `localhost` is the loopback address; other names are not looked up, since what they resolve to
+/// decides who can reach us.
+pub(super) fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    deserializer.deserialize_any(TextOrNumber("an address and a port, such as `127.0.0.1:4317`", |text| {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let port: u16 = port.parse().map_err(|_| format!("`{text}` has no port: write an address and a port, such as `127.0.0.1:4317`"))?;
+        match host {
+            "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+            "" => Err(format!("`{text}` has no address: write `127.0.0.1:{port}` for this host or pod only, `0.0.0.0:{port}` for anyone")),
+            "*" => Err(format!("`*` is no address: write `0.0.0.0:{port}`")),
+            _ => Err(format!("`{host}` is no IP address: write one, such as `127.0.0.1:{port}` or `[::1]:{port}`")),
+        }
+    }))
 }
 
 struct TextOrNumber<T>(&'static str, fn(&str) -> Result<T, String>);

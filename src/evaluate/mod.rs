@@ -37,7 +37,7 @@ pub use execution_order::{ExecutionOrder, Over};
 pub use judge::judge;
 pub use names::{Names, NonEmptyNames};
 pub use pattern::Pattern;
-pub use score::{Evaluation, EvaluationError, Explain, Verdict};
+pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
 pub use tool_call_args::{ExpectedArgs, ToolCallArgs};
 pub use tool_call_count::{Counts, ToolCallCount};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::criterion::Criterion;
 use crate::extract::Trajectory;
+use crate::span::SpanId;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +79,17 @@ pub struct EvaluationError {
     pub message: String,
 }
 
+/// The revision before the one at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Previous {
+    /// The span that was evaluated then: a trace's topmost span may have come late.
+    pub subject: Option<SpanId>,
+    /// Its label.
+    pub verdict: Verdict,
+    /// Its number.
+    pub revision: u32,
+}
+
 /// One criterion's judgement of one trajectory, rendered.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
@@ -101,6 +113,8 @@ pub struct Evaluation {
     pub offending: Vec<usize>,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
+    /// What was reported before; `None` for revision 0. Set by the pipeline.
+    pub previous: Option<Previous>,
 }
 
 // === what an evaluator answers ===

@@ -1,1 +1,357 @@
-//! Evaluations in, score spans, events and metrics out. Knows how scores are written down; does not know how they came about.
+//! Evaluations in, score spans, events and metrics out. Knows how scores are written down and sent off; does not know how they came
+//! about.
+//!
+//! [`Exporter::export`] writes each evaluation into the open batch of every shape at once, so that what waits is bytes, counted, and no
+//! trajectory is held on to. Each shape has a destination, a queue and a delivery of its own: one backend's outage stays its own, and
+//! none of them touches the original telemetry.
+
+mod outlet;
+mod print;
+pub mod score_event;
+pub mod score_line;
+pub mod score_metrics;
+mod score_prometheus;
+pub mod score_series;
+pub mod score_span;
+mod score_wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::config::{self, Destination, Signal};
+use crate::evaluate::{Evaluation, Explain};
+use crate::telemetry::{ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
+use crate::transport::TransportError;
+
+use outlet::{Outlet, Outlets};
+use print::Printer;
+use score_line::Colour;
+use score_metrics::Metrics;
+use score_series::{Folded, Limits};
+use score_wire::Batch;
+
+/// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
+const MAX_BATCH_SIZE: usize = 2 << 20;
+/// However small `scores.metrics.interval` is set: collecting thousands of series must not become all we do.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+/// The batcher turns at least this often, so that its pulse tells a live one from a stuck one.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// What the exporter is told at start.
+pub struct Plan {
+    /// `scores`.
+    pub scores: config::Scores,
+    /// Where each shape goes; `None` turns it off.
+    pub destinations: Destinations,
+    /// Most bytes of scores that wait, all shapes together.
+    pub budget: usize,
+    /// `service.instance.id`: a random UUID, or whatever else differs between processes.
+    pub instance_id: String,
+    /// Where evaluations are printed, if they are.
+    pub print: Option<Print>,
+}
+
+/// Where each shape goes.
+#[derive(Debug, Clone, Default)]
+pub struct Destinations {
+    /// Score spans.
+    pub span: Option<Destination>,
+    /// Events.
+    pub event: Option<Destination>,
+    /// Metrics.
+    pub metrics: Option<Destination>,
+}
+
+/// Evaluations as text: what `run` does where no endpoint is set at all.
+pub struct Print {
+    /// For whom.
+    pub form: Form,
+    /// Where to; written by a thread of its own, and left alone once a write fails.
+    pub out: Box<dyn Write + Send>,
+}
+
+/// For whom evaluations are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Human(Colour),
+    /// For programs: the lines of `replay --format jsonl`.
+    Jsonl,
+}
+
+/// Why no exporter could be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A destination cannot be used.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The printing thread could not be started.
+    #[error("cannot start the thread that prints scores: {0}")]
+    Print(#[source] io::Error),
+}
+
+/// Takes evaluations. Clones are handles of the same one.
+#[derive(Debug, Clone)]
+pub struct Exporter {
+    shared: Arc<Shared>,
+}
+
+/// The exporter's tasks; the one who stops it holds on to them.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    outlets: Outlets,
+    batcher: JoinSet<()>,
+    stop: watch::Sender<()>,
+    pulse: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    spans: Option<Lane<score_span::Settings>>,
+    events: Option<Lane<Vec<String>>>,
+    metrics: Metrics,
+    metrics_outlet: Option<Outlet>,
+    printer: Option<(Form, Printer)>,
+    max_evaluations: usize,
+    max_batch_size: usize,
+    /// Something was put into an empty batch.
+    begun: Notify,
+    telemetry: Arc<Telemetry>,
+}
+
+/// A shape that travels in batches.
+#[derive(Debug)]
+struct Lane<S> {
+    settings: S,
+    open: Mutex<Batch>,
+    outlet: Outlet,
+}
+
+// === impl Exporter ===
+
+impl Exporter {
+    /// Starts the shapes that have a destination, and says which of the enabled ones have none. Must be called within a runtime.
+    pub fn start(plan: Plan, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
+        let Plan { scores, destinations, budget, instance_id, print } = plan;
+        let span = wanted("span", scores.span.enabled, destinations.span, telemetry);
+        let event = wanted("event", scores.event.enabled, destinations.event, telemetry);
+        let metrics = wanted("metrics", scores.metrics.enabled, destinations.metrics, telemetry);
+        let n_shares = [span.is_some(), event.is_some(), metrics.is_some(), print.is_some()].into_iter().filter(|is_on| *is_on).count();
+        let share = budget / n_shares.max(1);
+
+        let mut outlets = Outlets::new(share, telemetry.clone());
+        let mut outlet = |name, signal, destination: Option<Destination>| {
+            destination.map(|destination| outlets.open(name, signal, &destination, rng.fork())).transpose()
+        };
+        let span = outlet("score_spans", Signal::Traces, span)?;
+        let event = outlet("score_events", Signal::Logs, event)?;
+        let metrics_outlet = outlet("score_metrics", Signal::Metrics, metrics)?;
+        let printer = print.map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer))).transpose();
+
+        let shared = Arc::new(Shared {
+            spans: span.map(|outlet| Lane { settings: span_settings(&scores), open: Mutex::default(), outlet }),
+            events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
+            metrics: Metrics::new(metrics_settings(&scores.metrics, instance_id)),
+            metrics_outlet,
+            printer: printer.map_err(ExportError::Print)?,
+            max_evaluations: scores.batch.max_evaluations.max(1),
+            // A batch must leave room for others in its queue.
+            max_batch_size: MAX_BATCH_SIZE.min(share / 4),
+            begun: Notify::new(),
+            telemetry: telemetry.clone(),
+        });
+        let (stop, stopped) = watch::channel(());
+        let pulse = Arc::new(AtomicU64::new(0));
+        let mut batcher = JoinSet::new();
+        let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(MIN_INTERVAL));
+        batcher.spawn(run_batcher(shared.clone(), stopped, pulse.clone(), max_delay, interval));
+        let exporter = Self { shared: shared.clone() };
+        Ok((exporter, Running { shared, outlets, batcher, stop, pulse }))
+    }
+
+    /// Takes evaluations in every shape. Never waits: what finds its queue full pushes out the oldest, which is counted.
+    pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
+        let shared = &*self.shared;
+        for evaluation in evaluations {
+            if let Some(folded) = shared.metrics.record(evaluation) {
+                ScoreLabelsFolded { limit: limit_name(folded) }.emit(&shared.telemetry);
+            }
+        }
+        if let Some(lane) = &shared.spans {
+            shared.fill(lane, evaluations, |batch, evaluation| score_span::push(batch, evaluation, &lane.settings, explain));
+        }
+        if let Some(lane) = &shared.events {
+            shared.fill(lane, evaluations, |batch, evaluation| score_event::push(batch, evaluation, &lane.settings, now_unix_nanos));
+        }
+        if let Some((form, printer)) = &shared.printer {
+            for evaluation in evaluations {
+                let n_dropped = printer.print(print_text(*form, evaluation));
+                if n_dropped > 0 {
+                    ScoresUnprinted { n_items: n_dropped as u64, reason: "queue_full" }.emit(&shared.telemetry);
+                }
+            }
+        }
+    }
+
+    /// Appends the scores' metrics as Prometheus text (version 0.0.4) for `/metrics`, whether or not they are sent anywhere.
+    pub fn render(&self, out: &mut String) {
+        self.shared.metrics.render(out);
+    }
+}
+
+impl Shared {
+    fn fill<S>(&self, lane: &Lane<S>, evaluations: &[Evaluation], push: impl Fn(&mut Batch, &Evaluation)) {
+        let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = open.n_items() == 0;
+        for evaluation in evaluations {
+            push(&mut open, evaluation);
+            if open.n_items() >= self.max_evaluations || open.size() >= self.max_batch_size {
+                lane.outlet.send(open.n_items(), open.take());
+            }
+        }
+        if was_empty && open.n_items() > 0 {
+            self.begun.notify_one();
+        }
+    }
+
+    fn flush(&self) {
+        fn flush<S>(lane: &Lane<S>) {
+            let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
+            if open.n_items() > 0 {
+                lane.outlet.send(open.n_items(), open.take());
+            }
+        }
+        self.spans.iter().for_each(flush);
+        self.events.iter().for_each(flush);
+    }
+
+    fn send_metrics(&self) {
+        if let Some(outlet) = &self.metrics_outlet
+            && let Some((body, n_points)) = self.metrics.request()
+        {
+            outlet.send(n_points, body);
+        }
+    }
+}
+
+/// Sends what has waited long enough, and the metrics on their interval, until told to stop.
+async fn run_batcher(
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<()>,
+    pulse: Arc<AtomicU64>,
+    max_delay: Duration,
+    interval: Duration,
+) {
+    let mut flush_at = None;
+    let mut metrics_at = tokio::time::Instant::now() + interval;
+    loop {
+        pulse.fetch_add(1, Ordering::Relaxed);
+        let now = tokio::time::Instant::now();
+        if flush_at.is_some_and(|flush_at| flush_at <= now) {
+            flush_at = None;
+            shared.flush();
+        }
+        if metrics_at <= now {
+            // After a pause of the whole process one collection makes up for all that were missed.
+            metrics_at = now + interval;
+            shared.send_metrics();
+        }
+        let wake_at = (now + PULSE).min(metrics_at).min(flush_at.unwrap_or(metrics_at));
+        tokio::select! {
+            () = shared.begun.notified() => flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay)),
+            () = tokio::time::sleep_until(wake_at) => {}
+            _ = stopped.changed() => return,
+        }
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// What each task counts up at least once a second while it is alive.
+    pub fn pulses(&self) -> Vec<(&'static str, Arc<AtomicU64>)> {
+        let mut pulses = self.outlets.pulses();
+        pulses.push(("score_batcher", self.pulse.clone()));
+        pulses
+    }
+
+    /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
+    /// queue it could not deliver. What is exported from now on is counted as dropped.
+    pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
+        // The batcher may be gone, which is as good.
+        let _ = self.stop.send(());
+        while self.batcher.join_next().await.is_some() {}
+        self.shared.flush();
+        self.shared.send_metrics();
+        let mut left = self.outlets.drain(deadline).await;
+        if let Some((_, printer)) = &self.shared.printer {
+            let n_left = printer.finish(deadline).await as u64;
+            if n_left > 0 {
+                ScoresUnprinted { n_items: n_left, reason: "shutdown" }.emit(&self.shared.telemetry);
+                left.insert("print", n_left);
+            }
+        }
+        left
+    }
+}
+
+// === configuration, translated ===
+
+fn wanted(shape: &'static str, is_enabled: bool, destination: Option<Destination>, telemetry: &Telemetry) -> Option<Destination> {
+    if is_enabled && destination.is_none() {
+        ScoreShapeOff { shape }.emit(telemetry);
+    }
+    destination.filter(|_| is_enabled)
+}
+
+fn span_settings(scores: &config::Scores) -> score_span::Settings {
+    score_span::Settings {
+        copy_attributes: scores.copy_attributes.clone(),
+        on_revision: match scores.span.on_revision {
+            config::OnRevision::NewSpan => score_span::OnRevision::NewSpan,
+            config::OnRevision::SameId => score_span::OnRevision::SameId,
+            config::OnRevision::None => score_span::OnRevision::None,
+        },
+        status_on_fail: match scores.span.status_on_fail {
+            config::StatusOnFail::Unset => score_span::StatusOnFail::Unset,
+            config::StatusOnFail::Error => score_span::StatusOnFail::Error,
+        },
+        sample_pass: scores.span.sample_pass,
+    }
+}
+
+fn metrics_settings(metrics: &config::MetricScores, instance_id: String) -> score_metrics::Settings {
+    score_metrics::Settings {
+        temporality: match metrics.temporality {
+            config::Temporality::Cumulative => score_metrics::Temporality::Cumulative,
+            config::Temporality::Delta => score_metrics::Temporality::Delta,
+        },
+        limits: Limits { max_services: metrics.max_services, max_agents: metrics.max_agents },
+        instance_id,
+    }
+}
+
+fn limit_name(folded: Folded) -> &'static str {
+    match folded {
+        Folded::Services => "scores.metrics.max_services",
+        Folded::Agents => "scores.metrics.max_agents",
+        Folded::Series => "2 000 series of an instrument",
+    }
+}
+
+fn print_text(form: Form, evaluation: &Evaluation) -> String {
+    match form {
+        Form::Human(colour) => format!("{}\n", score_line::human(evaluation, colour)),
+        Form::Jsonl => format!("{}\n", serde_json::Value::Object(score_line::json(evaluation))),
+    }
+}

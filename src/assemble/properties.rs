@@ -1,0 +1,261 @@
+//! Properties of the buffer, against a model that looks at everything anew each time. They do not prove what limits and budgets do:
+//! the examples in `tests` are for that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+
+use super::fixture::{BEGIN, Fixture, Sent, Told, settings, span, trace_id};
+use super::{CloseReason, Settings};
+use crate::span::Span;
+
+// === the model ===
+
+const SETTLE: u64 = 5;
+const SETTLE_REMOTE: u64 = 15;
+const MAX_SETTLE: u64 = 15;
+const INACTIVE: u64 = 180;
+const EXPIRED: u64 = 3_600;
+
+/// One trace, told everything in words as near to DESIGN 4 as code can be.
+#[derive(Default)]
+struct Model {
+    spans: BTreeMap<u64, Sent>,
+    is_open: bool,
+    opened: u64,
+    told_expired: bool,
+    last_news: u64,
+    settling: Option<(u64, u64)>,
+    missed: bool,
+    revision: u32,
+}
+
+impl Model {
+    fn send(&mut self, sent: &Sent, now: u64) {
+        let id = u64::from_be_bytes(sent.span.span_id.to_bytes());
+        if self.spans.get(&id).is_some_and(|known| rank(known) >= rank(sent)) {
+            return;
+        }
+        self.open(now);
+        self.spans.insert(id, sent.clone());
+        self.last_news = now;
+        self.settle(now);
+    }
+
+    fn miss(&mut self, now: u64) {
+        if !self.missed && !self.is_open && !self.spans.is_empty() {
+            self.open(now);
+            self.last_news = now;
+            self.settle(now);
+        }
+        self.missed = true;
+    }
+
+    fn open(&mut self, now: u64) {
+        if !self.is_open {
+            (self.is_open, self.opened, self.told_expired, self.settling) = (true, now, false, None);
+        }
+    }
+
+    fn settle(&mut self, now: u64) {
+        let quiet = self.quiet();
+        self.settling = match (self.settling, quiet) {
+            (Some((before, since)), Some(quiet)) if before == quiet => Some((quiet, since)),
+            (_, Some(quiet)) => Some((quiet, now)),
+            (_, None) => None,
+        };
+    }
+
+    fn quiet(&self) -> Option<u64> {
+        if self.parent_missing() {
+            return None;
+        }
+        self.tops().filter(|top| ended(top)).map(|top| if top.span.parent_id.is_some() { SETTLE_REMOTE } else { SETTLE }).min()
+    }
+
+    fn parent(&self, sent: &Sent) -> Option<&Sent> {
+        sent.span.parent_id.and_then(|id| self.spans.get(&u64::from_be_bytes(id.to_bytes())))
+    }
+
+    fn parent_missing(&self) -> bool {
+        self.spans.values().any(|sent| sent.span.parent_id.is_some() && self.parent(sent).is_none() && !sent.span.parent_is_remote())
+    }
+
+    fn tops(&self) -> impl Iterator<Item = &Sent> {
+        let is_top = |sent: &&Sent| match sent.span.parent_id {
+            None => true,
+            Some(_) => {
+                let interesting = |below: &&Sent| below.mark.tool_call || below.mark.agent_run || below.mark.model;
+                let beneath = self.spans.values().filter(interesting).any(|below| self.ancestors(below).contains(&sent.span.span_id));
+                self.parent(sent).is_none() && sent.span.parent_is_remote() && !sent.mark.tool_call && beneath
+            }
+        };
+        self.spans.values().filter(is_top)
+    }
+
+    fn ancestors(&self, sent: &Sent) -> BTreeSet<crate::span::SpanId> {
+        let mut ancestors = BTreeSet::new();
+        let mut at = sent;
+        while let Some(parent) = self.parent(at)
+            && ancestors.insert(parent.span.span_id)
+        {
+            at = parent;
+        }
+        ancestors
+    }
+
+    fn reason(&self, reason: CloseReason) -> CloseReason {
+        let reaches_back = self.tops().any(|top| {
+            let Span { start_unix_nanos, end_unix_nanos, .. } = top.span;
+            start_unix_nanos > 0
+                && start_unix_nanos < BEGIN * 1_000_000_000
+                && (!ended(top) || end_unix_nanos > (BEGIN - 120) * 1_000_000_000)
+        });
+        if self.missed || reaches_back { CloseReason::Incomplete } else { reason }
+    }
+
+    fn close_due(&mut self, now: u64) -> Option<(CloseReason, u32)> {
+        if !self.is_open {
+            return None;
+        }
+        let revision = self.revision;
+        let reason = match self.settling {
+            Some((quiet, since)) if (self.last_news + quiet).min(since + MAX_SETTLE.max(quiet)) <= now => CloseReason::RootEnded,
+            None if self.last_news + INACTIVE <= now => CloseReason::Inactive,
+            _ if self.opened + EXPIRED <= now && !self.told_expired => {
+                self.told_expired = true;
+                self.revision += 1;
+                return Some((CloseReason::Expired, revision));
+            }
+            _ => return None,
+        };
+        self.is_open = false;
+        self.revision += 1;
+        Some((self.reason(reason), revision))
+    }
+}
+
+fn ended(sent: &Sent) -> bool {
+    sent.span.end_unix_nanos > 0 && !sent.mark.partial
+}
+
+fn rank(sent: &Sent) -> impl Ord {
+    let Sent { span, mark } = sent;
+    let first = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos, span.parent_id, span.flags);
+    (first, span.status, mark.tool_call, mark.agent_run, mark.model, span.facts.clone())
+}
+
+// === inputs ===
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send(Sent),
+    Miss(u64),
+    Wait(u64),
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let tree = (1..3u64, 1..9u64, prop::option::weighted(0.8, 1..11u64), prop_oneof![Just(0u32), Just(0x101), Just(0x301)]);
+    let times = (-200..50i64, prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)]);
+    let mark = (any::<[bool; 4]>(), 0..10u8, 0..3u64, 0..3u32);
+    (tree, times, mark, prop_oneof![Just("a"), Just("b")]).prop_map(|(tree, times, mark, name)| {
+        let (trace, id, parent, flags) = tree;
+        let mut sent = span(id).of(trace).lasting(times.0, times.1).named(name);
+        if let Some(parent) = parent {
+            sent = sent.under(parent);
+        }
+        if times.1 == 0 {
+            sent = sent.open();
+        }
+        sent.span.flags = flags;
+        let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = mark;
+        // One in five is a tool call, one in ten a model span or an agent run: with more, everything would have something beneath it.
+        (sent.mark.tool_call, sent.mark.model, sent.mark.agent_run) = (tool_call && kind < 4, model && kind == 4, agent_run && kind == 5);
+        (sent.mark.partial, sent.mark.update, sent.span.n_attributes) = (partial && kind > 7, update, n_attributes);
+        sent
+    })
+}
+
+fn wait() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(0u64), 4 => 1..6u64, 1 => Just(15u64), 1 => Just(180u64), 1 => 100..2_000u64]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![10 => sent().prop_map(Step::Send), 1 => (1..3u64).prop_map(Step::Miss), 4 => wait().prop_map(Step::Wait)]
+}
+
+/// What is forgotten cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
+fn unforgetful() -> Settings {
+    Settings { recent_ttl: Duration::MAX, ..settings() }
+}
+
+/// Give the buffer these spans in this order with these waits between, and let it come to rest.
+fn last_revisions(spans: &[Sent], waits: &[u64]) -> BTreeMap<String, (CloseReason, bool, Vec<Sent>)> {
+    let mut buffer = Fixture::new(unforgetful());
+    let mut last = BTreeMap::new();
+    let mut note = |told: Vec<Told>| {
+        for told in told {
+            assert_eq!(told.first, told.revision == 0);
+            last.insert(told.trace_id.to_string(), (told.reason, told.parent_missing, told.spans));
+        }
+    };
+    for (sent, &wait) in spans.iter().zip(waits.iter().cycle()) {
+        buffer.send(sent.clone());
+        note(buffer.wait(wait));
+    }
+    note(buffer.finish());
+    last
+}
+
+proptest! {
+    #[test]
+    fn the_buffer_does_what_a_model_does_that_looks_at_everything_each_time(steps in prop::collection::vec(step(), 1..60)) {
+        let mut buffer = Fixture::new(unforgetful());
+        let mut models: BTreeMap<u64, Model> = BTreeMap::new();
+        for step in steps.into_iter().chain([15, 180, 4_000].map(Step::Wait)) {
+            match step {
+                Step::Send(sent) => {
+                    let trace = u64::from(sent.span.trace_id.as_bytes()[15]);
+                    models.entry(trace).or_default().send(&sent, buffer.secs());
+                    buffer.send(sent);
+                }
+                Step::Miss(trace) => {
+                    models.entry(trace).or_default().miss(buffer.secs());
+                    buffer.miss(trace);
+                }
+                Step::Wait(secs) => {
+                    let mut told = buffer.wait(secs);
+                    told.sort_by_key(|told| told.trace_id);
+                    let mut expected = Vec::new();
+                    for (&trace, model) in &mut models {
+                        if let Some((reason, revision)) = model.close_due(buffer.secs()) {
+                            let mut spans: Vec<Sent> = model.spans.values().cloned().collect();
+                            spans.sort_by_key(|sent| (sent.span.start_unix_nanos, sent.span.span_id));
+                            expected.push((trace_id(trace), reason, revision, model.parent_missing(), spans));
+                        }
+                    }
+                    let told: Vec<_> =
+                        told.into_iter().map(|told| (told.trace_id, told.reason, told.revision, told.parent_missing, told.spans)).collect();
+                    prop_assert_eq!(told, expected);
+                }
+            }
+        }
+        prop_assert_eq!(buffer.buffer.stats().n_open, 0);
+        prop_assert_eq!(buffer.buffer.stats().open_size, 0);
+    }
+
+    #[test]
+    fn any_order_batching_and_repetition_ends_in_the_same_revision(
+        (spans, shuffled) in prop::collection::vec(sent(), 1..25).prop_flat_map(|spans| {
+            let repeated: Vec<Sent> = spans.iter().chain(&spans).chain(spans.iter().take(5)).cloned().collect();
+            (Just(spans), Just(repeated).prop_shuffle())
+        }),
+        waits in prop::collection::vec(wait(), 1..8),
+    ) {
+        let at_once = last_revisions(&spans, &[0]);
+        prop_assert!(!at_once.is_empty());
+        prop_assert_eq!(&at_once, &last_revisions(&shuffled, &waits));
+        prop_assert_eq!(&at_once, &last_revisions(&shuffled, &[0]));
+    }
+}

@@ -1,0 +1,414 @@
+//! Pure. The spans of one trace by id, one version of each, and what can be told from them at any moment: which spans are tops, whether
+//! one has ended, whether a parent is missing. Every count is kept up to date span by span, so that an insert never looks at the
+//! whole trace again.
+//!
+//! A parent that has not come has a node all the same, so that its children can be counted there and it can take its place in one step.
+//! Nothing here recurses, and no walk visits a node twice: a cycle of parents is a walk that ends where it finds its own mark. Every
+//! span of a cycle has a present parent, so none is a top and none is an orphan: such a trace closes as inactive.
+
+use std::cmp::Ordering;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use smallvec::SmallVec;
+
+use super::Mark;
+use super::timers::{Quiet, ticks};
+use crate::span::{Facts, Resource, Span, SpanId, Status, TraceId};
+
+/// The spans of one trace.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    nodes: Vec<Node>,
+    /// Positions in `nodes`, by span id.
+    index: HashTable<u32>,
+    resources: SmallVec<[Arc<Resource>; 1]>,
+    n_spans: usize,
+    /// Spans whose parent is absent and local.
+    n_orphans: u32,
+    /// Ended spans without a parent.
+    n_tops_ended: u32,
+    /// Ended top spans whose parent is absent and remote; too many while `stale`.
+    n_remote_tops_ended: u32,
+    /// A newer version took back what made a span's ancestors `beneath`: the marks must be made anew before they are relied on.
+    stale: bool,
+    facts_size: usize,
+    resources_size: usize,
+}
+
+/// What a span was to the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// The first version of a span, or one that wins over that which was known.
+    New,
+    /// Nothing that was not known.
+    Known,
+}
+
+#[derive(Debug)]
+struct Node {
+    span_id: SpanId,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Named as a parent, not seen itself.
+    Awaited {
+        /// Children that are orphans until it comes.
+        n_orphans: u32,
+        /// Remote children that are ended tops until it comes.
+        n_remote_tops: u32,
+        beneath: bool,
+    },
+    Here(Version),
+}
+
+/// One version of a span, packed.
+#[derive(Debug)]
+struct Version {
+    start_unix_nanos: u64,
+    end_unix_nanos: u64,
+    update: u64,
+    facts: Facts,
+    /// Position in `nodes`.
+    parent: Option<NodeIdx>,
+    /// Position in `resources`.
+    resource_idx: u32,
+    flags: u32,
+    n_attributes: u32,
+    status: Status,
+    tool_call: bool,
+    agent_run: bool,
+    model: bool,
+    partial: bool,
+    /// Is an agent run, a model span or a tool call beneath it?
+    beneath: bool,
+}
+
+/// A position in `nodes`, one more than that, so that `Option` costs nothing.
+type NodeIdx = std::num::NonZeroU32;
+
+// === impl Spans ===
+
+impl Spans {
+    /// Keep a span, unless an equal or winning version of it is there.
+    pub(super) fn upsert(&mut self, span: Span, mark: Mark, hasher: &DefaultHashBuilder) -> News {
+        if !self.is_news(&span, mark, hasher) {
+            return News::Known;
+        }
+        let at = self.node(span.span_id, hasher);
+        let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
+        let resource_idx = self.resource(span.resource);
+        self.facts_size += span.facts.size();
+        let mut version = Version {
+            start_unix_nanos: span.start_unix_nanos,
+            end_unix_nanos: span.end_unix_nanos,
+            update: mark.update,
+            facts: span.facts,
+            parent,
+            resource_idx,
+            flags: span.flags,
+            n_attributes: span.n_attributes,
+            status: span.status,
+            tool_call: mark.tool_call,
+            agent_run: mark.agent_run,
+            model: mark.model,
+            partial: mark.partial,
+            beneath: self.get(at).beneath(),
+        };
+        let lifts = version.lifts();
+        match &self.get(at).state {
+            &State::Awaited { n_orphans, n_remote_tops, .. } => {
+                // Its children have a parent from now on.
+                self.n_orphans -= n_orphans;
+                self.n_remote_tops_ended -= n_remote_tops;
+                self.n_spans += 1;
+                self.get_mut(at).state = State::Here(version);
+            }
+            State::Here(old) => {
+                let old_size = old.facts.size();
+                if old.lifts() && (old.parent != version.parent || !lifts) {
+                    self.stale = true;
+                }
+                self.tally(at, |n| *n -= 1);
+                if let State::Here(old) = &mut self.get_mut(at).state {
+                    std::mem::swap(old, &mut version);
+                }
+                self.facts_size -= old_size;
+            }
+        }
+        self.tally(at, |n| *n += 1);
+        if lifts {
+            self.lift(parent);
+        }
+        News::New
+    }
+
+    /// Would this span change anything? The order of versions is total over all that is kept of them, so that the winner is the same in whatever
+    /// order they come, and equal versions cannot be told apart.
+    pub(super) fn is_news(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
+        let Some(at) = self.find(span.span_id, hasher) else { return true };
+        let State::Here(old) = &self.get(at).state else { return true };
+        let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);
+        let theirs = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos);
+        let facts = || {
+            let ours = (self.span_id(old.parent), old.flags, old.status, old.tool_call, old.agent_run, old.model);
+            let theirs = (span.parent_id, span.flags, span.status, mark.tool_call, mark.agent_run, mark.model);
+            theirs.cmp(&ours).then_with(|| span.facts.cmp(&old.facts))
+        };
+        let resource = || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
+        theirs.cmp(&ours).then_with(facts).then_with(resource).is_gt()
+    }
+
+    /// Has a top span ended while no local parent is missing, and of which kind is it?
+    pub(super) fn quiet(&mut self) -> Option<Quiet> {
+        if self.n_orphans > 0 {
+            return None;
+        }
+        if self.n_tops_ended > 0 {
+            return Some(Quiet::Local);
+        }
+        // Only here do the marks matter. That a version takes one back is so rare that a pass over the whole trace may answer it.
+        if self.n_remote_tops_ended > 0 && self.stale {
+            self.recount();
+        }
+        (self.n_remote_tops_ended > 0).then_some(Quiet::Remote)
+    }
+
+    /// Does some span name a parent that never came and is not marked remote?
+    pub(super) fn parent_missing(&self) -> bool {
+        self.n_orphans > 0
+    }
+
+    /// Did a top span start before our memory of traces, and not end well before it?
+    pub(super) fn reaches_back(&mut self, memory_unix_nanos: u64, guard: Duration) -> bool {
+        if self.stale {
+            self.recount();
+        }
+        let since = memory_unix_nanos.saturating_sub(ticks(guard));
+        self.nodes.iter().filter_map(Node::version).any(|version| {
+            // A start of 0 is none at all, and says nothing.
+            self.is_top(version)
+                && (1..memory_unix_nanos).contains(&version.start_unix_nanos)
+                && (!version.ended() || version.end_unix_nanos > since)
+        })
+    }
+
+    /// The spans by start, then id, with copies of their facts.
+    pub(super) fn copy(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
+        self.unpack(trace_id, |facts| facts.clone())
+    }
+
+    /// The spans by start, then id, with the facts themselves: until they are given back, this trace is of no use.
+    pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
+        self.unpack(trace_id, std::mem::take)
+    }
+
+    /// Take back what was lent.
+    pub(super) fn give_back(&mut self, spans: Vec<(Span, Mark)>, hasher: &DefaultHashBuilder) {
+        for (span, _) in spans {
+            if let Some(at) = self.find(span.span_id, hasher)
+                && let State::Here(version) = &mut self.get_mut(at).state
+            {
+                version.facts = span.facts;
+            }
+        }
+    }
+
+    /// How many spans there are.
+    pub(super) fn len(&self) -> usize {
+        self.n_spans
+    }
+
+    /// Bytes this holds on to beyond itself.
+    pub(super) fn size(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.index.allocation_size() + self.facts_size + self.resources_size
+    }
+
+    /// The node of this id; a new one is awaited.
+    fn node(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
+        if let Some(at) = self.find(span_id, hasher) {
+            return at;
+        }
+        if self.nodes.len() == self.nodes.capacity() {
+            // By a quarter, not by doubling: with many open traces the slack would be most of what they hold.
+            self.nodes.reserve_exact((self.nodes.len() / 4).max(4));
+        }
+        let position = self.nodes.len() as u32;
+        self.nodes.push(Node { span_id, state: State::Awaited { n_orphans: 0, n_remote_tops: 0, beneath: false } });
+        let nodes = &self.nodes;
+        self.index.insert_unique(hasher.hash_one(span_id), position, |&at| hasher.hash_one(nodes[at as usize].span_id));
+        NodeIdx::MIN.saturating_add(position)
+    }
+
+    fn find(&self, span_id: SpanId, hasher: &DefaultHashBuilder) -> Option<NodeIdx> {
+        let position = self.index.find(hasher.hash_one(span_id), |&at| self.nodes[at as usize].span_id == span_id)?;
+        Some(NodeIdx::MIN.saturating_add(*position))
+    }
+
+    fn get(&self, at: NodeIdx) -> &Node {
+        &self.nodes[at.get() as usize - 1]
+    }
+
+    fn get_mut(&mut self, at: NodeIdx) -> &mut Node {
+        &mut self.nodes[at.get() as usize - 1]
+    }
+
+    fn span_id(&self, at: Option<NodeIdx>) -> Option<SpanId> {
+        at.map(|at| self.get(at).span_id)
+    }
+
+    /// Spans of one request share their resource, and those of other requests bring equal ones: one is kept of each.
+    fn resource(&mut self, resource: Arc<Resource>) -> u32 {
+        // Looking at the last few is enough for every real sender, and bounds what a hostile one can cost.
+        let known =
+            self.resources.iter().enumerate().rev().take(8).find(|(_, known)| Arc::ptr_eq(known, &resource) || ***known == *resource);
+        match known {
+            Some((idx, _)) => idx as u32,
+            None => {
+                self.resources_size += resource.size();
+                self.resources.push(resource);
+                (self.resources.len() - 1) as u32
+            }
+        }
+    }
+
+    fn is_top(&self, version: &Version) -> bool {
+        match version.parent {
+            None => true,
+            Some(parent) => self.get(parent).version().is_none() && version.is_remote() && !version.tool_call && version.beneath,
+        }
+    }
+
+    /// Add what a span counts for, or take it away.
+    fn tally(&mut self, at: NodeIdx, apply: fn(&mut u32)) {
+        let State::Here(version) = &self.get(at).state else { return };
+        let (ended, remote, top) = (version.ended(), version.is_remote(), self.is_top(version));
+        let Some(parent) = version.parent else {
+            if ended {
+                apply(&mut self.n_tops_ended);
+            }
+            return;
+        };
+        let State::Awaited { n_orphans, n_remote_tops, .. } = &mut self.get_mut(parent).state else { return };
+        if !remote {
+            apply(n_orphans);
+            apply(&mut self.n_orphans);
+        } else if top && ended {
+            apply(n_remote_tops);
+            apply(&mut self.n_remote_tops_ended);
+        }
+    }
+
+    /// Mark all ancestors as having something beneath them. Who is marked has marked ancestors: each node is visited once in its life.
+    fn lift(&mut self, mut parent: Option<NodeIdx>) {
+        while let Some(at) = parent
+            && !self.get(at).beneath()
+        {
+            self.tally(at, |n| *n -= 1);
+            *self.get_mut(at).beneath_mut() = true;
+            self.tally(at, |n| *n += 1);
+            parent = self.get(at).version().and_then(|version| version.parent);
+        }
+    }
+
+    /// Make all marks and counts anew.
+    fn recount(&mut self) {
+        (self.n_orphans, self.n_tops_ended, self.n_remote_tops_ended, self.stale) = (0, 0, 0, false);
+        for node in &mut self.nodes {
+            *node.beneath_mut() = false;
+            if let State::Awaited { n_orphans, n_remote_tops, .. } = &mut node.state {
+                (*n_orphans, *n_remote_tops) = (0, 0);
+            }
+        }
+        let n_nodes = self.nodes.len() as u32;
+        for at in (1..=n_nodes).filter_map(NodeIdx::new) {
+            self.tally(at, |n| *n += 1);
+        }
+        for at in (1..=n_nodes).filter_map(NodeIdx::new) {
+            if let Some(version) = self.get(at).version().filter(|version| version.is_interesting()) {
+                self.lift(version.parent);
+            }
+        }
+    }
+
+    fn unpack(&mut self, trace_id: TraceId, facts: impl Fn(&mut Facts) -> Facts) -> Vec<(Span, Mark)> {
+        let mut spans = Vec::with_capacity(self.n_spans);
+        for idx in 0..self.nodes.len() {
+            let parent_id = self.nodes[idx].version().and_then(|version| self.span_id(version.parent));
+            let Node { span_id, state: State::Here(version) } = &mut self.nodes[idx] else { continue };
+            let span = Span {
+                trace_id,
+                span_id: *span_id,
+                parent_id,
+                start_unix_nanos: version.start_unix_nanos,
+                end_unix_nanos: version.end_unix_nanos,
+                flags: version.flags,
+                n_attributes: version.n_attributes,
+                status: version.status,
+                resource: Arc::clone(&self.resources[version.resource_idx as usize]),
+                facts: facts(&mut version.facts),
+            };
+            let Version { tool_call, agent_run, model, partial, update, .. } = *version;
+            spans.push((span, Mark { tool_call, agent_run, model, partial, update }));
+        }
+        spans.sort_unstable_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+        spans
+    }
+}
+
+fn compare_resources(ours: &Arc<Resource>, theirs: &Arc<Resource>) -> Ordering {
+    if Arc::ptr_eq(ours, theirs) {
+        return Ordering::Equal;
+    }
+    let by_text = || ours.service.cmp(&theirs.service).then_with(|| ours.facts.cmp(&theirs.facts));
+    ours.encoded.cmp(&theirs.encoded).then_with(by_text)
+}
+
+// === impl Node ===
+
+impl Node {
+    fn version(&self) -> Option<&Version> {
+        match &self.state {
+            State::Here(version) => Some(version),
+            State::Awaited { .. } => None,
+        }
+    }
+
+    fn beneath(&self) -> bool {
+        match self.state {
+            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
+        }
+    }
+
+    fn beneath_mut(&mut self) -> &mut bool {
+        match &mut self.state {
+            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
+        }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// Zero length alone is not partial: JavaScript clocks are milliseconds.
+    fn ended(&self) -> bool {
+        self.end_unix_nanos != 0 && !self.partial
+    }
+
+    fn is_remote(&self) -> bool {
+        const REMOTE: u32 = Span::HAS_IS_REMOTE | Span::IS_REMOTE;
+        self.flags & REMOTE == REMOTE
+    }
+
+    fn is_interesting(&self) -> bool {
+        self.tool_call || self.agent_run || self.model
+    }
+
+    fn lifts(&self) -> bool {
+        self.is_interesting() || self.beneath
+    }
+}

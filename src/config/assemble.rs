@@ -1,0 +1,126 @@
+//! Text in, when a trace is done out: `scoring` and `assemble`. Knows the keys and defaults; does not know what the timers do.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Config;
+use super::process::Budgets;
+use super::units::{Amount, ByteSize, Duration};
+use crate::assemble;
+
+/// `scoring`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scoring {
+    /// `false` makes spanscore a plain forwarder that still validates and counts.
+    pub enabled: bool,
+    /// Most bytes waiting to be scored.
+    pub queue: Amount,
+}
+
+/// `assemble`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Assemble {
+    /// Quiet time after a top span has ended.
+    pub settle: Duration,
+    /// Longest time that new spans can put off the settling.
+    pub max_settle: Duration,
+    /// Quiet time where the top span's parent is remote.
+    pub settle_remote: Duration,
+    /// Quiet time after which a trace without an ended root is closed.
+    pub inactive: Duration,
+    /// How far before our memory of traces a top span must have ended to make its trace a recording sent again; 0 turns the guard off.
+    pub restart_guard: Duration,
+    /// Longest time a trace stays open.
+    pub expired: Duration,
+    /// Most spans of one trace.
+    pub span_limit: usize,
+    /// Most bytes of kept facts of one trace; never more than a tenth of `open.max_size`.
+    pub size_limit: ByteSize,
+    /// Open traces.
+    pub open: OpenTraces,
+    /// Recently closed traces, remembered for late spans.
+    pub recent: RecentTraces,
+}
+
+/// `assemble.open`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpenTraces {
+    /// Most open traces.
+    pub max_traces: usize,
+    /// Most bytes of them.
+    pub max_size: Amount,
+}
+
+/// `assemble.recent`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecentTraces {
+    /// Most remembered traces.
+    pub max_traces: usize,
+    /// Most bytes of them.
+    pub max_size: Amount,
+    /// How long they are remembered.
+    pub ttl: Duration,
+}
+
+impl Default for Scoring {
+    fn default() -> Self {
+        Self { enabled: true, queue: Amount::Auto }
+    }
+}
+
+impl Default for Assemble {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(5),
+            max_settle: Duration::from_secs(15),
+            settle_remote: Duration::from_secs(15),
+            inactive: Duration::from_secs(180),
+            restart_guard: Duration::from_secs(120),
+            expired: Duration::from_secs(3_600),
+            span_limit: 32_000,
+            size_limit: ByteSize::mib(16),
+            open: OpenTraces::default(),
+            recent: RecentTraces::default(),
+        }
+    }
+}
+
+impl Default for OpenTraces {
+    fn default() -> Self {
+        Self { max_traces: 100_000, max_size: Amount::Auto }
+    }
+}
+
+impl Default for RecentTraces {
+    fn default() -> Self {
+        Self { max_traces: 100_000, max_size: Amount::Auto, ttl: Duration::from_secs(3_600) }
+    }
+}
+
+impl Config {
+    /// The timers and limits as the trace buffer takes them. One trace gets at most a tenth of what all may take, so that no single one
+    /// pushes the others out.
+    pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
+        let Assemble { settle, max_settle, settle_remote, inactive, restart_guard, expired, span_limit, size_limit, open, recent } =
+            &self.assemble;
+        assemble::Settings {
+            settle: settle.0,
+            max_settle: max_settle.0,
+            settle_remote: settle_remote.0,
+            inactive: inactive.0,
+            restart_guard: (restart_guard.0 > std::time::Duration::ZERO).then_some(restart_guard.0),
+            expired: expired.0,
+            span_limit: *span_limit,
+            size_limit: size_limit.0.min(budgets.open / 10),
+            max_open_traces: open.max_traces,
+            max_open_size: budgets.open,
+            max_recent_traces: recent.max_traces,
+            max_recent_size: budgets.recent,
+            recent_ttl: recent.ttl.0,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! A configuration whose values are right one by one in, what does not go together out. Knows what the keys mean to each other.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::destination::{Endpoint, Peer, Shape, first};
+use super::error::{Problem, Problems, Spot, Texts};
+use super::forward::Protocol;
+use super::process::OWN_USE;
+use super::tree::{Node, Value};
+use super::units::Amount;
+use super::{ClientTls, Config, Duration, Secret};
+
+/// Looks for what does not go together.
+pub(super) fn check(config: &Config, root: &Node, texts: &Texts, problems: &mut Problems, warnings: &mut Problems) {
+    let mut check = Check { config, root, texts, problems, warnings };
+    check.listeners();
+    check.amounts();
+    check.times();
+    check.peers();
+    check.criteria();
+}
+
+struct Check<'a> {
+    config: &'a Config,
+    root: &'a Node,
+    texts: &'a Texts,
+    problems: &'a mut Problems,
+    warnings: &'a mut Problems,
+}
+
+impl Check<'_> {
+    /// Reports at the first key; silent if any of the keys was taken out for a mistake of its own, since its default was not meant.
+    fn wrong(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
+        if !self.is_pruned(keys) {
+            self.problems.push(Problem::new(title, self.spot(keys[0])).label(remedy));
+        }
+    }
+
+    fn doubtful(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
+        if !self.is_pruned(keys) {
+            self.warnings.push(Problem::warning(title, self.spot(keys[0])).label(remedy));
+        }
+    }
+
+    fn is_pruned(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.root.is_pruned_at(&key.split('.').collect::<Vec<_>>()))
+    }
+
+    /// The value of a key, or the nearest section above it that is written down.
+    fn spot(&self, key: &str) -> Option<Spot> {
+        let mut path: Vec<&str> = key.split('.').collect();
+        while !path.is_empty() {
+            if let Some(entry) = self.root.find_entry(&path) {
+                let is_written = matches!(entry.value.value, Value::Scalar(_)) && !entry.value.is_null();
+                return Some(self.texts.spot(if is_written { entry.value.place } else { entry.key_place }));
+            }
+            path.pop();
+        }
+        None
+    }
+
+    fn is_given(&self, key: &str) -> bool {
+        self.root.find(&key.split('.').collect::<Vec<_>>()).is_some_and(|node| !node.is_null())
+    }
+
+    fn listeners(&mut self) {
+        let otlp = &self.config.receivers.otlp;
+        if !otlp.grpc.enabled && !otlp.http.enabled {
+            let keys = ["receivers.otlp.http.enabled", "receivers.otlp.grpc.enabled"];
+            self.wrong(&keys, "both receivers are disabled", "nothing could come in: enable one of them");
+        }
+        let listeners = [
+            ("receivers.otlp.grpc.listen", otlp.grpc.listen, otlp.grpc.enabled),
+            ("receivers.otlp.http.listen", otlp.http.listen, otlp.http.enabled),
+            ("admin.listen", self.config.admin.listen, true),
+        ];
+        let enabled: Vec<(&str, SocketAddr)> =
+            listeners.into_iter().filter(|(_, _, enabled)| *enabled).map(|(key, address, _)| (key, address)).collect();
+        for (idx, (key, address)) in enabled.iter().enumerate() {
+            let same = enabled[..idx].iter().find(|(_, other)| {
+                let overlap = other.ip() == address.ip() || other.ip().is_unspecified() || address.ip().is_unspecified();
+                address.port() != 0 && other.port() == address.port() && overlap
+            });
+            if let Some((other, _)) = same {
+                let (at, its) = if self.is_given(key) { (*key, *other) } else { (*other, *key) };
+                let title = format!("`{key}` and `{other}` have the same port {}", address.port());
+                self.wrong(&[at, its], title, format!("`{its}` has it as well: give them different ports"));
+            }
+        }
+        for origin in otlp.http.cors_allowed_origins.clone() {
+            if origin != "*" && !origin.contains("://") {
+                let title = format!("`{origin}` is no origin");
+                self.wrong(&["receivers.otlp.http.cors_allowed_origins"], title, format!("write `https://{origin}`, or `*` for any"));
+            }
+        }
+    }
+
+    fn amounts(&mut self) {
+        let config = self.config;
+        let counts = [
+            ("assemble.span_limit", config.assemble.span_limit),
+            ("assemble.size_limit", config.assemble.size_limit.0),
+            ("assemble.open.max_traces", config.assemble.open.max_traces),
+            ("receivers.otlp.max_request_size", config.receivers.otlp.max_request_size.0),
+            ("scores.batch.max_evaluations", config.scores.batch.max_evaluations),
+            ("scores.metrics.max_services", config.scores.metrics.max_services),
+            ("scores.metrics.max_agents", config.scores.metrics.max_agents),
+            ("tools.max_value_size", config.tools.max_value_size),
+            ("tools.max_messages_size", config.tools.max_messages_size),
+            ("explain.max_value_length", config.explain.max_value_length),
+        ];
+        for (key, count) in counts {
+            if count == 0 {
+                self.wrong(&[key], format!("`{key}` is 0"), "expected 1 or more");
+            }
+        }
+        let sizes = [
+            ("receivers.otlp.max_in_flight", config.receivers.otlp.max_in_flight),
+            ("forward.queue.max_size", config.forward.queue.max_size),
+            ("scoring.queue", config.scoring.queue),
+            ("assemble.open.max_size", config.assemble.open.max_size),
+            ("assemble.recent.max_size", config.assemble.recent.max_size),
+            ("scores.queue.max_size", config.scores.queue.max_size),
+        ];
+        let mut given = 0_usize;
+        for (key, amount) in sizes {
+            if let Amount::Bytes(size) = amount {
+                given = given.saturating_add(size.0);
+                if size.0 == 0 && key != "assemble.recent.max_size" {
+                    self.wrong(&[key], format!("`{key}` is 0"), "nothing would fit: give a size, or `auto`");
+                }
+            }
+        }
+        if let Amount::Bytes(limit) = config.memory.limit {
+            if limit.0 < OWN_USE + (8 << 20) {
+                self.wrong(
+                    &["memory.limit"],
+                    format!("`memory.limit` is {limit}"),
+                    "spanscore itself takes 24MiB: give at least 32MiB, better 64MiB",
+                );
+            } else if given > limit.0 - OWN_USE {
+                let title = "the sizes given add up to more than `memory.limit` less 24MiB for spanscore itself";
+                self.doubtful(&["memory.limit"], title, "raise it, or leave the sizes to `auto`");
+            }
+        }
+        if let Amount::Bytes(open) = config.assemble.open.max_size
+            && self.is_given("assemble.size_limit")
+            && config.assemble.size_limit.0 > open.0 / 10
+        {
+            let title = "`assemble.size_limit` is more than a tenth of `assemble.open.max_size`";
+            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10));
+            self.wrong(&["assemble.size_limit", "assemble.open.max_size"], title, remedy);
+        }
+        let sample_pass = config.scores.span.sample_pass;
+        if !(0.0..=1.0).contains(&sample_pass) {
+            self.wrong(&["scores.span.sample_pass"], format!("`scores.span.sample_pass` is {sample_pass}"), "expected a share from 0 to 1");
+        }
+    }
+
+    fn times(&mut self) {
+        let config = self.config;
+        let times: [(&str, Option<Duration>); 15] = [
+            ("forward.timeout", Some(config.forward.timeout)),
+            ("forward.retry.initial_interval", Some(config.forward.retry.initial_interval)),
+            ("forward.retry.max_interval", Some(config.forward.retry.max_interval)),
+            ("assemble.settle", Some(config.assemble.settle)),
+            ("assemble.max_settle", Some(config.assemble.max_settle)),
+            ("assemble.settle_remote", Some(config.assemble.settle_remote)),
+            ("assemble.inactive", Some(config.assemble.inactive)),
+            ("assemble.expired", Some(config.assemble.expired)),
+            ("scores.timeout", config.scores.timeout),
+            ("scores.span.timeout", config.scores.span.timeout),
+            ("scores.event.timeout", config.scores.event.timeout),
+            ("scores.metrics.timeout", config.scores.metrics.timeout),
+            ("scores.metrics.interval", Some(config.scores.metrics.interval)),
+            ("scores.batch.max_delay", Some(config.scores.batch.max_delay)),
+            ("shutdown.deadline", Some(config.shutdown.deadline)),
+        ];
+        for (key, time) in times {
+            if time.is_some_and(|time| time.0.is_zero()) {
+                self.wrong(&[key], format!("`{key}` is zero"), "expected a time, such as `5s`");
+            }
+        }
+        let pairs = [
+            ("shutdown.quiet", config.shutdown.quiet, "shutdown.deadline", config.shutdown.deadline),
+            (
+                "forward.retry.initial_interval",
+                config.forward.retry.initial_interval,
+                "forward.retry.max_interval",
+                config.forward.retry.max_interval,
+            ),
+            ("assemble.settle", config.assemble.settle, "assemble.max_settle", config.assemble.max_settle),
+            ("assemble.inactive", config.assemble.inactive, "assemble.expired", config.assemble.expired),
+        ];
+        for (short_key, short, long_key, long) in pairs {
+            if short > long {
+                let (at, other) = if self.is_given(short_key) { (short_key, long_key) } else { (long_key, short_key) };
+                self.wrong(
+                    &[at, other],
+                    format!("`{short_key}` ({short}) is longer than `{long_key}` ({long})"),
+                    "it would never be waited for",
+                );
+            }
+        }
+        let multiplier = config.forward.retry.multiplier;
+        if !(1.0..=100.0).contains(&multiplier) {
+            self.wrong(
+                &["forward.retry.multiplier"],
+                format!("`forward.retry.multiplier` is {multiplier}"),
+                "expected a number from 1 to 100",
+            );
+        }
+    }
+
+    fn peers(&mut self) {
+        let config = self.config;
+        let forward = config.forward_peer();
+        self.peer(&[forward]);
+        self.headers(forward);
+        self.client_tls(forward);
+        for peer in [
+            config.score_peers(Shape::Span)[1],
+            config.score_peers(Shape::Span)[0],
+            config.score_peers(Shape::Event)[0],
+            config.score_peers(Shape::Metrics)[0],
+        ] {
+            self.headers(peer);
+            self.client_tls(peer);
+        }
+        for shape in Shape::ALL {
+            self.peer(&config.score_peers(shape));
+        }
+        self.leaked_headers();
+        for name in config.forward.pass_headers.clone() {
+            if !is_header_name(&name) {
+                self.wrong(&["forward.pass_headers"], format!("`{name}` is no header name"), "expected letters, digits and `-`");
+            }
+        }
+        if config.forward.signals.is_empty() && config.forward.endpoint.is_some() {
+            self.doubtful(
+                &["forward.signals"],
+                "`forward.signals` is empty, so nothing is forwarded",
+                "name what the backend takes: `[traces]`",
+            );
+        }
+        if !config.scoring.enabled && !config.criteria.is_empty() {
+            self.doubtful(&["scoring.enabled"], "scoring is off, so no criterion is judged", "set it to `true`, or leave it out");
+        }
+        let server = config.receivers.otlp.tls.as_ref();
+        if server.is_some_and(|tls| tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty()) {
+            self.wrong(&["receivers.otlp.tls"], "`receivers.otlp.tls` names an empty path", "give `cert_file` and `key_file`");
+        }
+    }
+
+    /// The endpoint that a chain of sections comes to, with the protocol that it comes to.
+    fn peer(&mut self, chain: &[Peer<'_>]) {
+        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
+            return;
+        };
+        // What comes down to the forward section alone was looked at there.
+        if section == "forward" && chain.len() > 1 && chain[..chain.len() - 1].iter().all(|peer| peer.protocol.is_none()) {
+            return;
+        }
+        let given = first(chain, |peer| peer.protocol);
+        let protocol_section = chain.iter().find(|peer| peer.protocol.is_some()).map_or(section, |peer| peer.section);
+        let (endpoint_key, protocol_key) = (format!("{section}.endpoint"), format!("{protocol_section}.protocol"));
+        match Endpoint::parse(endpoint, given) {
+            Err(message) => {
+                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
+                self.wrong(&[&endpoint_key, &protocol_key], title, remedy);
+            }
+            Ok((endpoint, protocol)) => {
+                let unusual = match (protocol, endpoint.port) {
+                    (Protocol::Grpc, 4318) => {
+                        Some("port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317")
+                    }
+                    (Protocol::HttpProtobuf, 4317) => Some("port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318"),
+                    _ => None,
+                };
+                if let Some(remedy) = unusual {
+                    self.doubtful(
+                        &[&endpoint_key, &protocol_key],
+                        format!("`{endpoint_key}` and `{protocol_key}` seem not to fit"),
+                        remedy,
+                    );
+                }
+                let tls_section =
+                    chain.iter().find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default())).map(|peer| peer.section);
+                if let (false, Some(tls_section)) = (endpoint.tls, tls_section) {
+                    let tls_key = format!("{tls_section}.tls");
+                    let title = format!("`{tls_key}` is given, but `{endpoint_key}` is not encrypted");
+                    self.doubtful(&[&endpoint_key, &tls_key], title, "write `https://`");
+                }
+            }
+        }
+    }
+
+    fn headers(&mut self, peer: Peer<'_>) {
+        let none = BTreeMap::new();
+        for (name, value) in peer.headers.unwrap_or(&none) {
+            let key = format!("{}.headers.{name}", peer.section);
+            let section = format!("{}.headers", peer.section);
+            // A name with a dot in it cannot be found by a dotted key.
+            let at = if name.contains('.') { &section } else { &key };
+            if !is_header_name(name) {
+                self.wrong(&[at], format!("`{name}` is no header name"), "expected letters, digits and `-`");
+            } else if is_reserved_header(name) {
+                self.wrong(&[at], format!("the header `{name}` belongs to the protocol"), "leave it out");
+            } else if !is_header_value(value) {
+                self.wrong(&[at], format!("the value of the header `{name}` holds a line break or another control character"), "remove it");
+            }
+        }
+    }
+
+    fn client_tls(&mut self, peer: Peer<'_>) {
+        let Some(tls) = peer.tls else { return };
+        let key = |name: &str| format!("{}.tls.{name}", peer.section);
+        match (&tls.cert_file, &tls.key_file) {
+            (Some(_), None) => self.wrong(
+                &[&key("cert_file"), &key("key_file")],
+                "a certificate without its key",
+                format!("give `{}` as well", key("key_file")),
+            ),
+            (None, Some(_)) => self.wrong(
+                &[&key("key_file"), &key("cert_file")],
+                "a key without its certificate",
+                format!("give `{}` as well", key("cert_file")),
+            ),
+            _ => {}
+        }
+        if tls.insecure_skip_verify {
+            let title = format!("`{}` accepts any certificate, also an attacker's", key("insecure_skip_verify"));
+            self.doubtful(&[&key("insecure_skip_verify")], title, "for tests only; name the authority in `ca_file` instead");
+        }
+    }
+
+    /// Headers follow `forward` to other hosts too, and they usually hold a key that was meant for one of them.
+    fn leaked_headers(&mut self) {
+        let config = self.config;
+        let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else { return };
+        if config.forward.headers.is_empty() {
+            return;
+        }
+        for shape in Shape::ALL {
+            let chain = config.score_peers(shape);
+            let inherits = chain[..2].iter().all(|peer| peer.headers.is_none());
+            let Some(peer) = chain[..2].iter().find(|peer| peer.endpoint.is_some()) else { continue };
+            if inherits && host_of(peer.endpoint).is_some_and(|host| host != forward_host) {
+                let remedy = format!("if they are not meant for it, give `{}.headers: {{}}`", peer.section);
+                let title = format!("the headers of `forward` are sent to `{}.endpoint` as well", peer.section);
+                self.doubtful(&[&format!("{}.endpoint", peer.section)], title, remedy);
+            }
+        }
+    }
+
+    fn criteria(&mut self) {
+        let places: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
+            Some(Value::List(list)) => list.items.iter().map(|item| item.find(&["name"]).map_or(item.place, |name| name.place)).collect(),
+            _ => return,
+        };
+        let mut seen = BTreeMap::new();
+        for (criterion, place) in self.config.criteria.iter().zip(places) {
+            if let Some(first) = seen.get(criterion.name.as_str()) {
+                let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(self.texts.spot(place)));
+                self.problems.push(problem.label(format!("the first is at {}", self.texts.short(*first))));
+            } else {
+                seen.insert(criterion.name.as_str(), place);
+            }
+        }
+    }
+}
+
+fn host_of(endpoint: Option<&str>) -> Option<String> {
+    Endpoint::parse(endpoint?, None).ok().map(|(endpoint, _)| endpoint.host)
+}
+
+fn is_header_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+fn is_header_value(value: &Secret) -> bool {
+    value.expose().bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f))
+}
+
+/// Headers that the transport itself sets.
+fn is_reserved_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let reserved = ["content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "host", "user-agent"];
+    reserved.contains(&name.as_str()) || name.starts_with("grpc-")
+}

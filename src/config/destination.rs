@@ -1,0 +1,305 @@
+//! A checked configuration in, the peers to send to out, with every default and inheritance resolved. Knows how an endpoint is
+//! written; does not know how one connects.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use super::Config;
+use super::forward::{ClientTls, Compression, Protocol, Signal};
+use super::units::{Duration, Secret};
+
+/// One OTLP peer to send to, with every default filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Destination {
+    /// Which setting or variable it came from, for messages: `forward.endpoint`, `OTEL_EXPORTER_OTLP_ENDPOINT`, `scores.span.endpoint`.
+    pub origin: String,
+    /// `http` or `https`, host, port and base path.
+    pub endpoint: Endpoint,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Headers to send, secrets resolved.
+    pub headers: Vec<(String, Secret)>,
+    /// Compression.
+    pub compression: Compression,
+    /// Timeout of one request.
+    pub timeout: std::time::Duration,
+    /// TLS details.
+    pub tls: ClientTls,
+    /// When to try again.
+    pub retry: Backoff,
+}
+
+/// A parsed endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `https`?
+    pub tls: bool,
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Port, always explicit (4317 for gRPC, 4318 for HTTP, or the scheme's, where none was given).
+    pub port: u16,
+    /// Base path, empty or starting with `/` and not ending in one.
+    pub base_path: String,
+}
+
+/// Exponential backoff.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backoff {
+    /// First wait.
+    pub initial: std::time::Duration,
+    /// Growth.
+    pub multiplier: f64,
+    /// Longest wait.
+    pub max: std::time::Duration,
+}
+
+/// The three shapes in which evaluations are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shape {
+    /// Score spans.
+    Span,
+    /// `gen_ai.evaluation.result` events.
+    Event,
+    /// Metrics.
+    Metrics,
+}
+
+/// Why a shape is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Off {
+    /// Switched off.
+    Disabled(Shape),
+    /// Neither it, nor `scores`, nor `forward` has an endpoint.
+    NoEndpoint(Shape),
+    /// It would go to the forward endpoint, which does not take its signal.
+    SignalNotTaken(Shape),
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Span, Self::Event, Self::Metrics];
+
+    /// The key below `scores`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Span => "span",
+            Self::Event => "event",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// The OTLP signal it travels as.
+    pub fn signal(self) -> Signal {
+        match self {
+            Self::Span => Signal::Traces,
+            Self::Event => Signal::Logs,
+            Self::Metrics => Signal::Metrics,
+        }
+    }
+}
+
+impl fmt::Display for Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled(shape) => write!(f, "`scores.{}.enabled` is false", shape.as_str()),
+            Self::NoEndpoint(shape) => {
+                write!(f, "there is no endpoint: set `forward.endpoint`, `scores.endpoint` or `scores.{}.endpoint`", shape.as_str())
+            }
+            Self::SignalNotTaken(shape) => write!(
+                f,
+                "`forward.signals` does not have `{}`: give `scores.{}` an endpoint of its own, or switch it off",
+                shape.signal().as_str(),
+                shape.as_str()
+            ),
+        }
+    }
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Reads `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP, anything else gRPC. Without a port,
+    /// `https` means 443 and `http` the protocol's own, 4317 or 4318. The error names the remedy behind its last `: `.
+    ///
+    /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on whether it means TLS.
+    pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
+        let text = text.trim();
+        let (tls, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+            Some((scheme, rest)) => {
+                return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"));
+            }
+            None => return Err(format!("`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS")),
+        };
+        if rest.contains(['?', '#']) {
+            return Err(format!("`{text}` has a query: write the endpoint without `?` and `#`"));
+        }
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        if authority.contains('@') {
+            return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
+        }
+        let (host, port) = host_and_port(authority)
+            .ok_or_else(|| format!("`{text}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets"))?;
+        let base_path = path.trim_end_matches('/');
+        if let Some(base) = Signal::ALL.iter().find_map(|signal| base_path.strip_suffix(&format!("/v1/{}", signal.as_str()))) {
+            let scheme = if tls { "https" } else { "http" };
+            return Err(format!("`/v1/traces` and its like are appended to the endpoint: write `{scheme}://{authority}{base}`"));
+        }
+        if base_path.chars().any(|c| !c.is_ascii_graphic()) {
+            return Err(format!("`{text}` has a path that no URL can have: percent-encode it"));
+        }
+        let is_http = port == Some(4318) || !base_path.is_empty();
+        let protocol = protocol.unwrap_or(if is_http { Protocol::HttpProtobuf } else { Protocol::Grpc });
+        if protocol == Protocol::Grpc && !base_path.is_empty() {
+            return Err(format!("gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to `http/protobuf`"));
+        }
+        let port = port.unwrap_or(match (tls, protocol) {
+            (true, _) => 443,
+            (false, Protocol::Grpc) => 4317,
+            (false, Protocol::HttpProtobuf) => 4318,
+        });
+        Ok((Self { tls, host, port, base_path: base_path.to_owned() }, protocol))
+    }
+}
+
+fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        host.parse::<Ipv6Addr>().ok()?;
+        (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+    } else {
+        let (host, port) = authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
+        let is_name = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+        if !is_name {
+            return None;
+        }
+        (host, port)
+    };
+    let port = match port {
+        Some(port) => Some(port.parse::<u16>().ok().filter(|port| *port > 0)?),
+        None => None,
+    };
+    Some((host.to_owned(), port))
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}{}", self.host, self.port, self.base_path)
+        } else {
+            write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.base_path)
+        }
+    }
+}
+
+// === who sends where ===
+
+/// What every section that describes a peer says or leaves open.
+#[derive(Clone, Copy)]
+pub(super) struct Peer<'a> {
+    pub(super) section: &'static str,
+    pub(super) endpoint: Option<&'a str>,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) headers: Option<&'a BTreeMap<String, Secret>>,
+    compression: Option<Compression>,
+    timeout: Option<Duration>,
+    pub(super) tls: Option<&'a ClientTls>,
+}
+
+macro_rules! peer {
+    ($section:literal, $from:expr) => {
+        Peer {
+            section: $section,
+            endpoint: $from.endpoint.as_deref(),
+            protocol: $from.protocol,
+            headers: $from.headers.as_ref(),
+            compression: $from.compression,
+            timeout: $from.timeout,
+            tls: $from.tls.as_ref(),
+        }
+    };
+}
+
+impl Config {
+    /// Where the original telemetry goes; `None` if there is no `forward.endpoint`.
+    pub fn forward_destination(&self) -> Option<Destination> {
+        let forward = self.forward_peer();
+        forward.endpoint.map(|endpoint| self.destination(&[forward], "forward", endpoint))
+    }
+
+    /// Where a shape of the scores goes. What it leaves open it takes from `scores`, and what that leaves open from `forward`.
+    ///
+    /// # Errors
+    /// The shape is off, and why.
+    pub fn score_destination(&self, shape: Shape) -> Result<Destination, Off> {
+        let chain = self.score_peers(shape);
+        let enabled = match shape {
+            Shape::Span => self.scores.span.enabled,
+            Shape::Event => self.scores.event.enabled,
+            Shape::Metrics => self.scores.metrics.enabled,
+        };
+        if !enabled {
+            return Err(Off::Disabled(shape));
+        }
+        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
+            return Err(Off::NoEndpoint(shape));
+        };
+        if section == "forward" && !self.forward.signals.contains(&shape.signal()) {
+            return Err(Off::SignalNotTaken(shape));
+        }
+        Ok(self.destination(&chain, section, endpoint))
+    }
+
+    /// The sections that a shape looks through, its own first.
+    pub(super) fn score_peers(&self, shape: Shape) -> [Peer<'_>; 3] {
+        let own = match shape {
+            Shape::Span => peer!("scores.span", self.scores.span),
+            Shape::Event => peer!("scores.event", self.scores.event),
+            Shape::Metrics => peer!("scores.metrics", self.scores.metrics),
+        };
+        [own, peer!("scores", self.scores), self.forward_peer()]
+    }
+
+    pub(super) fn forward_peer(&self) -> Peer<'_> {
+        let forward = &self.forward;
+        Peer {
+            section: "forward",
+            endpoint: forward.endpoint.as_deref(),
+            protocol: forward.protocol,
+            headers: Some(&forward.headers),
+            compression: Some(forward.compression),
+            timeout: Some(forward.timeout),
+            tls: forward.tls.as_ref(),
+        }
+    }
+
+    fn destination(&self, chain: &[Peer<'_>], section: &str, endpoint: &str) -> Destination {
+        let (endpoint, protocol) = Endpoint::parse(endpoint, first(chain, |peer| peer.protocol))
+            .expect("loading has checked every endpoint together with its protocol");
+        let headers = first(chain, |peer| peer.headers).into_iter().flatten();
+        Destination {
+            origin: self.origin_of(&format!("{section}.endpoint")),
+            endpoint,
+            protocol,
+            headers: headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect(),
+            compression: first(chain, |peer| peer.compression).unwrap_or_default(),
+            timeout: first(chain, |peer| peer.timeout).unwrap_or(self.forward.timeout).0,
+            tls: first(chain, |peer| peer.tls).cloned().unwrap_or_default(),
+            retry: Backoff {
+                initial: self.forward.retry.initial_interval.0,
+                multiplier: self.forward.retry.multiplier,
+                max: self.forward.retry.max_interval.0,
+            },
+        }
+    }
+}
+
+/// What the first section that says anything says.
+pub(super) fn first<'a, T>(chain: &[Peer<'a>], pick: impl Fn(&Peer<'a>) -> Option<T>) -> Option<T> {
+    chain.iter().find_map(pick)
+}

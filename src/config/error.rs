@@ -1,0 +1,293 @@
+//! A mistake and its place in, a message that a person can act on out: what is wrong, where, the line with a caret, the remedy.
+//! Knows how messages look; does not know what can be wrong.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+/// Lines longer than this are cropped around the caret (a JSON file may be one line).
+const MAX_EXCERPT_CHARS: usize = 140;
+
+/// Does a problem stop us?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can, but probably not as meant.
+    Warning,
+}
+
+/// One thing wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Does it stop us?
+    pub severity: Severity,
+    /// What is wrong: lower case, no final period.
+    pub title: String,
+    /// Where; `None` only for what has no place, such as a value that nobody wrote.
+    pub spot: Option<Spot>,
+    /// The remedy, written beside the caret.
+    pub label: Option<String>,
+    /// Further lines below, such as the place of the other one of two, or a rewrite.
+    pub notes: Vec<String>,
+}
+
+/// A place in a file, a variable or a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// File path, variable or flag.
+    pub name: String,
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column in characters, counted from 1.
+    pub column: usize,
+    /// Length of the underlined part in characters, at least 1.
+    pub width: usize,
+    /// The line, secrets masked; `None` where all of it is secret.
+    pub excerpt: Option<String>,
+    /// Is it a file? Variables and flags have no line worth naming.
+    pub is_file: bool,
+    order: (usize, usize),
+}
+
+/// Everything wrong with a configuration, in the order of the files and lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+/// A stretch of bytes of one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    pub(super) source: usize,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// All texts that a configuration is made of; places point into them.
+#[derive(Debug, Default)]
+pub(super) struct Texts(Vec<Text>);
+
+#[derive(Debug)]
+struct Text {
+    name: String,
+    text: String,
+    kind: TextKind,
+    hidden: Vec<Range<usize>>,
+}
+
+/// What kind of thing a text came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextKind {
+    File,
+    /// A variable or a flag.
+    Variable,
+    /// The same, holding a secret: never shown.
+    SecretVariable,
+}
+
+// === impl Problem ===
+
+impl Problem {
+    pub(super) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
+        Self { severity: Severity::Error, title: title.into(), spot, label: None, notes: Vec::new() }
+    }
+
+    pub(super) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
+        Self { severity: Severity::Warning, ..Self::new(title, spot) }
+    }
+
+    pub(super) fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// The message in several lines, with a final line break; `colour` for terminals.
+    pub fn render(&self, colour: bool) -> String {
+        let paint = Paint(colour);
+        let mut out = String::new();
+        let (word, style) = match self.severity {
+            Severity::Error => ("error", "1;31"),
+            Severity::Warning => ("warning", "1;33"),
+        };
+        let _ = writeln!(out, "{}{}", paint.with(style, word), paint.with("1", &format!(": {}", self.title)));
+        let mut gutter = 2;
+        match &self.spot {
+            Some(spot) => {
+                gutter = spot.line.to_string().len().max(2);
+                let place = if spot.is_file { format!("{}:{}:{}", spot.name, spot.line, spot.column) } else { spot.name.clone() };
+                let _ = writeln!(out, "{:gutter$}{} {place}", "", paint.with("1;34", "-->"));
+                match &spot.excerpt {
+                    Some(excerpt) => {
+                        let (excerpt, column, width) = cropped(excerpt, spot.column, spot.width);
+                        let bar = paint.with("1;34", "|");
+                        let caret =
+                            format!("{}{}", "^".repeat(width), self.label.iter().map(|label| format!(" {label}")).collect::<String>());
+                        let line_no = paint.with("1;34", &format!("{:>gutter$}", spot.line));
+                        let _ = writeln!(out, "{:gutter$} {bar}", "");
+                        let _ = writeln!(out, "{line_no} {bar} {excerpt}");
+                        let _ = writeln!(out, "{:gutter$} {bar} {:pad$}{}", "", "", paint.with(style, &caret), pad = column - 1);
+                    }
+                    None => self.write_label_below(&mut out, gutter, paint),
+                }
+            }
+            None => self.write_label_below(&mut out, gutter, paint),
+        }
+        for note in &self.notes {
+            let mut lines = note.lines();
+            let _ = writeln!(out, "{:gutter$} {} {}", "", paint.with("1;34", "="), lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(out, "{:gutter$}   {line}", "");
+            }
+        }
+        out
+    }
+
+    fn write_label_below(&self, out: &mut String, gutter: usize, paint: Paint) {
+        if let Some(label) = &self.label {
+            let _ = writeln!(out, "{:gutter$} {} {label}", "", paint.with("1;34", "="));
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(false).trim_end())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn with(self, style: &str, text: &str) -> String {
+        if self.0 { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
+    // A tab is one column wide to YAML, so it is shown as one space: the caret must stand below its character.
+    let letters: Vec<char> = line.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if letters.len() <= MAX_EXCERPT_CHARS {
+        return (letters.into_iter().collect(), column, width);
+    }
+    let from = (column - 1).saturating_sub(MAX_EXCERPT_CHARS / 3).min(letters.len());
+    let to = (from + MAX_EXCERPT_CHARS).min(letters.len());
+    let before = if from > 0 { "…" } else { "" };
+    let after = if to < letters.len() { "…" } else { "" };
+    let shown: String = letters[from..to].iter().collect();
+    let column = column - from + before.chars().count();
+    (format!("{before}{shown}{after}"), column, width.min(MAX_EXCERPT_CHARS.saturating_sub(column).max(1)))
+}
+
+// === impl Problems ===
+
+impl Problems {
+    pub(super) fn push(&mut self, problem: Problem) {
+        if !self.0.contains(&problem) {
+            self.0.push(problem);
+        }
+    }
+
+    pub(super) fn sorted(mut self) -> Self {
+        self.0.sort_by_key(|problem| problem.spot.as_ref().map_or((usize::MAX, 0), |spot| spot.order));
+        self
+    }
+
+    pub(super) fn extend(&mut self, problems: Problems) {
+        problems.0.into_iter().for_each(|problem| self.push(problem));
+    }
+
+    /// Is there nothing wrong?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many things are wrong.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// All messages, an empty line between two.
+    pub fn render(&self, colour: bool) -> String {
+        self.0.iter().map(|problem| problem.render(colour)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.render(false).trim_end())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+// === impl Texts ===
+
+impl Texts {
+    /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are right.
+    pub(super) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
+        self.0.push(Text { name: name.into(), text, kind, hidden: Vec::new() });
+        self.0.len() - 1
+    }
+
+    pub(super) fn text(&self, source: usize) -> &str {
+        &self.0[source].text
+    }
+
+    /// Masks a stretch wherever the line is shown.
+    pub(super) fn hide(&mut self, place: Place) {
+        self.0[place.source].hidden.push(place.start..place.end);
+    }
+
+    pub(super) fn spot(&self, place: Place) -> Spot {
+        let Text { name, text, kind, hidden } = &self.0[place.source];
+        let start = floor_char_boundary(text, place.start);
+        let end = floor_char_boundary(text, place.end).max(start);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let masked: String = text[line_start..line_end]
+            .char_indices()
+            .map(|(at, letter)| if hidden.iter().any(|range| range.contains(&(line_start + at))) { '*' } else { letter })
+            .collect();
+        Spot {
+            name: name.clone(),
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            width: text[start..end.min(line_end)].trim_end().chars().count().max(1),
+            excerpt: (*kind != TextKind::SecretVariable).then(|| masked.trim_end().to_owned()),
+            is_file: *kind == TextKind::File,
+            order: (place.source, start),
+        }
+    }
+
+    /// The start of a line and column, both counted from 1, as a place one character wide.
+    pub(super) fn place_at(&self, source: usize, line: usize, column: usize) -> Place {
+        let text = &self.0[source].text;
+        let line_start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let start = text[line_start..].char_indices().nth(column.saturating_sub(1)).map_or(text.len(), |(at, _)| line_start + at);
+        Place { source, start, end: start + text[start..].chars().next().map_or(0, char::len_utf8) }
+    }
+
+    /// `spanscore.yaml:12`, or the variable's name.
+    pub(super) fn short(&self, place: Place) -> String {
+        let spot = self.spot(place);
+        if spot.is_file { format!("{}:{}", spot.name, spot.line) } else { spot.name }
+    }
+
+    pub(super) fn is_file(&self, source: usize) -> bool {
+        self.0[source].kind == TextKind::File
+    }
+}
+
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}

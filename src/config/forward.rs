@@ -1,0 +1,145 @@
+//! Text in, where the original telemetry goes out: `forward`, and the words that every OTLP peer is described with.
+//! Knows the keys and defaults; does not know how one sends.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::units::{Amount, Duration, Secret};
+
+/// TLS where we connect.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientTls {
+    /// Authorities to trust instead of the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate chain, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Our private key, PEM.
+    pub key_file: Option<PathBuf>,
+    /// The name to expect in the server's certificate, where it differs from the endpoint's host.
+    pub server_name: Option<String>,
+    /// Accept any certificate. For tests only.
+    pub insecure_skip_verify: bool,
+}
+
+/// OTLP transport protocols (the words of `OTEL_EXPORTER_OTLP_PROTOCOL`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Protocol {
+    /// OTLP/gRPC.
+    #[serde(rename = "grpc")]
+    Grpc,
+    /// OTLP/HTTP with protobuf bodies.
+    #[serde(rename = "http/protobuf")]
+    HttpProtobuf,
+}
+
+/// Compression on the way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// As received, after decompression.
+    #[default]
+    None,
+    /// gzip, level 1.
+    Gzip,
+    /// zstd, level 1.
+    Zstd,
+}
+
+/// The three OTLP signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Log records.
+    Logs,
+    /// Metric points.
+    Metrics,
+}
+
+impl Signal {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Traces, Self::Logs, Self::Metrics];
+
+    /// The word of `/v1/{signal}`, of file names and of metric labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Logs => "logs",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// `forward`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Forward {
+    /// The downstream; `null` accepts and scores without forwarding.
+    pub endpoint: Option<String>,
+    /// Protocol; left out, port 4318 or a path in the endpoint means `http/protobuf`, anything else `grpc`.
+    pub protocol: Option<Protocol>,
+    /// What the backend takes; other signals are accepted and counted as `discarded`.
+    pub signals: Vec<Signal>,
+    /// Headers to send.
+    pub headers: BTreeMap<String, Secret>,
+    /// Names of request headers to hand on.
+    pub pass_headers: Vec<String>,
+    /// Compression.
+    pub compression: Compression,
+    /// Timeout of one request.
+    pub timeout: Duration,
+    /// TLS details; an `https://` endpoint needs none.
+    pub tls: Option<ClientTls>,
+    /// The queue.
+    pub queue: Queue,
+    /// When to try again.
+    pub retry: Retry,
+}
+
+/// A bounded queue.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Queue {
+    /// Most bytes in it.
+    pub max_size: Amount,
+}
+
+/// When to try again what a peer could not take.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// First wait.
+    pub initial_interval: Duration,
+    /// Each wait is this many times the one before.
+    pub multiplier: f64,
+    /// Longest wait.
+    pub max_interval: Duration,
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            protocol: None,
+            signals: Signal::ALL.to_vec(),
+            headers: BTreeMap::new(),
+            pass_headers: Vec::new(),
+            compression: Compression::None,
+            timeout: Duration::from_secs(10),
+            tls: None,
+            queue: Queue::default(),
+            retry: Retry::default(),
+        }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { initial_interval: Duration::from_secs(1), multiplier: 1.5, max_interval: Duration::from_secs(30) }
+    }
+}

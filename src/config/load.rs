@@ -1,0 +1,240 @@
+//! Texts, variables and flags in, one configuration or every mistake in them out. Knows which source wins; files are read and listed by
+//! whoever calls, through [`Files`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Config;
+use super::check;
+use super::describe::read;
+use super::error::{Place, Problem, Problems, TextKind, Texts};
+use super::interpolate::Interpolation;
+use super::tree::{Entry, List, Map, Node, Value, parse};
+use super::variables;
+
+/// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// The main file: its path, for messages and as the place that `criteria_files` are relative to, and its text.
+    pub file: Option<(&'a Path, &'a str)>,
+    /// The whole environment.
+    pub environment: &'a BTreeMap<String, String>,
+    /// `--set key=value`, in order: the dotted key and the value.
+    pub flags: &'a [(String, String)],
+    /// How to read `criteria_files` and `${file:…}`.
+    pub files: &'a dyn Files,
+}
+
+/// The files beside a configuration, as far as it asks for them.
+pub trait Files {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// Why it cannot be read, for people.
+    fn read(&self, path: &Path) -> Result<String, String>;
+
+    /// The paths that a glob matches, sorted.
+    ///
+    /// # Errors
+    /// What is wrong with the glob, for people.
+    fn list(&self, glob: &str) -> Result<Vec<PathBuf>, String>;
+}
+
+/// A configuration that can be used.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What is probably not meant so.
+    pub warnings: Problems,
+    /// The files it was made of besides the main one: criteria files and secrets.
+    pub files: Vec<PathBuf>,
+}
+
+/// Where each value came from, by dotted key.
+#[derive(Debug, Clone, Default)]
+pub struct Origins(BTreeMap<String, Origin>);
+
+#[derive(Debug, Clone)]
+struct Origin {
+    name: String,
+    is_file: bool,
+}
+
+impl Config {
+    /// Makes a configuration out of its sources.
+    ///
+    /// # Errors
+    /// Every mistake of every source, not only the first.
+    pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
+        let mut texts = Texts::default();
+        let mut problems = Problems::default();
+        let folder = sources.file.and_then(|(path, _)| path.parent()).unwrap_or(Path::new("")).to_owned();
+        let mut interpolation = Interpolation { environment: sources.environment, files: sources.files, folder: &folder, read: Vec::new() };
+
+        let mut root = Node::empty_map(Place::default());
+        if let Some((path, text)) = sources.file {
+            let source = texts.add(path.display().to_string(), text, TextKind::File);
+            root = parse(&texts, source, &mut problems).filter(|node| !node.is_null()).unwrap_or(root);
+            interpolation.apply(&mut root, &mut texts, &mut problems);
+            // A value that a variable overrides is still a mistake in the file.
+            read::<Self>(&mut root.clone(), &texts, &mut problems);
+        } else {
+            texts.add("defaults", "", TextKind::Variable);
+        }
+        if matches!(root.value, Value::Map(_)) {
+            empty_section(&mut root, "forward");
+            variables::put_otel(&mut root, sources.environment, &mut texts, &mut problems);
+            variables::put_own(&mut root, sources.environment, &mut texts, &mut problems);
+            variables::put_flags(&mut root, sources.flags, &mut texts, &mut problems);
+            CriteriaFiles { folder: &folder, files: sources.files, texts: &mut texts, problems: &mut problems }
+                .append(&mut root, &mut interpolation);
+        }
+
+        let config = read::<Self>(&mut root, &texts, &mut problems);
+        let mut warnings = Problems::default();
+        if let Some(mut config) = config {
+            check::check(&config, &root, &texts, &mut problems, &mut warnings);
+            if problems.is_empty() {
+                config.origins = Origins::of(&root, &texts);
+                return Ok(Loaded { config, warnings: warnings.sorted(), files: interpolation.read });
+            }
+        }
+        problems.extend(warnings);
+        Err(problems.sorted())
+    }
+
+    /// Where a value came from, for messages: the variable's name, `forward.endpoint (spanscore.yaml:12)`, or the key alone.
+    pub fn origin_of(&self, key: &str) -> String {
+        match self.origins.0.get(key) {
+            Some(Origin { name, is_file: false }) => name.clone(),
+            Some(Origin { name, is_file: true }) => format!("{key} ({name})"),
+            None => key.to_owned(),
+        }
+    }
+
+    /// The same without the key: `spanscore.yaml:12`; `None` for a default.
+    pub(super) fn source_of(&self, key: &str) -> Option<&str> {
+        self.origins.0.get(key).map(|origin| origin.name.as_str())
+    }
+}
+
+/// `forward:` with all its keys commented out is an empty section, not the value `null`.
+fn empty_section(root: &mut Node, key: &str) {
+    if let Value::Map(map) = &mut root.value
+        && let Some(entry) = map.entries.iter_mut().find(|entry| entry.key == key && entry.value.is_null())
+    {
+        entry.value.value = Value::Map(Map::default());
+    }
+}
+
+// === impl Origins ===
+
+impl Origins {
+    fn of(root: &Node, texts: &Texts) -> Self {
+        let mut origins = Self::default();
+        origins.walk(root, "", texts);
+        origins
+    }
+
+    fn walk(&mut self, node: &Node, path: &str, texts: &Texts) {
+        let Value::Map(map) = &node.value else { return };
+        for Entry { key, key_place, value } in &map.entries {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            self.walk(value, &path, texts);
+            if !matches!(&value.value, Value::Map(map) if !map.entries.is_empty()) {
+                self.0.insert(path, Origin { name: texts.short(*key_place), is_file: texts.is_file(key_place.source) });
+            }
+        }
+    }
+}
+
+// === criteria files ===
+
+struct CriteriaFiles<'a> {
+    folder: &'a Path,
+    files: &'a dyn Files,
+    texts: &'a mut Texts,
+    problems: &'a mut Problems,
+}
+
+impl CriteriaFiles<'_> {
+    /// Puts the criteria of all files behind those of the main file.
+    fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
+        let Some(Node { value: Value::List(globs), .. }) = root.find(&["criteria_files"]) else { return };
+        let globs: Vec<(String, Place)> = globs
+            .items
+            .iter()
+            .filter_map(|glob| match &glob.value {
+                Value::Scalar(scalar) => Some((scalar.text.clone(), glob.place)),
+                _ => None,
+            })
+            .collect();
+        for (glob, place) in globs {
+            let full = self.folder.join(&glob).display().to_string();
+            match self.files.list(&full) {
+                Ok(paths) if paths.is_empty() => {
+                    let problem = Problem::new(format!("`{glob}` matches no file"), Some(self.texts.spot(place)));
+                    self.problems.push(problem.label(format!("looked for `{full}`")));
+                }
+                Ok(paths) => paths.iter().for_each(|path| self.append_file(root, path, place, interpolation)),
+                Err(error) => {
+                    self.problems.push(Problem::new(format!("`{glob}` is no glob"), Some(self.texts.spot(place))).label(error));
+                }
+            }
+        }
+    }
+
+    fn append_file(&mut self, root: &mut Node, path: &Path, place: Place, interpolation: &mut Interpolation<'_>) {
+        let text = match self.files.read(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let problem = Problem::new(format!("cannot read `{}`: {error}", path.display()), Some(self.texts.spot(place)));
+                return self.problems.push(problem.label("named here"));
+            }
+        };
+        interpolation.read.push(path.to_owned());
+        let source = self.texts.add(path.display().to_string(), &text, TextKind::File);
+        let Some(mut file) = parse(self.texts, source, self.problems) else { return };
+        interpolation.apply(&mut file, self.texts, self.problems);
+        let map = match file.value {
+            Value::Map(map) => map,
+            _ if file.is_null() => return,
+            _ => {
+                let problem = Problem::new("a criteria file is not a map", Some(self.texts.spot(file.place)));
+                return self.problems.push(problem.label("write `criteria:` above the list"));
+            }
+        };
+        for Entry { key, key_place, value } in map.entries {
+            match value {
+                Node { value: Value::List(list), .. } if key == "criteria" => append_to(root, "criteria", list.items),
+                value if key == "criteria" && value.is_null() => {}
+                value if key == "criteria" => {
+                    self.problems
+                        .push(Problem::new("`criteria` is not a list", Some(self.texts.spot(value.place))).label("expected a list"));
+                }
+                _ => {
+                    let problem = Problem::new(format!("unknown key `{key}` in a criteria file"), Some(self.texts.spot(key_place)));
+                    self.problems.push(problem.label("a criteria file holds `criteria:` only; the rest stands in the main file"));
+                }
+            }
+        }
+    }
+}
+
+/// Puts items behind a list, which is made where there is none; where something else stands in its place, that is reported elsewhere.
+fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
+    let place = root.place;
+    let Value::Map(map) = &mut root.value else { return };
+    let entry_idx = map.entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
+        map.entries.push(Entry { key: key.to_owned(), key_place: place, value: Node { place, value: Value::List(List::default()) } });
+        map.entries.len() - 1
+    });
+    let value = &mut map.entries[entry_idx].value;
+    if value.is_null() {
+        value.value = Value::List(List::default());
+    }
+    if let Value::List(list) = &mut value.value {
+        list.items.extend(items);
+    }
+}

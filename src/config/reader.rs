@@ -1,0 +1,422 @@
+//! A tree in, what serde wants to read out of it out; or the mistake, with the path of the node it was found at.
+//! Knows serde's questions; does not know any key, nor how a message looks.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor};
+
+use super::error::Place;
+use super::tree::{Entry, Kind, Map, Node, Scalar, Value, infer};
+
+/// What is wrong, and where.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    pub(super) what: What,
+    /// Positions from the root to the node, the innermost first.
+    reversed_path: Vec<usize>,
+    /// Is it the key of that entry that is wrong, not its value?
+    pub(super) at_key: bool,
+}
+
+/// What is wrong.
+#[derive(Debug)]
+pub(super) enum What {
+    UnknownKey { key: String, legal: Vec<&'static str> },
+    UnknownWord { word: String, of: Option<&'static str>, legal: Vec<&'static str> },
+    Missing(&'static str),
+    WrongType { expected: String, found: String },
+    NoValue { expected: String },
+    NoChoice { of: &'static str, legal: Vec<&'static str> },
+    SecondChoice { of: &'static str, second: String },
+    Other(String),
+}
+
+/// A serde deserializer over a node.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a>(pub(super) &'a Node);
+
+// === impl Mistake ===
+
+impl Mistake {
+    fn new(what: What) -> Self {
+        Self { what, reversed_path: Vec::new(), at_key: false }
+    }
+
+    /// Positions from the root to the node.
+    pub(super) fn path(&self) -> Vec<usize> {
+        self.reversed_path.iter().rev().copied().collect()
+    }
+
+    fn below(mut self, idx: usize) -> Self {
+        self.reversed_path.push(idx);
+        self
+    }
+
+    fn key_of(mut self, idx: usize) -> Self {
+        self.at_key = true;
+        self.below(idx)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.what)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(What::Other(message.to_string()))
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::new(What::WrongType { expected: expected_words(expected), found: found_words(found) })
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownWord { word: word.to_owned(), of: None, legal: legal.to_vec() })
+    }
+
+    fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownKey { key: key.to_owned(), legal: legal.to_vec() })
+    }
+
+    fn missing_field(key: &'static str) -> Self {
+        Self::new(What::Missing(key))
+    }
+}
+
+fn expected_words(expected: &dyn de::Expected) -> String {
+    match expected.to_string().as_str() {
+        "u8" => "a whole number from 0 to 255".to_owned(),
+        "u16" => "a whole number from 0 to 65535".to_owned(),
+        "u32" => "a whole number from 0 to 4294967295".to_owned(),
+        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        words => words.to_owned(),
+    }
+}
+
+fn found_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(value) => format!("`{value}`"),
+        Unexpected::Signed(value) => format!("`{value}`"),
+        Unexpected::Float(value) => format!("`{value}`"),
+        Unexpected::Str(value) => format!("the text `{value}`"),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a map".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn keys_words(keys: &[&str]) -> String {
+    let shown: Vec<_> = keys.iter().take(12).map(|key| format!("`{key}`")).collect();
+    format!("a map with the keys {}{}", shown.join(", "), if keys.len() > 12 { ", …" } else { "" })
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    fn wrong(self, expected: impl Into<String>) -> Mistake {
+        let expected = expected.into();
+        let found = match &self.0.value {
+            Value::Scalar(Scalar { kind: Kind::Null, .. }) => return Mistake::new(What::NoValue { expected }),
+            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{text}`"),
+            Value::Scalar(Scalar { text, .. }) => format!("`{text}`"),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a map".to_owned(),
+        };
+        Mistake::new(What::WrongType { expected, found })
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match &self.0.value {
+            Value::Scalar(Scalar { text, substituted: true, .. }) => Some(infer(text)),
+            Value::Scalar(scalar) => Some(scalar.kind),
+            _ => None,
+        }
+    }
+
+    fn text(self) -> Option<&'a str> {
+        match &self.0.value {
+            Value::Scalar(Scalar { kind: Kind::Null, .. }) => None,
+            Value::Scalar(scalar) => Some(&scalar.text),
+            _ => None,
+        }
+    }
+
+    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.0.value {
+            Value::List(list) => visitor.visit_seq(Items { items: &list.items, next: 0 }),
+            // A key whose whole list is commented out.
+            Value::Scalar(Scalar { kind: Kind::Null, .. }) => visitor.visit_seq(Items { items: &[], next: 0 }),
+            _ => Err(self.wrong("a list")),
+        }
+    }
+
+    fn map<V: Visitor<'a>>(self, visitor: V, expected: impl FnOnce() -> String) -> Result<V::Value, Mistake> {
+        match &self.0.value {
+            Value::Map(map) => visitor.visit_map(Entries { entries: &map.entries, next: 0 }),
+            // A section whose keys are all commented out.
+            Value::Scalar(Scalar { kind: Kind::Null, .. }) => visitor.visit_map(Entries { entries: &[], next: 0 }),
+            _ => Err(self.wrong(expected())),
+        }
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($method:ident: $expected:literal;)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+            match self.kind() {
+                Some(Kind::Unsigned(number)) => visitor.visit_u64(number),
+                Some(Kind::Signed(number)) => visitor.visit_i64(number),
+                _ => Err(self.wrong($expected)),
+            }
+        }
+    )*};
+}
+
+macro_rules! texts {
+    ($($method:ident)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+            match self.text() {
+                Some(text) => visitor.visit_borrowed_str(text),
+                None => Err(self.wrong("a text")),
+            }
+        }
+    )*};
+}
+
+impl<'de> de::Deserializer<'de> for Reader<'de> {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.0.value {
+            Value::Scalar(Scalar { text, kind, .. }) => match kind {
+                Kind::Null => visitor.visit_unit(),
+                Kind::Bool(value) => visitor.visit_bool(*value),
+                Kind::Unsigned(number) => visitor.visit_u64(*number),
+                Kind::Signed(number) => visitor.visit_i64(*number),
+                Kind::Float(number) => visitor.visit_f64(*number),
+                Kind::Text => visitor.visit_borrowed_str(text),
+            },
+            Value::List(list) => visitor.visit_seq(Items { items: &list.items, next: 0 }),
+            Value::Map(map) => visitor.visit_map(Entries { entries: &map.entries, next: 0 }),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.kind() {
+            Some(Kind::Bool(value)) => visitor.visit_bool(value),
+            _ => Err(self.wrong("`true` or `false`")),
+        }
+    }
+
+    whole_numbers! {
+        deserialize_u8: "a whole number, 0 or more";
+        deserialize_u16: "a whole number, 0 or more";
+        deserialize_u32: "a whole number, 0 or more";
+        deserialize_u64: "a whole number, 0 or more";
+        deserialize_u128: "a whole number, 0 or more";
+        deserialize_i8: "a whole number";
+        deserialize_i16: "a whole number";
+        deserialize_i32: "a whole number";
+        deserialize_i64: "a whole number";
+        deserialize_i128: "a whole number";
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.kind() {
+            Some(Kind::Float(number)) => visitor.visit_f64(number),
+            Some(Kind::Unsigned(number)) => visitor.visit_u64(number),
+            Some(Kind::Signed(number)) => visitor.visit_i64(number),
+            _ => Err(self.wrong("a number")),
+        }
+    }
+
+    texts! { deserialize_str deserialize_string deserialize_char deserialize_identifier deserialize_bytes deserialize_byte_buf }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        if self.0.is_null() { visitor.visit_unit() } else { Err(self.wrong("no value")) }
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_unit(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.list(visitor)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        self.list(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(self, _: &'static str, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        self.list(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.map(visitor, || "a map".to_owned())
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.map(visitor, || keys_words(fields))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        legal: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let choice = match &self.0.value {
+            Value::Map(Map { entries, .. }) => match entries.as_slice() {
+                [entry] => Choice { name, word: &entry.key, value: Some(entry) },
+                [] => return Err(Mistake::new(What::NoChoice { of: name, legal: legal.to_vec() })),
+                [_, second, ..] => return Err(Mistake::new(What::SecondChoice { of: name, second: second.key.clone() }).key_of(1)),
+            },
+            Value::Scalar(_) if self.text().is_some() => Choice { name, word: self.text().unwrap_or_default(), value: None },
+            _ => {
+                let words: Vec<_> = legal.iter().map(|word| format!("`{word}`")).collect();
+                return Err(self.wrong(format!("one of {}", words.join(", "))));
+            }
+        };
+        visitor.visit_enum(choice)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_unit()
+    }
+}
+
+// === lists and maps ===
+
+struct Items<'a> {
+    items: &'a [Node],
+    next: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        self.next += 1;
+        seed.deserialize(Reader(item)).map(Some).map_err(|mistake| mistake.below(self.next - 1))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len() - self.next)
+    }
+}
+
+struct Entries<'a> {
+    entries: &'a [Entry],
+    next: usize,
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Mistake;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
+        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+        let key: StrDeserializer<'_, Mistake> = entry.key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some).map_err(|mistake| mistake.key_of(self.next))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+        let Some(entry) = self.entries.get(self.next) else { return Err(de::Error::custom("a value was asked for after the last")) };
+        self.next += 1;
+        seed.deserialize(Reader(&entry.value)).map_err(|mistake| mistake.below(self.next - 1))
+    }
+}
+
+// === one of several: `evaluate: { tool_call_order: … }`, `protocol: grpc` ===
+
+struct Choice<'a> {
+    name: &'static str,
+    word: &'a str,
+    value: Option<&'a Entry>,
+}
+
+static NOTHING: Node = Node {
+    place: Place { source: 0, start: 0, end: 0 },
+    value: Value::Scalar(Scalar { text: String::new(), kind: Kind::Null, substituted: false }),
+};
+
+impl<'a> Choice<'a> {
+    fn reader(&self) -> Reader<'a> {
+        Reader(self.value.map_or(&NOTHING, |entry| &entry.value))
+    }
+
+    fn place(&self, mistake: Mistake) -> Mistake {
+        if self.value.is_some() { mistake.below(0) } else { mistake }
+    }
+}
+
+impl<'de> EnumAccess<'de> for Choice<'de> {
+    type Error = Mistake;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Mistake> {
+        let word: StrDeserializer<'_, Mistake> = self.word.into_deserializer();
+        match seed.deserialize(word) {
+            Ok(variant) => Ok((variant, self)),
+            Err(mut mistake) => {
+                if let What::UnknownWord { of, .. } = &mut mistake.what {
+                    *of = Some(self.name);
+                }
+                Err(if self.value.is_some() { mistake.key_of(0) } else { mistake })
+            }
+        }
+    }
+}
+
+impl<'de> VariantAccess<'de> for Choice<'de> {
+    type Error = Mistake;
+
+    fn unit_variant(self) -> Result<(), Mistake> {
+        let reader = self.reader();
+        if reader.0.is_null() { Ok(()) } else { Err(self.place(reader.wrong("no value"))) }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Mistake> {
+        seed.deserialize(self.reader()).map_err(|mistake| self.place(mistake))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        self.reader().list(visitor).map_err(|mistake| self.place(mistake))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
+        self.reader().map(visitor, || keys_words(fields)).map_err(|mistake| self.place(mistake))
+    }
+}

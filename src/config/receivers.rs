@@ -1,0 +1,109 @@
+//! Text in, where telemetry and questions come in out: `receivers` and `admin`. Knows their keys and defaults; does not know how one listens.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::units::{Amount, ByteSize, listen_address};
+
+/// `receivers`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Receivers {
+    /// OTLP, the one receiver there is.
+    pub otlp: OtlpReceiver,
+}
+
+/// `receivers.otlp`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OtlpReceiver {
+    /// OTLP/gRPC.
+    pub grpc: GrpcListener,
+    /// OTLP/HTTP.
+    pub http: HttpListener,
+    /// Largest request, after decompression.
+    pub max_request_size: ByteSize,
+    /// Most bytes of requests being received at once.
+    pub max_in_flight: Amount,
+    /// TLS on both ports.
+    pub tls: Option<ServerTls>,
+}
+
+/// `receivers.otlp.grpc`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GrpcListener {
+    /// Listen at all?
+    pub enabled: bool,
+    /// Address and port.
+    #[serde(deserialize_with = "listen_address")]
+    pub listen: SocketAddr,
+}
+
+/// `receivers.otlp.http`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpListener {
+    /// Listen at all?
+    pub enabled: bool,
+    /// Address and port.
+    #[serde(deserialize_with = "listen_address")]
+    pub listen: SocketAddr,
+    /// Origins that browsers may send from; `*` for any.
+    pub cors_allowed_origins: Vec<String>,
+}
+
+/// TLS where we listen.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTls {
+    /// Certificate chain, PEM.
+    pub cert_file: PathBuf,
+    /// Private key, PEM.
+    pub key_file: PathBuf,
+    /// Authorities of client certificates, PEM; with it, clients must show one (mTLS).
+    #[serde(default)]
+    pub client_ca_file: Option<PathBuf>,
+}
+
+/// `admin`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admin {
+    /// Address and port.
+    #[serde(deserialize_with = "listen_address")]
+    pub listen: SocketAddr,
+}
+
+impl Default for OtlpReceiver {
+    fn default() -> Self {
+        Self {
+            grpc: GrpcListener::default(),
+            http: HttpListener::default(),
+            max_request_size: ByteSize::mib(64),
+            max_in_flight: Amount::Auto,
+            tls: None,
+        }
+    }
+}
+
+impl Default for GrpcListener {
+    fn default() -> Self {
+        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 4317)) }
+    }
+}
+
+impl Default for HttpListener {
+    fn default() -> Self {
+        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 4318)), cors_allowed_origins: Vec::new() }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)) }
+    }
+}

@@ -1,0 +1,66 @@
+//! `tools` as people write it (`16KiB`) in, `extract`'s settings (bytes) out, and back. The core does not know how sizes are spelled.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::units::ByteSize;
+use crate::extract;
+
+/// `tools`.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "Tools")]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Section {
+    /// Attributes that name a tool, after the built-in conventions.
+    name_attributes: Vec<String>,
+    /// Names that are no calls. This list is the list.
+    ignore: Vec<String>,
+    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    handoffs: extract::Handoffs,
+    /// Longest arguments or result kept of one call; more is cut and marked.
+    max_value_size: ByteSize,
+    /// Longest output messages kept of one model span that holds tool calls.
+    max_messages_size: ByteSize,
+    /// Spellings of your own, asked before the built-in ones.
+    conventions: Vec<extract::HouseConvention>,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self::from(&extract::Tools::default())
+    }
+}
+
+impl From<&extract::Tools> for Section {
+    fn from(tools: &extract::Tools) -> Self {
+        Self {
+            name_attributes: tools.name_attributes.clone(),
+            ignore: tools.ignore.clone(),
+            handoffs: tools.handoffs.clone(),
+            max_value_size: ByteSize(tools.max_value_size),
+            max_messages_size: ByteSize(tools.max_messages_size),
+            conventions: tools.conventions.clone(),
+        }
+    }
+}
+
+impl From<Section> for extract::Tools {
+    fn from(section: Section) -> Self {
+        Self {
+            name_attributes: section.name_attributes,
+            ignore: section.ignore,
+            handoffs: section.handoffs,
+            max_value_size: section.max_value_size.0,
+            max_messages_size: section.max_messages_size.0,
+            conventions: section.conventions,
+        }
+    }
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<extract::Tools, D::Error> {
+    Section::deserialize(deserializer).map(extract::Tools::from)
+}
+
+pub(super) fn serialize<S: Serializer>(tools: &extract::Tools, serializer: S) -> Result<S::Ok, S::Error> {
+    Section::from(tools).serialize(serializer)
+}

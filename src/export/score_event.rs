@@ -1,0 +1,62 @@
+//! An evaluation in, an encoded OTLP log record out: the event `gen_ai.evaluation.result` of the GenAI conventions.
+//! Knows the event's fields; does not know when or where it is sent.
+
+use super::score_span::{copied_attributes, evaluation_attributes, score_time};
+use super::score_wire::{self as wire, Attributes, Batch};
+use crate::evaluate::{Evaluation, Verdict};
+
+/// The event's name in the GenAI conventions.
+pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
+
+/// The encoded `ExportLogsServiceRequest` of these evaluations. `observed_unix_nanos` is now.
+pub fn request(evaluations: &[Evaluation], copy_attributes: &[String], observed_unix_nanos: u64) -> Option<Vec<u8>> {
+    let mut batch = Batch::default();
+    for evaluation in evaluations {
+        push(&mut batch, evaluation, copy_attributes, observed_unix_nanos);
+    }
+    (batch.n_items() > 0).then(|| batch.take())
+}
+
+/// Adds the event of an evaluation.
+pub(super) fn push(batch: &mut Batch, evaluation: &Evaluation, copy_attributes: &[String], observed_unix_nanos: u64) {
+    let write = |out: &mut Vec<u8>| record(out, evaluation, copy_attributes, observed_unix_nanos);
+    match &evaluation.trajectory.subject {
+        Some(subject) => batch.push(&subject.resource.encoded, write),
+        None => batch.push(&wire::service_resource(&evaluation.trajectory.service), write),
+    }
+}
+
+/// The fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions ask that the event be parented to the span it judges;
+/// its body stays empty, since all it says is in attributes.
+fn record(out: &mut Vec<u8>, evaluation: &Evaluation, copy_attributes: &[String], observed_unix_nanos: u64) {
+    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let (severity_number, severity_text) = severity(evaluation.verdict);
+    wire::fixed64(out, 1, score_time(trajectory));
+    wire::uint(out, 2, severity_number);
+    wire::bytes(out, 3, severity_text.as_bytes());
+    let mut attributes = Attributes { out, field: 6 };
+    evaluation_attributes(&mut attributes, evaluation);
+    // Without these two a reader could not tell a judgement from its correction.
+    attributes.text("spanscore.evaluator", criterion.evaluate.name());
+    attributes.text("spanscore.completeness", trajectory.completeness.as_str());
+    attributes.count("spanscore.revision", evaluation.revision as usize);
+    copied_attributes(&mut attributes, trajectory, copy_attributes);
+    if let Some(subject) = &trajectory.subject {
+        wire::fixed32(out, 8, subject.flags & 0xff);
+    }
+    wire::bytes(out, 9, trajectory.trace_id.as_bytes());
+    if let Some(subject) = &trajectory.subject {
+        wire::bytes(out, 10, &subject.span_id.to_bytes());
+    }
+    wire::fixed64(out, 11, observed_unix_nanos);
+    wire::bytes(out, 12, EVENT_NAME.as_bytes());
+}
+
+/// OTLP severity: what somebody should look at is a warning; an error means that the criterion does not fit the agent.
+fn severity(verdict: Verdict) -> (u64, &'static str) {
+    match verdict {
+        Verdict::Pass | Verdict::NotEvaluated => (9, "INFO"),
+        Verdict::Fail => (13, "WARN"),
+        Verdict::Error => (17, "ERROR"),
+    }
+}

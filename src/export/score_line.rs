@@ -1,0 +1,122 @@
+//! An evaluation in, its line for programs or its block for people out: what `replay` prints, and `run` where no endpoint is set.
+//! Pure. Knows the fields of the contract (DESIGN 8); does not know whether anybody looks at a terminal.
+
+use std::fmt::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Map, Value, json};
+
+use crate::evaluate::{Evaluation, Verdict};
+
+/// Most names of calls shown to people.
+const MAX_NAMES: usize = 16;
+
+/// With colours or without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// ANSI escape codes.
+    Ansi,
+    /// Plain text.
+    Plain,
+}
+
+/// One object per evaluation: the fields and their order are a contract. `span_id` is empty for trajectories made of log records,
+/// `agent` and `score` may be null, and `error` is there only with the label `error`.
+pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
+    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let mut line = Map::new();
+    let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
+    put("trace_id", json!(trajectory.trace_id.to_string()));
+    put("span_id", json!(trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()).unwrap_or_default()));
+    put("service", json!(trajectory.service));
+    put("agent", json!(trajectory.agent));
+    put("criterion", json!(criterion.name));
+    put("evaluator", json!(criterion.evaluate.name()));
+    put("scope", json!(criterion.scope.as_str()));
+    put("threshold", json!(criterion.threshold));
+    put("score", json!(evaluation.value));
+    put("label", json!(evaluation.verdict.as_str()));
+    put("explanation", json!(evaluation.explanation));
+    if let Some(error) = &evaluation.error {
+        put("error", json!({ "type": error.kind, "message": error.message }));
+    }
+    put("completeness", json!(trajectory.completeness.as_str()));
+    put("revision", json!(evaluation.revision));
+    put("details", evaluation.details.clone());
+    line
+}
+
+/// The same for people: a block of four lines.
+/// ```text
+/// FAIL  checkout-order  0.67 (threshold 0.80)
+///       `create_order` was called before `check_inventory`
+///       calls: validate_user, create_order, check_inventory
+///       trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout-agent · root_ended
+/// ```
+pub fn human(evaluation: &Evaluation, colour: Colour) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = block(&mut out, evaluation, colour);
+    out
+}
+
+fn block(out: &mut String, evaluation: &Evaluation, colour: Colour) -> fmt::Result {
+    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let (word, style) = match evaluation.verdict {
+        Verdict::Pass => ("PASS ", AnsiColor::Green.on_default().bold()),
+        Verdict::Fail => ("FAIL ", AnsiColor::Red.on_default().bold()),
+        Verdict::NotEvaluated => ("NONE ", AnsiColor::Yellow.on_default().bold()),
+        Verdict::Error => ("ERROR", AnsiColor::Magenta.on_default().bold()),
+    };
+    let paint = |style: Style| if colour == Colour::Ansi { style } else { Style::new() };
+    let (label, bold, dim) = (paint(style), paint(Style::new().bold()), paint(Style::new().dimmed()));
+
+    write!(out, "{label}{word}{label:#} {bold}{}{bold:#}", Clean(&criterion.name))?;
+    match evaluation.value {
+        Some(value) => write!(out, "  {value:.2} (threshold {:.2})", criterion.threshold)?,
+        None => write!(out, "  {}", evaluation.verdict.as_str())?,
+    }
+    if evaluation.revision > 0 {
+        write!(out, "  revision {}", evaluation.revision)?;
+    }
+    out.push('\n');
+    for text in evaluation.explanation.lines() {
+        writeln!(out, "      {}", Clean(text))?;
+    }
+    if let Some(error) = &evaluation.error {
+        writeln!(out, "      {}: {}", error.kind, Clean(&error.message))?;
+    }
+    write!(out, "      {dim}calls:")?;
+    for (call_idx, call) in trajectory.tool_calls.iter().take(MAX_NAMES).enumerate() {
+        write!(out, "{} {}", if call_idx > 0 { "," } else { "" }, Clean(&call.name))?;
+    }
+    match trajectory.tool_calls.len() {
+        0 => write!(out, " none")?,
+        n if n > MAX_NAMES => write!(out, ", and {} more", n - MAX_NAMES)?,
+        _ => {}
+    }
+    writeln!(out, "{dim:#}")?;
+    write!(out, "      {dim}trace {}", trajectory.trace_id)?;
+    for name in [Some(&*trajectory.service), trajectory.agent.as_deref(), Some(trajectory.completeness.as_str())] {
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            write!(out, " · {}", Clean(name))?;
+        }
+    }
+    writeln!(out, "{dim:#}")
+}
+
+/// A text from outside, made safe for a terminal: names come from the network, and a control character in one could rewrite the
+/// screen, a change of writing direction what the line says.
+struct Clean<'a>(&'a str);
+
+impl fmt::Display for Clean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+                true => write!(f, "{}", c.escape_default())?,
+                false => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Evaluations in, metrics out, as OTLP and as Prometheus text. Knows the instruments of DESIGN 7; does not know who asks for them.
+//!
+//! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic addition, and readers are collected when
+//! we ask: there is no second clock and no second export path.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality as SdkTemporality};
+use prost::Message;
+
+use super::score_prometheus;
+use super::score_series::{Folded, Labels, Limits, SeriesTable};
+use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
+use crate::evaluate::Evaluation;
+
+/// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and 1 have meaning of their own.
+const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+/// Temporality of what is sent; `/metrics` is always cumulative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temporality {
+    /// Sums since the start of the process.
+    Cumulative,
+    /// Sums since the last collection.
+    Delta,
+}
+
+/// How metrics are made.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Temporality of what is sent.
+    pub temporality: Temporality,
+    /// Bounds of the series.
+    pub limits: Limits,
+    /// `service.instance.id` of our resource: different for each process, so that replicas add up.
+    pub instance_id: String,
+}
+
+/// The instruments, and the series that were counted.
+pub struct Metrics {
+    counter: Counter<u64>,
+    histogram: Histogram<f64>,
+    revisions: Counter<u64>,
+    series: Mutex<SeriesTable<Bound>>,
+    /// Cumulative: what `/metrics` shows.
+    scraped: Reader,
+    /// What is sent: the same reader, or one of its own for deltas.
+    sent: Reader,
+    /// Readers hold it weakly.
+    _provider: SdkMeterProvider,
+}
+
+/// The instruments of one series.
+#[derive(Debug)]
+struct Bound {
+    counter: BoundCounter<u64>,
+    /// Bound by the first value: a series that never has one (`error`) must not appear as a histogram.
+    histogram: Option<BoundHistogram<f64>>,
+    attributes: [KeyValue; 5],
+}
+
+impl Metrics {
+    /// Instruments that have counted nothing; their start time is now.
+    pub fn new(settings: Settings) -> Self {
+        let scraped = Reader::new(SdkTemporality::Cumulative);
+        let sent = match settings.temporality {
+            Temporality::Cumulative => scraped.clone(),
+            Temporality::Delta => Reader::new(SdkTemporality::Delta),
+        };
+        let resource = Resource::builder_empty()
+            .with_service_name(SCOPE_NAME)
+            .with_attributes([KeyValue::new("service.version", SCOPE_VERSION), KeyValue::new("service.instance.id", settings.instance_id)]);
+        let mut provider = SdkMeterProvider::builder().with_resource(resource.build()).with_reader(scraped.clone());
+        if settings.temporality == Temporality::Delta {
+            provider = provider.with_reader(sent.clone());
+        }
+        let provider = provider.build();
+        let meter = provider.meter_with_scope(InstrumentationScope::builder(SCOPE_NAME).with_version(SCOPE_VERSION).build());
+        let counter =
+            meter.u64_counter("spanscore.evaluations").with_unit("{evaluation}").with_description("Evaluations of finished traces");
+        let histogram = meter
+            .f64_histogram("spanscore.evaluation.score")
+            .with_unit("1")
+            .with_description("Scores of finished traces, 0 to 1")
+            .with_boundaries(BOUNDS.to_vec());
+        let revisions = meter
+            .u64_counter("spanscore.evaluation.revisions")
+            .with_unit("{evaluation}")
+            .with_description("Evaluations whose label late spans changed");
+        Self {
+            counter: counter.build(),
+            histogram: histogram.build(),
+            revisions: revisions.build(),
+            series: Mutex::new(SeriesTable::new(settings.limits)),
+            scraped,
+            sent,
+            _provider: provider,
+        }
+    }
+
+    /// Counts an evaluation. What late spans changed is not counted twice: only the change of a label is, in a metric of its own.
+    /// Says which bound folds names into `_other`, the first time it does.
+    pub fn record(&self, evaluation: &Evaluation) -> Option<Folded> {
+        if evaluation.revision > 0 {
+            if let Some(previous) = evaluation.previous.map(|previous| previous.verdict).filter(|previous| *previous != evaluation.verdict)
+            {
+                let labels = [KeyValue::new("from", previous.as_str()), KeyValue::new("to", evaluation.verdict.as_str())];
+                self.revisions.add(1, &labels);
+            }
+            return None;
+        }
+        let labels = Labels {
+            criterion: &evaluation.criterion.name,
+            evaluator: evaluation.criterion.evaluate.name(),
+            verdict: evaluation.verdict,
+            service: &evaluation.trajectory.service,
+            agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
+        };
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bound, folded) = series.get(labels, |labels| self.bind(labels));
+        bound.counter.add(1);
+        if let Some(value) = evaluation.value {
+            bound.histogram.get_or_insert_with(|| self.histogram.bind(&bound.attributes)).record(value);
+        }
+        folded
+    }
+
+    /// The encoded `ExportMetricsServiceRequest` of what was counted (since the last call, for deltas), and how many points it has;
+    /// `None` if there is none.
+    pub fn request(&self) -> Option<(Vec<u8>, usize)> {
+        let metrics = self.sent.collect();
+        let request = ExportMetricsServiceRequest::from(&metrics);
+        let n_points = n_points(&request);
+        (n_points > 0).then(|| (request.encode_to_vec(), n_points))
+    }
+
+    /// Appends what was counted as Prometheus text (version 0.0.4), series in the order of their labels.
+    pub fn render(&self, out: &mut String) {
+        score_prometheus::render(&self.scraped.collect(), out);
+    }
+
+    fn bind(&self, labels: Labels<'_>) -> Bound {
+        // In the order of their keys, which spares the SDK a second entry per series.
+        let attributes = [
+            KeyValue::new("agent", labels.agent.to_owned()),
+            KeyValue::new("criterion", labels.criterion.to_owned()),
+            KeyValue::new("evaluator", labels.evaluator.to_owned()),
+            KeyValue::new("label", labels.verdict.as_str()),
+            KeyValue::new("service", labels.service.to_owned()),
+        ];
+        Bound { counter: self.counter.bind(&attributes), histogram: None, attributes }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+fn n_points(request: &ExportMetricsServiceRequest) -> usize {
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
+    let points = scopes.flat_map(|scope| &scope.metrics).map(|metric| match &metric.data {
+        Some(Data::Sum(sum)) => sum.data_points.len(),
+        Some(Data::Histogram(histogram)) => histogram.data_points.len(),
+        _ => 0,
+    });
+    points.sum()
+}
+
+// === Reader ===
+
+/// A manual reader that the provider and we share.
+#[derive(Debug, Clone)]
+struct Reader(Arc<ManualReader>);
+
+impl Reader {
+    fn new(temporality: SdkTemporality) -> Self {
+        Self(Arc::new(ManualReader::builder().with_temporality(temporality).build()))
+    }
+
+    fn collect(&self) -> ResourceMetrics {
+        let mut metrics = ResourceMetrics::default();
+        self.0.collect(&mut metrics).expect("the provider lives as long as its readers and is never shut down");
+        metrics
+    }
+}
+
+impl MetricReader for Reader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> SdkTemporality {
+        self.0.temporality(kind)
+    }
+}

@@ -1,0 +1,157 @@
+//! The labels of an evaluation in, a bounded number of metric series out. Knows how many series a metrics backend can be asked to
+//! bear; does not know what is counted in them.
+//!
+//! Agent names come from the agents themselves and can be anything, so every name is cut, services and agents are counted, and
+//! what exceeds a bound is told apart no longer: its name becomes `_other`.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
+
+use crate::evaluate::Verdict;
+
+/// The name of everything beyond a bound.
+pub(super) const OTHER: &str = "_other";
+/// Longest name in a label, in characters.
+const MAX_NAME_LENGTH: usize = 64;
+/// Most series of one instrument, folded ones included; the SDK's own bound is the same.
+pub(super) const MAX_SERIES: usize = 2_000;
+/// The last series are kept for names that are already folded: first service and agent, then also the criterion. The latter have
+/// only evaluators and labels left to differ in, so 64 are enough.
+const KEPT_FOR_CRITERIA: usize = 436;
+const KEPT_FOR_REST: usize = 64;
+
+/// The labels of one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Labels<'a> {
+    pub(super) criterion: &'a str,
+    pub(super) evaluator: &'a str,
+    pub(super) verdict: Verdict,
+    pub(super) service: &'a str,
+    pub(super) agent: &'a str,
+}
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Services told apart.
+    pub max_services: usize,
+    /// Agents told apart.
+    pub max_agents: usize,
+}
+
+/// What was folded for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folded {
+    /// A service beyond `scores.metrics.max_services`.
+    Services,
+    /// An agent beyond `scores.metrics.max_agents`.
+    Agents,
+    /// A combination beyond the series of an instrument.
+    Series,
+}
+
+/// Every series there is, each with what the caller keeps for it.
+#[derive(Debug)]
+pub(super) struct SeriesTable<T> {
+    limits: Limits,
+    hasher: DefaultHashBuilder,
+    services: HashSet<Box<str>>,
+    agents: HashSet<Box<str>>,
+    series: HashTable<Series<T>>,
+    /// A warning for each bound was given.
+    warned: [bool; 3],
+}
+
+#[derive(Debug)]
+struct Series<T> {
+    criterion: Box<str>,
+    evaluator: Box<str>,
+    verdict: Verdict,
+    service: Box<str>,
+    agent: Box<str>,
+    kept: T,
+}
+
+impl<T> Series<T> {
+    fn labels(&self) -> Labels<'_> {
+        Labels { criterion: &self.criterion, evaluator: &self.evaluator, verdict: self.verdict, service: &self.service, agent: &self.agent }
+    }
+}
+
+impl<T> SeriesTable<T> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            hasher: DefaultHashBuilder::default(),
+            services: HashSet::new(),
+            agents: HashSet::new(),
+            series: HashTable::new(),
+            warned: [false; 3],
+        }
+    }
+
+    /// What is kept for these labels, made anew for a new series from the labels it really has; and the bound that was exceeded, the
+    /// first time it is.
+    pub(super) fn get(&mut self, labels: Labels<'_>, make: impl FnOnce(Labels<'_>) -> T) -> (&mut T, Option<Folded>) {
+        let mut folded = None;
+        let service = bounded(&mut self.services, cut(labels.service), self.limits.max_services);
+        if service.is_none() {
+            folded = Some(Folded::Services);
+        }
+        let agent = bounded(&mut self.agents, cut(labels.agent), self.limits.max_agents);
+        if agent.is_none() {
+            folded = folded.or(Some(Folded::Agents));
+        }
+        let mut labels = Labels {
+            criterion: cut(labels.criterion),
+            evaluator: cut(labels.evaluator),
+            service: service.unwrap_or(OTHER),
+            agent: agent.unwrap_or(OTHER),
+            ..labels
+        };
+        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST - KEPT_FOR_CRITERIA {
+            labels = Labels { service: OTHER, agent: OTHER, ..labels };
+            folded = folded.or(Some(Folded::Series));
+        }
+        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST {
+            labels = Labels { criterion: OTHER, ..labels };
+        }
+        let first = folded.filter(|folded| !std::mem::replace(&mut self.warned[*folded as usize], true));
+        let Self { hasher, series, .. } = self;
+        let entry = series
+            .entry(hasher.hash_one(labels), |series| series.labels() == labels, |series| hasher.hash_one(series.labels()))
+            .or_insert_with(|| Series {
+                criterion: labels.criterion.into(),
+                evaluator: labels.evaluator.into(),
+                verdict: labels.verdict,
+                service: labels.service.into(),
+                agent: labels.agent.into(),
+                kept: make(labels),
+            });
+        (&mut entry.into_mut().kept, first)
+    }
+
+    fn has(&self, labels: Labels<'_>) -> bool {
+        self.series.find(self.hasher.hash_one(labels), |series| series.labels() == labels).is_some()
+    }
+}
+
+/// The name, if it is or becomes one of the first `max`. An absent name counts like any other.
+fn bounded<'a>(names: &mut HashSet<Box<str>>, name: &'a str, max: usize) -> Option<&'a str> {
+    if names.contains(name) {
+        return Some(name);
+    }
+    if names.len() >= max {
+        return None;
+    }
+    names.insert(name.into());
+    Some(name)
+}
+
+fn cut(name: &str) -> &str {
+    match name.char_indices().nth(MAX_NAME_LENGTH) {
+        Some((end, _)) => &name[..end],
+        None => name,
+    }
+}

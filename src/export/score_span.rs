@@ -1,0 +1,273 @@
+//! An evaluation in, an encoded OTLP span out. Knows how dashboards read a score; does not know when or where it is sent.
+//!
+//! The attributes are those of DESIGN 7: the GenAI evaluation attributes, the marks by which Phoenix, MLflow and Langfuse show a
+//! span as an evaluator, and our own. Argument and result values are left out unless `explain.values` asks for them.
+
+use sha2::{Digest, Sha256};
+
+use super::score_wire::{self as wire, Attributes, Batch};
+use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
+use crate::extract::{Payload, Subject, ToolCall, Trajectory};
+use crate::span::{Span, SpanId, TraceId};
+
+/// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
+const MAX_LINKS: usize = 128;
+/// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a gRPC peer takes by default.
+const MAX_VALUE_SIZE: usize = 32 << 10;
+/// How long a score span lasts: Unix nanoseconds. Long enough to be drawn, too short to change a trace's length.
+const DURATION_NANOS: u64 = 1_000;
+
+/// What becomes of the span when late spans change an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRevision {
+    /// A new span that links to the one it replaces.
+    NewSpan,
+    /// A span with the first one's id.
+    SameId,
+    /// No further span.
+    None,
+}
+
+/// Status of a failed evaluation's span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusOnFail {
+    /// UNSET.
+    Unset,
+    /// ERROR, with the explanation as its message.
+    Error,
+}
+
+/// How score spans are made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Attributes of the evaluated span to copy.
+    pub copy_attributes: Vec<String>,
+    /// What becomes of the span when an evaluation changes.
+    pub on_revision: OnRevision,
+    /// Status of a failed evaluation's span.
+    pub status_on_fail: StatusOnFail,
+    /// Share of the passes that become spans, 0 to 1.
+    pub sample_pass: f64,
+}
+
+/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` where none of them becomes a span.
+pub fn request(evaluations: &[Evaluation], settings: &Settings, explain: &Explain) -> Option<Vec<u8>> {
+    let mut batch = Batch::default();
+    for evaluation in evaluations {
+        push(&mut batch, evaluation, settings, explain);
+    }
+    (batch.n_items() > 0).then(|| batch.take())
+}
+
+/// Adds the score span of an evaluation, if it becomes one.
+pub(super) fn push(batch: &mut Batch, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
+    // Trajectories made of log records have no span to be a child of: they are reported as event and metric.
+    let Some(subject) = &evaluation.trajectory.subject else { return };
+    if !is_wanted(evaluation, settings) {
+        return;
+    }
+    batch.push(&subject.resource.encoded, |out| span(out, evaluation, subject, settings, explain));
+}
+
+/// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion name ‖ the revision as 4 bytes,
+/// big-endian, unless it is 0). The same over versions and replicas, so that a score sent twice is one score.
+pub fn score_span_id(trace_id: TraceId, evaluated: SpanId, criterion: &str, revision: u32) -> SpanId {
+    let mut hash = Sha256::new();
+    hash.update(trace_id.as_bytes());
+    hash.update(evaluated.to_bytes());
+    hash.update(criterion.as_bytes());
+    if revision > 0 {
+        hash.update(revision.to_be_bytes());
+    }
+    let digest = hash.finalize();
+    // An id must not be zero; that all four windows are has the probability 2^-256.
+    digest.chunks_exact(8).find_map(SpanId::try_new).expect("a SHA-256 digest is not all zero")
+}
+
+/// When a score was given, in Unix nanoseconds: the evaluated span's end, else the latest end in the trace.
+pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
+    let end = trajectory.subject.as_ref().map_or(0, |subject| subject.end_unix_nanos);
+    if end == 0 { trajectory.latest_end_unix_nanos } else { end }
+}
+
+/// The `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
+pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation: &Evaluation) {
+    attributes.text("gen_ai.evaluation.name", &evaluation.criterion.name);
+    if let Some(value) = evaluation.value {
+        attributes.number("gen_ai.evaluation.score.value", value);
+    }
+    attributes.text("gen_ai.evaluation.score.label", evaluation.verdict.as_str());
+    attributes.text("gen_ai.evaluation.explanation", &evaluation.explanation);
+    if let Some(error) = &evaluation.error {
+        attributes.text("error.type", error.kind);
+    }
+}
+
+/// The copied attributes. Where the evaluated span spells its agent or session differently, the extracted name stands in, since
+/// dashboards group runs by exactly these keys.
+pub(super) fn copied_attributes(attributes: &mut Attributes<'_>, trajectory: &Trajectory, keys: &[String]) {
+    for key in keys {
+        let mut attributes_of_span = trajectory.subject.iter().flat_map(|subject| &subject.attributes);
+        let of_span = attributes_of_span.find(|(of_span, _)| **of_span == *key.as_str()).map(|(_, value)| &**value);
+        let value = of_span.or(match key.as_str() {
+            "gen_ai.agent.name" => trajectory.agent.as_deref(),
+            "gen_ai.conversation.id" | "session.id" => trajectory.session.as_deref(),
+            _ => None,
+        });
+        if let Some(value) = value {
+            attributes.text(key, value);
+        }
+    }
+}
+
+/// Every fail, error and missing judgement becomes a span, and a share of the passes: the same traces for every criterion and on
+/// every replica. A pass that replaces something else is always sent, or the fail before it would stand.
+fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
+    if evaluation.revision > 0 {
+        match settings.on_revision {
+            OnRevision::None => return false,
+            OnRevision::NewSpan | OnRevision::SameId if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) => {
+                return true;
+            }
+            OnRevision::NewSpan | OnRevision::SameId => {}
+        }
+    }
+    evaluation.verdict != Verdict::Pass || settings.sample_pass >= 1.0 || share(evaluation.trajectory.trace_id) < settings.sample_pass
+}
+
+/// Where a trace falls between 0 and 1, by a hash of its id: ids need not be random.
+fn share(trace_id: TraceId) -> f64 {
+    let digest = Sha256::digest(trace_id.as_bytes());
+    let head = digest.iter().take(4).fold(0_u32, |head, byte| head << 8 | u32::from(*byte));
+    f64::from(head) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// The fields of `opentelemetry.proto.trace.v1.Span`, in the order of their numbers.
+fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings: &Settings, explain: &Explain) {
+    let Evaluation { criterion, trajectory, revision, .. } = evaluation;
+    let trace_id = trajectory.trace_id;
+    let id_of = |revision| score_span_id(trace_id, subject.span_id, &criterion.name, revision);
+    let start = score_time(trajectory);
+
+    wire::bytes(out, 1, trace_id.as_bytes());
+    wire::bytes(out, 2, &id_of(if settings.on_revision == OnRevision::SameId { 0 } else { *revision }).to_bytes());
+    wire::bytes(out, 3, subject.trace_state.as_bytes());
+    wire::bytes(out, 4, &subject.span_id.to_bytes());
+    wire::message(out, 5, |out| {
+        out.extend_from_slice(b"evaluation ");
+        out.extend_from_slice(criterion.name.as_bytes());
+    });
+    wire::uint(out, 6, 1); // SPAN_KIND_INTERNAL
+    wire::fixed64(out, 7, start);
+    wire::fixed64(out, 8, start.saturating_add(DURATION_NANOS));
+    attributes(out, evaluation, settings, explain);
+    let mut n_links = 0;
+    if let Some(Previous { subject: Some(evaluated), revision, .. }) = evaluation.previous
+        && settings.on_revision == OnRevision::NewSpan
+    {
+        link(out, trace_id, score_span_id(trace_id, evaluated, &criterion.name, revision), "replaces");
+        n_links += 1;
+    }
+    let calls = evaluation.offending.iter().filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
+    let mut n_dropped = 0;
+    for span_id in calls {
+        if n_links == MAX_LINKS {
+            n_dropped += 1;
+            continue;
+        }
+        link(out, trace_id, span_id, "offending_call");
+        n_links += 1;
+    }
+    wire::uint(out, 14, n_dropped);
+    if evaluation.verdict == Verdict::Fail && settings.status_on_fail == StatusOnFail::Error {
+        wire::message(out, 15, |out| {
+            wire::bytes(out, 2, evaluation.explanation.as_bytes());
+            wire::uint(out, 3, 2); // STATUS_CODE_ERROR
+        });
+    }
+    // The parent is known, and not marked as remote: the score speaks under the agent's resource, and a remote parent would make
+    // backends draw it as an entry into that service.
+    wire::fixed32(out, 16, subject.flags & 0xff | Span::HAS_IS_REMOTE);
+}
+
+fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
+    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let mut attributes = Attributes { out, field: 9 };
+    attributes.text("gen_ai.operation.name", "evaluation");
+    evaluation_attributes(&mut attributes, evaluation);
+    attributes.text("openinference.span.kind", "EVALUATOR");
+    attributes.text("langfuse.observation.type", "evaluator");
+    attributes.text_with("input.value", |out| observed(out, &trajectory.tool_calls, explain));
+    attributes.text("input.mime_type", "application/json");
+    attributes.text_with("output.value", |out| justification(out, &evaluation.details));
+    attributes.text("output.mime_type", "application/json");
+    attributes.text("spanscore.evaluator", criterion.evaluate.name());
+    attributes.text("spanscore.criterion.revision", &criterion.revision());
+    attributes.text("spanscore.completeness", trajectory.completeness.as_str());
+    attributes.count("spanscore.revision", evaluation.revision as usize);
+    attributes.count("spanscore.calls.observed", trajectory.tool_calls.len());
+    attributes.count("spanscore.calls.expected", evaluation.n_expected);
+    if trajectory.clock_adjusted {
+        attributes.flag("spanscore.clock_adjusted", true);
+    }
+    copied_attributes(&mut attributes, trajectory, &settings.copy_attributes);
+}
+
+/// `opentelemetry.proto.trace.v1.Span.Link`, with the reason for it as an attribute.
+fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
+    wire::message(out, 13, |out| {
+        wire::bytes(out, 1, trace_id.as_bytes());
+        wire::bytes(out, 2, &span_id.to_bytes());
+        Attributes { out, field: 4 }.text("spanscore.link", reason);
+    });
+}
+
+/// The observed calls as JSON: their names, and what went in and came out only if `explain.values` says so.
+/// Too long a list ends with how many calls were left out.
+fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
+    let start = out.len();
+    out.push(b'[');
+    for (call_idx, call) in calls.iter().enumerate() {
+        if call_idx > 0 {
+            out.push(b',');
+        }
+        let before = out.len();
+        out.extend_from_slice(b"{\"name\":");
+        wire::json_text(out, &call.name);
+        if explain.values {
+            value(out, "args", call.args.as_ref(), explain);
+            value(out, "result", call.result.as_ref(), explain);
+        }
+        out.push(b'}');
+        if out.len() - start > MAX_VALUE_SIZE {
+            out.truncate(before);
+            out.extend_from_slice(format!("{{\"omitted\":{}}}", calls.len() - call_idx).as_bytes());
+            break;
+        }
+    }
+    out.push(b']');
+}
+
+/// One shown value: JSON as it is while it is short and whole, else the beginning of its text.
+fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Explain) {
+    let Some(payload) = payload else { return };
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+    let end = payload.text.char_indices().nth(explain.max_value_length).map(|(end, _)| end);
+    match (end, payload.cut) {
+        (None, false) => serde_json::to_writer(&mut *out, &payload.json).expect("writing JSON to memory cannot fail"),
+        (end, _) => wire::json_text(out, &format!("{}…", &payload.text[..end.unwrap_or(payload.text.len())])),
+    }
+}
+
+/// The reference evaluator's own justification fields.
+fn justification(out: &mut Vec<u8>, details: &serde_json::Value) {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, details).expect("writing JSON to memory cannot fail");
+    let len = out.len() - start;
+    if len > MAX_VALUE_SIZE {
+        out.truncate(start);
+        out.extend_from_slice(format!("{{\"omitted_bytes\":{len}}}").as_bytes());
+    }
+}

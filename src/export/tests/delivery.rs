@@ -1,0 +1,318 @@
+//! The exporter over real sockets: an OTLP sink in this process takes what three shapes send. Does not prove how a delivery retries
+//! (that is transport's), nor that a backend shows what arrives.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+
+use super::fixture::{END, fail, pass, with};
+use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Protocol, Scores};
+use crate::evaluate::{Evaluation, Explain};
+use crate::export::{Destinations, Exporter, Form, Plan, Print, Running};
+use crate::span::TraceId;
+use crate::telemetry::Telemetry;
+
+// === a sink ===
+
+#[derive(Debug)]
+enum Received {
+    Traces(ExportTraceServiceRequest),
+    Logs(ExportLogsServiceRequest),
+    Metrics(ExportMetricsServiceRequest),
+}
+
+#[derive(Clone)]
+struct Sink(mpsc::Sender<Received>);
+
+#[tonic::async_trait]
+impl TraceService for Sink {
+    async fn export(&self, request: Request<ExportTraceServiceRequest>) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0.send(Received::Traces(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl LogsService for Sink {
+    async fn export(&self, request: Request<ExportLogsServiceRequest>) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.0.send(Received::Logs(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(Default::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Sink {
+    async fn export(&self, request: Request<ExportMetricsServiceRequest>) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.0.send(Received::Metrics(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(Default::default()))
+    }
+}
+
+async fn sink() -> (SocketAddr, mpsc::Receiver<Received>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = mpsc::channel(64);
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let server = tonic::transport::Server::builder()
+        .add_service(TraceServiceServer::new(Sink(sender.clone())))
+        .add_service(LogsServiceServer::new(Sink(sender.clone())))
+        .add_service(MetricsServiceServer::new(Sink(sender)))
+        .serve_with_incoming(incoming);
+    tokio::spawn(server);
+    (address, receiver)
+}
+
+// === an exporter ===
+
+fn destination(address: SocketAddr) -> Option<Destination> {
+    Some(Destination {
+        origin: "scores.endpoint".to_owned(),
+        endpoint: Endpoint { tls: false, host: address.ip().to_string(), port: address.port(), base_path: String::new() },
+        protocol: Protocol::Grpc,
+        headers: vec![],
+        compression: Compression::None,
+        timeout: Duration::from_secs(10),
+        tls: ClientTls::default(),
+        retry: Backoff { initial: Duration::from_secs(1), multiplier: 1.5, max: Duration::from_secs(30) },
+    })
+}
+
+fn everywhere(address: SocketAddr) -> Destinations {
+    Destinations { span: destination(address), event: destination(address), metrics: destination(address) }
+}
+
+/// Nothing leaves before it is asked for, unless a test changes that.
+fn plan(destinations: Destinations) -> Plan {
+    let mut scores = Scores::default();
+    scores.batch.max_delay.0 = Duration::from_secs(3_600);
+    scores.metrics.interval.0 = Duration::from_secs(3_600);
+    Plan { scores, destinations, budget: 64 << 20, instance_id: "5f1c".to_owned(), print: None }
+}
+
+fn start(plan: Plan) -> (Exporter, Running, Arc<Telemetry>) {
+    let telemetry = Arc::default();
+    let (exporter, running) = Exporter::start(plan, &telemetry, &mut fastrand::Rng::with_seed(7)).unwrap();
+    (exporter, running, telemetry)
+}
+
+fn in_time() -> Instant {
+    tokio::time::Instant::now().into_std() + Duration::from_secs(30)
+}
+
+fn export(exporter: &Exporter, evaluations: &[Evaluation]) {
+    exporter.export(evaluations, &Explain::default(), END + 7);
+}
+
+fn counted(telemetry: &Telemetry, shape: &'static str) -> (u64, u64) {
+    let sent = telemetry.counter("spanscore_scores_sent_total", &[("shape", shape)]);
+    (sent, telemetry.counter("spanscore_scores_dropped_total", &[("shape", shape), ("reason", "queue_full")]))
+}
+
+// === tests ===
+
+#[tokio::test]
+async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
+    let (address, mut received) = sink().await;
+    let (exporter, running, telemetry) = start(plan(everywhere(address)));
+    export(&exporter, &[fail(), pass()]);
+    assert!(running.drain(in_time()).await.is_empty());
+
+    let mut n_received = [0; 3];
+    while let Ok(request) = received.try_recv() {
+        match request {
+            Received::Traces(request) => {
+                let spans = &request.resource_spans[0].scope_spans[0].spans;
+                assert_eq!(spans.iter().map(|span| span.name.as_str()).collect::<Vec<_>>(), ["evaluation checkout-order"; 2]);
+                n_received[0] += spans.len();
+            }
+            Received::Logs(request) => {
+                let records = &request.resource_logs[0].scope_logs[0].log_records;
+                assert!(
+                    records
+                        .iter()
+                        .all(|record| record.event_name == "gen_ai.evaluation.result" && record.observed_time_unix_nano == END + 7)
+                );
+                n_received[1] += records.len();
+            }
+            Received::Metrics(request) => n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len(),
+        }
+    }
+    assert_eq!(n_received, [2, 2, 2]);
+    assert_eq!(counted(&telemetry, "score_spans"), (2, 0));
+    assert_eq!(counted(&telemetry, "score_events"), (2, 0));
+    assert_eq!(counted(&telemetry, "score_metrics"), (4, 0), "two labels, two instruments");
+}
+
+#[tokio::test]
+async fn each_shape_has_a_destination_of_its_own() {
+    let (address_of_spans, mut spans) = sink().await;
+    let (address_of_events, mut events) = sink().await;
+    let destinations = Destinations { span: destination(address_of_spans), event: destination(address_of_events), metrics: None };
+    let (exporter, running, telemetry) = start(plan(destinations));
+    export(&exporter, &[fail()]);
+    assert!(running.drain(in_time()).await.is_empty());
+    assert!(matches!(spans.try_recv(), Ok(Received::Traces(_))));
+    assert!(spans.try_recv().is_err());
+    assert!(matches!(events.try_recv(), Ok(Received::Logs(_))));
+    assert!(events.try_recv().is_err());
+    assert_eq!(counted(&telemetry, "score_metrics"), (0, 0));
+    let mut page = String::new();
+    exporter.render(&mut page);
+    assert!(page.contains("spanscore_evaluations_total{"), "the page shows what is sent nowhere");
+}
+
+#[tokio::test]
+async fn a_shape_that_is_switched_off_sends_nothing() {
+    let (address, mut received) = sink().await;
+    let mut plan = plan(everywhere(address));
+    plan.scores.span.enabled = false;
+    plan.scores.metrics.enabled = false;
+    let (exporter, running, _) = start(plan);
+    export(&exporter, &[fail()]);
+    assert!(running.drain(in_time()).await.is_empty());
+    assert!(matches!(received.try_recv(), Ok(Received::Logs(_))));
+    assert!(received.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_full_batch_does_not_wait() {
+    let (address, mut received) = sink().await;
+    let mut plan = plan(Destinations { span: destination(address), ..Destinations::default() });
+    plan.scores.batch.max_evaluations = 2;
+    let (exporter, running, _) = start(plan);
+    export(&exporter, &[fail(), pass(), fail()]);
+    let Some(Received::Traces(request)) = received.recv().await else { panic!("no traces") };
+    assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2);
+    running.drain(in_time()).await;
+    let Some(Received::Traces(request)) = received.recv().await else { panic!("no traces") };
+    assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 1);
+}
+
+#[tokio::test]
+async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
+    let (address, mut received) = sink().await;
+    let mut plan = plan(Destinations { event: None, ..everywhere(address) });
+    plan.scores.batch.max_delay.0 = Duration::from_millis(20);
+    plan.scores.metrics.interval.0 = Duration::from_millis(50);
+    let (exporter, running, _) = start(plan);
+    export(&exporter, &[fail()]);
+    let mut kinds = [false; 2];
+    while kinds != [true; 2] {
+        match received.recv().await {
+            Some(Received::Traces(_)) => kinds[0] = true,
+            Some(Received::Metrics(_)) => kinds[1] = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(running.pulses().iter().all(|(_, pulse)| pulse.load(std::sync::atomic::Ordering::Relaxed) > 0));
+    running.drain(in_time()).await;
+}
+
+/// The destination is gone, and far more scores come than its queue can hold.
+#[tokio::test]
+async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    let mut plan = plan(Destinations { span: destination(address), ..Destinations::default() });
+    plan.budget = 256 << 10;
+    let (exporter, running, telemetry) = start(plan);
+    let evaluations = vec![fail(); 100];
+    for _ in 0..20 {
+        export(&exporter, &evaluations);
+    }
+    let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50)).await;
+    let dropped = |reason| telemetry.counter("spanscore_scores_dropped_total", &[("shape", "score_spans"), ("reason", reason)]);
+    assert!(dropped("queue_full") > 1_000, "{}", dropped("queue_full"));
+    assert!(left["score_spans"] > 50, "{left:?}");
+    assert_eq!(dropped("shutdown"), left["score_spans"]);
+    assert_eq!(dropped("queue_full") + dropped("shutdown"), 2_000);
+    assert_eq!(telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]), 0);
+}
+
+// === printing ===
+
+/// An output that keeps what is written, or fails.
+#[derive(Clone, Default)]
+struct Page {
+    text: Arc<Mutex<Vec<u8>>>,
+    fails: bool,
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.fails {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.text.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An output that takes nothing until it is let go.
+struct Stuck(std::sync::mpsc::Receiver<()>);
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn printing(form: Form, out: Box<dyn Write + Send>) -> Plan {
+    Plan { print: Some(Print { form, out }), ..plan(Destinations::default()) }
+}
+
+#[tokio::test]
+async fn without_any_endpoint_evaluations_are_lines() {
+    let page = Page::default();
+    let (exporter, running, _) = start(printing(Form::Jsonl, Box::new(page.clone())));
+    let other = with(pass(), |trajectory| trajectory.trace_id = TraceId::try_new(&[1; 16]).unwrap());
+    export(&exporter, &[fail(), other]);
+    assert!(running.drain(in_time()).await.is_empty());
+    let text = String::from_utf8(page.text.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line["label"].as_str().unwrap()).collect::<Vec<_>>(), ["fail", "pass"]);
+}
+
+#[tokio::test]
+async fn a_closed_pipe_is_not_an_error() {
+    let (exporter, running, telemetry) = start(printing(Form::Jsonl, Box::new(Page { fails: true, ..Page::default() })));
+    export(&exporter, &[fail()]);
+    export(&exporter, &[pass()]);
+    assert!(running.drain(in_time()).await.is_empty());
+    assert_eq!(counted(&telemetry, "print"), (0, 0));
+}
+
+#[tokio::test]
+async fn a_reader_that_is_stuck_holds_nothing_back() {
+    let (let_go, is_stuck) = std::sync::mpsc::sync_channel(0);
+    let mut plan = printing(Form::Jsonl, Box::new(Stuck(is_stuck)));
+    plan.budget = 4 << 10;
+    let (exporter, running, telemetry) = start(plan);
+    export(&exporter, &vec![fail(); 50]);
+    let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20)).await;
+    let (_, dropped) = counted(&telemetry, "print");
+    // One may be with the writer.
+    assert!((49..=50).contains(&(left["print"] + dropped)), "{left:?} {dropped}");
+    assert!(left["print"] < 20, "{left:?}");
+    drop(let_go);
+}

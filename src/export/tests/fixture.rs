@@ -1,0 +1,130 @@
+//! Evaluations for the tests of this room, built by hand.
+
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
+use prost::Message;
+use serde_json::json;
+
+use crate::assemble::CloseReason;
+use crate::evaluate::{Criterion, Evaluation, Previous, Verdict};
+use crate::extract::{Payload, Subject, ToolCall, Trajectory};
+use crate::span::{Facts, Resource, SpanId, TraceId};
+
+/// What must never be seen with values off.
+pub(super) const SECRET: &str = "4111-1111-1111-1111";
+
+pub(super) const TRACE_ID: [u8; 16] = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
+pub(super) const SPAN_ID: [u8; 8] = 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes();
+pub(super) const END: u64 = 1_790_000_000_000_000_000;
+
+pub(super) fn criterion(name: &str) -> Arc<Criterion> {
+    let text = json!({
+        "name": name,
+        "evaluate": { "tool_call_order": { "tool_calls_order": ["validate_user", "check_inventory", "create_order"] } },
+        "threshold": 0.8,
+    });
+    Arc::new(serde_json::from_value(text).unwrap())
+}
+
+pub(super) fn resource(service: &str) -> Arc<Resource> {
+    let pairs = [
+        ("service.name", service),
+        ("service.instance.id", "pod-1"),
+        ("telemetry.sdk.name", "opentelemetry"),
+        ("telemetry.sdk.language", "python"),
+        ("telemetry.distro.name", "someone-else"),
+        ("process.command_line", "python agent.py --key=hunter2"),
+        ("openinference.project.name", "shop-project"),
+    ];
+    let text = |value: &str| AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
+    let attributes = pairs.map(|(key, value)| KeyValue { key: key.to_owned(), value: Some(text(value)), ..Default::default() });
+    let mut encoded = ProtoResource { attributes: attributes.to_vec(), dropped_attributes_count: 3, ..Default::default() }.encode_to_vec();
+    // A field that today's protos do not have: number 100, varint 7.
+    encoded.extend_from_slice(&[0xa0, 0x06, 0x07]);
+    Arc::new(Resource { encoded: encoded.into(), service: service.into(), facts: Facts::default() })
+}
+
+pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
+    let payload = |text: String, json| Some(Payload { text: text.into(), json, cut: false });
+    ToolCall {
+        name: name.into(),
+        call_id: None,
+        args: payload(format!(r#"{{"card":"{SECRET}"}}"#), json!({ "card": SECRET })),
+        result: payload(SECRET.to_owned(), json!(SECRET)),
+        error: false,
+        agent: Some("checkout".into()),
+        agent_run: None,
+        step: 0,
+        parallel_group: None,
+        span_id: SpanId::try_new(&(0x1000 + call_idx).to_be_bytes()),
+        start_unix_nanos: END - 1_000_000 + call_idx,
+        end_unix_nanos: END - 900_000 + call_idx,
+        convention: "gen_ai".into(),
+        partial: false,
+    }
+}
+
+pub(super) fn trajectory() -> Trajectory {
+    Trajectory {
+        trace_id: TraceId::try_new(&TRACE_ID).unwrap(),
+        subject: Some(Subject {
+            span_id: SpanId::try_new(&SPAN_ID).unwrap(),
+            name: "invoke_agent checkout".into(),
+            start_unix_nanos: END - 2_000_000,
+            end_unix_nanos: END,
+            flags: 0x301,
+            trace_state: "vendor=1".into(),
+            resource: resource("shop"),
+            attributes: vec![("gen_ai.agent.name".into(), "checkout".into()), ("user.id".into(), "u-7".into())],
+        }),
+        service: "shop".into(),
+        root: "POST /checkout".into(),
+        agent: Some("checkout".into()),
+        session: Some("s-1".into()),
+        completeness: CloseReason::RootEnded,
+        cut_short: false,
+        from_messages: false,
+        clock_adjusted: false,
+        n_spans: 5,
+        latest_end_unix_nanos: END + 50,
+        tool_calls: vec![call(0, "validate_user"), call(1, "create_order"), call(2, "check_inventory")],
+        agent_runs: vec![],
+        node_visits: vec![],
+        arrival: 0,
+    }
+}
+
+/// A fail: two of three calls in order.
+pub(super) fn fail() -> Evaluation {
+    Evaluation {
+        criterion: criterion("checkout-order"),
+        trajectory: Arc::new(trajectory()),
+        value: Some(2.0 / 3.0),
+        verdict: Verdict::Fail,
+        explanation: "`create_order` was called before `check_inventory`".to_owned(),
+        error: None,
+        details: json!({ "lcs": ["validate_user", "create_order"] }),
+        n_expected: 3,
+        offending: vec![1],
+        revision: 0,
+        previous: None,
+    }
+}
+
+pub(super) fn pass() -> Evaluation {
+    Evaluation { value: Some(1.0), verdict: Verdict::Pass, explanation: "all 3 calls in order".to_owned(), offending: vec![], ..fail() }
+}
+
+/// The same with another trajectory.
+pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory)) -> Evaluation {
+    let mut trajectory = Trajectory::clone(&evaluation.trajectory);
+    change(&mut trajectory);
+    Evaluation { trajectory: Arc::new(trajectory), ..evaluation }
+}
+
+/// What was reported of the same span before, as revision 0 or 1.
+pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
+    Some(Previous { subject: trajectory().subject.map(|subject| subject.span_id), verdict, revision })
+}

@@ -1,0 +1,257 @@
+//! Metrics, decoded with prost and read as Prometheus text: instruments, labels, bounds, temporality. Does not prove that the SDK
+//! counts right under contention (that is its own affair).
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
+use prost::Message;
+
+use super::fixture::{criterion, fail, pass, previous, with};
+use crate::evaluate::{Evaluation, Verdict};
+use crate::export::score_metrics::{Metrics, Settings, Temporality};
+use crate::export::score_series::{Folded, Limits, MAX_SERIES};
+
+const LIMITS: Limits = Limits { max_services: 200, max_agents: 500 };
+
+fn metrics(temporality: Temporality, limits: Limits) -> Metrics {
+    Metrics::new(Settings { temporality, limits, instance_id: "5f1c".to_owned() })
+}
+
+/// What is sent and what is shown of these.
+pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    for evaluation in evaluations {
+        metrics.record(evaluation);
+    }
+    let mut page = String::new();
+    metrics.render(&mut page);
+    (metrics.request().unwrap().0, page)
+}
+
+fn request(metrics: &Metrics) -> ExportMetricsServiceRequest {
+    ExportMetricsServiceRequest::decode(metrics.request().unwrap().0.as_slice()).unwrap()
+}
+
+fn find<'a>(request: &'a ExportMetricsServiceRequest, name: &str) -> &'a Metric {
+    request.resource_metrics[0].scope_metrics[0].metrics.iter().find(|metric| metric.name == name).unwrap()
+}
+
+fn sum(request: &ExportMetricsServiceRequest, name: &str) -> Sum {
+    match find(request, name).data.clone() {
+        Some(Data::Sum(sum)) => sum,
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+fn histogram(request: &ExportMetricsServiceRequest) -> Histogram {
+    match find(request, "spanscore.evaluation.score").data.clone() {
+        Some(Data::Histogram(histogram)) => histogram,
+        other => panic!("score is {other:?}"),
+    }
+}
+
+fn labels(attributes: &[KeyValue]) -> String {
+    let mut pairs: Vec<_> =
+        attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_ref().unwrap().value.as_ref().unwrap())).collect();
+    pairs.sort_by_key(|(key, _)| *key);
+    let text = |value: &any_value::Value| match value {
+        any_value::Value::StringValue(text) => text.clone(),
+        other => format!("{other:?}"),
+    };
+    pairs.iter().map(|(key, value)| format!("{key}={} ", text(value))).collect::<String>().trim_end().to_owned()
+}
+
+/// Labels and value of each point, in order.
+fn counts(sum: &Sum) -> Vec<(String, i64)> {
+    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+    let mut counts: Vec<_> = sum
+        .data_points
+        .iter()
+        .map(|point| match point.value {
+            Some(Value::AsInt(n)) => (labels(&point.attributes), n),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    counts.sort();
+    counts
+}
+
+fn of(evaluation: Evaluation, service: &str, agent: &str) -> Evaluation {
+    with(evaluation, |trajectory| {
+        trajectory.service = service.into();
+        trajectory.agent = Some(agent.into());
+    })
+}
+
+#[test]
+fn evaluations_are_counted_by_five_labels() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    assert_eq!(metrics.request(), None, "nothing counted, nothing to send");
+    for evaluation in [fail(), pass(), pass(), Evaluation { value: None, verdict: Verdict::NotEvaluated, ..fail() }] {
+        assert_eq!(metrics.record(&evaluation), None);
+    }
+    let request = request(&metrics);
+    let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+    assert_eq!(
+        labels(&resource.attributes),
+        format!("service.instance.id=5f1c service.name=spanscore service.version={}", env!("CARGO_PKG_VERSION"))
+    );
+    let evaluations = sum(&request, "spanscore.evaluations");
+    assert!(evaluations.is_monotonic);
+    assert_eq!(evaluations.aggregation_temporality, 2, "cumulative");
+    assert_eq!(
+        counts(&evaluations),
+        [
+            ("agent=checkout criterion=checkout-order evaluator=tool_call_order label=fail service=shop".to_owned(), 1),
+            ("agent=checkout criterion=checkout-order evaluator=tool_call_order label=not_evaluated service=shop".to_owned(), 1),
+            ("agent=checkout criterion=checkout-order evaluator=tool_call_order label=pass service=shop".to_owned(), 2),
+        ]
+    );
+    let scores = histogram(&request);
+    assert_eq!(scores.data_points.len(), 2, "what has no score is in no histogram");
+    let passed = scores.data_points.iter().find(|point| labels(&point.attributes).contains("label=pass")).unwrap();
+    assert_eq!((passed.count, passed.sum), (2, Some(2.0)));
+    assert_eq!(passed.explicit_bounds, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
+    assert_eq!(passed.bucket_counts, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+    assert!(passed.exemplars.is_empty(), "no trace ids in metrics");
+}
+
+#[test]
+fn cumulative_sums_grow_and_keep_their_start() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    metrics.record(&pass());
+    let first = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
+    metrics.record(&pass());
+    let second = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
+    assert!(first.start_time_unix_nano > 0);
+    assert_eq!(first.start_time_unix_nano, second.start_time_unix_nano);
+    assert_eq!(second.value, Some(opentelemetry_proto::tonic::metrics::v1::number_data_point::Value::AsInt(2)));
+}
+
+#[test]
+fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
+    let metrics = metrics(Temporality::Delta, LIMITS);
+    metrics.record(&pass());
+    let first = sum(&request(&metrics), "spanscore.evaluations");
+    assert_eq!((first.aggregation_temporality, counts(&first)[0].1), (1, 1));
+    assert_eq!(metrics.request(), None, "nothing happened since");
+    metrics.record(&pass());
+    metrics.record(&pass());
+    let later = request(&metrics);
+    let second = sum(&later, "spanscore.evaluations");
+    assert_eq!(counts(&second)[0].1, 2);
+    assert!(second.data_points[0].start_time_unix_nano >= first.data_points[0].time_unix_nano);
+    assert_eq!(histogram(&later).data_points[0].count, 2);
+
+    let mut page = String::new();
+    metrics.render(&mut page);
+    assert!(page.contains("service=\"shop\"} 3\n"), "{page}");
+}
+
+#[test]
+fn revisions_count_only_where_the_label_changes() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    metrics.record(&fail());
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..fail() });
+    metrics.record(&Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() });
+    let request = request(&metrics);
+    assert_eq!(counts(&sum(&request, "spanscore.evaluations")).iter().map(|(_, n)| n).sum::<i64>(), 1);
+    assert_eq!(counts(&sum(&request, "spanscore.evaluation.revisions")), [("from=fail to=pass".to_owned(), 1)]);
+    assert_eq!(histogram(&request).data_points.iter().map(|point| point.count).sum::<u64>(), 1);
+}
+
+#[test]
+fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
+    let metrics = metrics(Temporality::Cumulative, Limits { max_services: 2, max_agents: 3 });
+    for (service, agent) in [("a", "x"), ("b", "y")] {
+        assert_eq!(metrics.record(&of(pass(), service, agent)), None);
+    }
+    assert_eq!(metrics.record(&of(pass(), "c", "z")), Some(Folded::Services));
+    assert_eq!(metrics.record(&of(pass(), "d", "z")), None);
+    assert_eq!(metrics.record(&of(pass(), "a", "w")), Some(Folded::Agents));
+    assert_eq!(metrics.record(&of(pass(), "e", "v")), None);
+    let series: Vec<_> = counts(&sum(&request(&metrics), "spanscore.evaluations"));
+    let short = |text: &str| text.replace(" criterion=checkout-order evaluator=tool_call_order label=pass", "");
+    let series: Vec<_> = series.iter().map(|(labels, n)| format!("{} {n}", short(labels))).collect();
+    assert_eq!(
+        series,
+        [
+            "agent=_other service=_other 1",
+            "agent=_other service=a 1",
+            "agent=x service=a 1",
+            "agent=y service=b 1",
+            "agent=z service=_other 2"
+        ]
+    );
+}
+
+#[test]
+fn names_are_cut_at_64_characters() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    metrics.record(&of(pass(), &"ü".repeat(65), ""));
+    metrics.record(&of(pass(), &format!("{}!", "ü".repeat(64)), ""));
+    let expected = format!("agent= criterion=checkout-order evaluator=tool_call_order label=pass service={}", "ü".repeat(64));
+    assert_eq!(counts(&sum(&request(&metrics), "spanscore.evaluations")), [(expected, 2)]);
+}
+
+/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever comes, an instrument stays within its bound, every
+/// evaluation is counted once, and criteria are told apart longest.
+#[test]
+fn an_instrument_has_at_most_2_000_series() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    let mut warnings = Vec::new();
+    let criteria: Vec<_> = (0..700).map(|n| criterion(&format!("criterion-{n:03}"))).collect();
+    for n in 0..6_000 {
+        let criterion = criteria[n % 40].clone();
+        let evaluation = of(Evaluation { criterion, ..pass() }, &format!("service-{}", n % 200), &format!("agent-{}", n / 60));
+        warnings.extend(metrics.record(&evaluation));
+    }
+    for criterion in &criteria {
+        warnings.extend(metrics.record(&of(Evaluation { criterion: criterion.clone(), ..fail() }, "late", "late")));
+    }
+    assert_eq!(warnings, [Folded::Series, Folded::Services]);
+    let request = request(&metrics);
+    let series = counts(&sum(&request, "spanscore.evaluations"));
+    assert!((1_900..=MAX_SERIES).contains(&series.len()), "{} series", series.len());
+    assert_eq!(series.iter().map(|(_, n)| n).sum::<i64>(), 6_700);
+    assert!(series.iter().all(|(labels, _)| !labels.contains("otel.metric.overflow")));
+    assert!(series.iter().any(|(labels, _)| labels.starts_with("agent=_other criterion=criterion-039 ")));
+    assert!(series.iter().any(|(labels, n)| labels.starts_with("agent=_other criterion=_other ") && *n > 100));
+    assert!(histogram(&request).data_points.len() <= MAX_SERIES);
+}
+
+#[test]
+fn the_page_to_scrape_is_prometheus_text() {
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    metrics.record(&of(pass(), "shop \"north\"\\\n", "b"));
+    metrics.record(&of(fail(), "shop", "a"));
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() });
+    let mut page = String::new();
+    metrics.render(&mut page);
+    assert_eq!(page.lines().filter(|line| line.contains("_bucket{")).count(), 2 * 12);
+    let few = |line: &&str| !line.contains("_bucket{") || ["0.6", "0.7", "+Inf"].iter().any(|le| line.contains(&format!("le=\"{le}\"")));
+    let page: Vec<_> =
+        page.lines().filter(few).map(|line| line.replace("criterion=\"checkout-order\",evaluator=\"tool_call_order\",", "")).collect();
+    insta::assert_snapshot!(page.join("\n"), @r#"
+    # HELP spanscore_evaluations_total Evaluations of finished traces
+    # TYPE spanscore_evaluations_total counter
+    spanscore_evaluations_total{agent="a",label="fail",service="shop"} 1
+    spanscore_evaluations_total{agent="b",label="pass",service="shop \"north\"\\\n"} 1
+    # HELP spanscore_evaluation_score Scores of finished traces, 0 to 1
+    # TYPE spanscore_evaluation_score histogram
+    spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="0.7"} 1
+    spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="+Inf"} 1
+    spanscore_evaluation_score_sum{agent="a",label="fail",service="shop"} 0.6666666666666666
+    spanscore_evaluation_score_count{agent="a",label="fail",service="shop"} 1
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="shop \"north\"\\\n",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="shop \"north\"\\\n",le="0.7"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="shop \"north\"\\\n",le="+Inf"} 1
+    spanscore_evaluation_score_sum{agent="b",label="pass",service="shop \"north\"\\\n"} 1
+    spanscore_evaluation_score_count{agent="b",label="pass",service="shop \"north\"\\\n"} 1
+    # HELP spanscore_evaluation_revisions_total Evaluations whose label late spans changed
+    # TYPE spanscore_evaluation_revisions_total counter
+    spanscore_evaluation_revisions_total{from="fail",to="pass"} 1
+    "#);
+}

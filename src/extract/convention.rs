@@ -1,0 +1,142 @@
+//! Pure. What a convention is: how it tells a tool call, an agent run and a model call from other spans, and where it keeps
+//! the parts of a call. Values are borrowed from the span and not parsed here; knows nothing of other spans.
+
+use std::borrow::Cow;
+
+use crate::span::{KeyId, Span, Value};
+
+use super::keys::{self, Bits};
+
+/// One way in which frameworks spell their spans. Each lives in a file of its own, named like it.
+pub(super) struct Convention {
+    /// The file's name, and the word in `ToolCall::convention`.
+    pub(super) name: &'static str,
+    /// No span without one of these attributes is of this convention; `SPAN_NAME` where the span's name alone can tell.
+    pub(super) marks: Bits,
+    /// The tool call that this span is.
+    pub(super) tool_call: fn(&Span) -> Option<Call<'_>>,
+    /// The name of the agent whose run this span is.
+    pub(super) agent_run: fn(&Span) -> Option<Cow<'_, str>>,
+    /// Is this span a call of a model?
+    pub(super) is_model: fn(&Span) -> bool,
+}
+
+/// Marks of a convention that looks at the span's name.
+pub(super) const SPAN_NAME: Bits = Bits::MAX;
+
+/// A tool call as its span tells it; what is missing is filled in from the generic keys, then from the models' messages.
+#[derive(Debug, Default)]
+pub(super) struct Call<'a> {
+    pub(super) name: Option<Cow<'a, str>>,
+    /// A poor name, such as a class: used only where nothing else names the call.
+    pub(super) last_name: Option<&'a str>,
+    pub(super) call_id: Option<Cow<'a, str>>,
+    pub(super) args: Option<Raw<'a>>,
+    pub(super) args_in: Envelope,
+    pub(super) result: Option<Raw<'a>>,
+    pub(super) result_in: Envelope,
+    pub(super) agent: Option<Cow<'a, str>>,
+    /// The framework's own mark of a failure.
+    pub(super) failed: bool,
+    /// The status ERROR proves nothing here: it leaks from one span to the next.
+    pub(super) status_lies: bool,
+}
+
+/// A value as it was received.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw<'a> {
+    pub(super) value: Value<'a>,
+    pub(super) cut: bool,
+    /// The sender says that it is plain text: never parse it.
+    pub(super) plain: bool,
+}
+
+/// What a framework wraps around arguments or a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Envelope {
+    /// Nothing, but for the envelopes that are told by their shape (a serialised LangChain message, JSON within JSON).
+    #[default]
+    Plain,
+    /// `{"kwargs": {…}}`, with `args` and other things of the framework beside it.
+    Kwargs,
+    /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside; JavaScript: `{"args": ["{…}"]}`.
+    InputStr,
+    /// A list of content blocks: `[{"json": {…}}]`, `[{"text": "…"}]`.
+    Blocks,
+    /// `{"result": …}`.
+    Result,
+}
+
+/// The first of these attributes that is there.
+pub(super) fn first_raw<'a>(span: &'a Span, keys: &[KeyId]) -> Option<Raw<'a>> {
+    keys.iter().find_map(|&key| raw(span, key))
+}
+
+/// An attribute's value as it was received; an empty string says nothing of itself, but is a value.
+pub(super) fn raw(span: &Span, key: KeyId) -> Option<Raw<'_>> {
+    let attribute = span.facts.attribute(key)?;
+    let mime = match key {
+        keys::INPUT_VALUE => span.text(keys::INPUT_MIME),
+        keys::OUTPUT_VALUE => span.text(keys::OUTPUT_MIME),
+        _ => None,
+    };
+    Some(Raw { value: attribute.value, cut: attribute.cut, plain: mime == Some("text/plain") })
+}
+
+/// The first of these attributes that holds a text that is not empty.
+pub(super) fn first_text<'a>(span: &'a Span, keys: &[KeyId]) -> Option<Cow<'a, str>> {
+    keys.iter().find_map(|&key| text(span, key))
+}
+
+/// A name or id: a string without the quotes that some frameworks leave around it; numbers as their digits.
+pub(super) fn text(span: &Span, key: KeyId) -> Option<Cow<'_, str>> {
+    match span.get(key)? {
+        Value::Str(text) => unquoted(text),
+        Value::Int(number) => Some(Cow::Owned(number.to_string())),
+        _ => None,
+    }
+    .filter(|text| !text.is_empty())
+}
+
+/// `"\"billing_agent\""` is how Langfuse and MLflow write a string.
+pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
+    if text.len() > 1 && text.starts_with('"') && text.ends_with('"') {
+        return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned)).filter(|text| *text != "null");
+    }
+    (text != "null").then_some(Cow::Borrowed(text))
+}
+
+/// Is the attribute this word, in whatever case and with or without quotes around it?
+pub(super) fn is(span: &Span, key: KeyId, word: &str) -> bool {
+    span.text(key).is_some_and(|text| text.trim_matches('"').eq_ignore_ascii_case(word))
+}
+
+/// Is the attribute true?
+pub(super) fn is_true(span: &Span, key: KeyId) -> bool {
+    match span.get(key) {
+        Some(Value::Bool(value)) => value,
+        Some(Value::Str(text)) => text.eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+/// What follows a word at the start of a span's name.
+pub(super) fn name_after<'a>(span: &'a Span, word: &str) -> Option<&'a str> {
+    let rest = span.name().strip_prefix(word)?;
+    (rest.starts_with([' ', ':'])).then(|| rest.trim_start_matches([' ', ':'])).filter(|rest| !rest.is_empty())
+}
+
+/// A convention without agent runs.
+pub(super) fn no_agent_run(_: &Span) -> Option<Cow<'_, str>> {
+    None
+}
+
+/// A convention without tool calls.
+pub(super) fn no_tool_call(_: &Span) -> Option<Call<'_>> {
+    None
+}
+
+/// A convention without model spans.
+pub(super) fn no_model(_: &Span) -> bool {
+    false
+}

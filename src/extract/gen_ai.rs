@@ -1,0 +1,75 @@
+//! Pure. The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands, ADK, AutoGen, AG2, Microsoft's agent
+//! framework and others. A span in, the call, run or model call it is out.
+
+use std::borrow::Cow;
+
+use crate::span::{Event, Span, Value};
+
+use super::convention::{Call, Convention, Envelope, Raw, first_raw, is, name_after, raw, text};
+use super::keys;
+
+pub(super) const GEN_AI: Convention =
+    Convention { name: "gen_ai", marks: keys::bit(keys::OPERATION) | keys::bit(keys::GEN_AI_TOOL_NAME), tool_call, agent_run, is_model };
+
+fn tool_call(span: &Span) -> Option<Call<'_>> {
+    let is_call = match span.text(keys::OPERATION) {
+        // Gemini's command line says `tool_call`.
+        Some(operation) => operation == "execute_tool" || operation == "tool_call",
+        // Older pydantic-ai spans name the tool and no operation.
+        None => span.get(keys::GEN_AI_TOOL_NAME).is_some() && !has_other_kind(span),
+    };
+    if !is_call {
+        return None;
+    }
+    let mut call = Call {
+        name: text(span, keys::GEN_AI_TOOL_NAME),
+        last_name: name_after(span, "execute_tool"),
+        call_id: text(span, keys::GEN_AI_CALL_ID),
+        args: first_raw(span, &[keys::GEN_AI_ARGS, keys::ADK_ARGS]),
+        result: first_raw(span, &[keys::GEN_AI_RESULT, keys::ADK_RESULT]),
+        failed: is(span, keys::TOOL_STATUS, "error") || is(span, keys::TASK_STATUS, "failure"),
+        ..Call::default()
+    };
+    // Google's ADK for JavaScript wraps what is no object.
+    if raw(span, keys::GEN_AI_RESULT).is_none() && call.result.is_some() {
+        call.result_in = Envelope::Result;
+    }
+    // Strands answers with content blocks, in an attribute or in an event.
+    if span.get(keys::TOOL_STATUS).is_some() {
+        call.result_in = Envelope::Blocks;
+    }
+    for event in span.facts.events() {
+        match event.name {
+            keys::TOOL_MESSAGE if call.args.is_none() => call.args = event_value(event, keys::CONTENT),
+            keys::CHOICE if call.result.is_none() => {
+                call.result = event_value(event, keys::MESSAGE);
+                call.result_in = Envelope::Blocks;
+            }
+            _ => {}
+        }
+    }
+    Some(call)
+}
+
+fn event_value(event: Event<'_>, key: crate::span::KeyId) -> Option<Raw<'_>> {
+    let attribute = event.attributes().find(|attribute| attribute.key == key)?;
+    Some(Raw { value: attribute.value, cut: attribute.cut, plain: false })
+}
+
+fn has_other_kind(span: &Span) -> bool {
+    span.facts.attributes().any(|attribute| keys::bit(attribute.key) & keys::KINDS != 0)
+}
+
+fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+    if !is(span, keys::OPERATION, "invoke_agent") {
+        return None;
+    }
+    text(span, keys::GEN_AI_AGENT)
+        .or_else(|| text(span, keys::GEN_AI_AGENT_ID))
+        .or_else(|| name_after(span, "invoke_agent").map(Cow::Borrowed))
+        .or(Some(Cow::Borrowed(span.name())))
+}
+
+fn is_model(span: &Span) -> bool {
+    matches!(span.get(keys::OPERATION), Some(Value::Str("chat" | "generate_content" | "text_completion")))
+}

@@ -1,0 +1,128 @@
+//! Pure. What other spans tell of a call: the models' replies announce call ids, arguments and order, later requests hold results.
+//! The drafts of a trace's calls in, the same filled in out. Never invents a call.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde_json::Value as Json;
+
+use super::calls::{Draft, Turns, UNNAMED};
+use super::messages::{self, Announced};
+use super::outline::Outline;
+use super::recognise::Recogniser;
+use super::tool_call::{Payload, ToolCall};
+use super::tree::SpanIdx;
+
+/// Fills in what replies tell of the calls; answers with the place of each announced call id in the order of all announcements.
+pub(super) fn join(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+    turns: &Turns,
+    drafts: &mut [Draft],
+) -> HashMap<String, usize> {
+    let replies = replies(outline, recogniser, models);
+    let mut announced: Vec<Slot> = Vec::new();
+    let mut of_model: HashMap<SpanIdx, Vec<usize>> = HashMap::new();
+    for (&model, reply) in models.iter().zip(replies) {
+        for call in reply {
+            of_model.entry(model).or_default().push(announced.len());
+            announced.push(Slot { call, taken: false });
+        }
+    }
+    let by_id: HashMap<String, usize> =
+        announced.iter().enumerate().rev().filter_map(|(at, slot)| Some((slot.call.call_id.clone()?, at))).collect();
+    for draft in drafts.iter_mut() {
+        if let Some(&at) = draft.call.call_id.as_ref().and_then(|id| by_id.get(&**id)) {
+            announced[at].give(draft);
+        }
+    }
+    // A call without an id is the n-th of its name in the reply of its turn; equal arguments go first, since calls of one turn can start in any order.
+    for by_args in [true, false] {
+        for draft in drafts.iter_mut().filter(|draft| draft.call.call_id.is_none()) {
+            let Some(model) = turns.model_at(&draft.owner, draft.call.step) else { continue };
+            let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
+            if let Some(&at) = slots.iter().find(|&&at| announced[at].fits(&draft.call, by_args)) {
+                announced[at].give(draft);
+            }
+        }
+    }
+    if drafts.iter().any(|draft| draft.call.result.is_none() && !draft.call.error) {
+        let responses = responses(outline, recogniser);
+        for draft in drafts.iter_mut().filter(|draft| draft.call.result.is_none() && !draft.call.error) {
+            draft.call.result = draft.call.call_id.as_ref().and_then(|id| responses.get(&**id)).cloned();
+        }
+    }
+    by_id
+}
+
+/// What each outermost model span announces; those within it say the same again, and are asked only if it says nothing.
+pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[SpanIdx]) -> Vec<Vec<Announced>> {
+    let max_size = recogniser.tools.max_value_size;
+    let place: HashMap<SpanIdx, usize> = models.iter().enumerate().map(|(at, &model)| (model, at)).collect();
+    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.spans[model].0, max_size)).collect();
+    for &span_idx in &outline.tree.parents_first {
+        let Some(&at) = outline.model[span_idx].filter(|&model| model != span_idx).and_then(|model| place.get(&model)) else { continue };
+        if replies[at].is_empty() && !outline.conventions[span_idx].is_empty() && outline.calls[span_idx].is_none() {
+            replies[at] = messages::announced(&outline.spans[span_idx].0, max_size);
+        }
+    }
+    replies
+}
+
+/// Tool results among the models' requests, by call id; the first that tells one.
+pub(super) fn responses(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<String, Payload> {
+    let mut responses = HashMap::new();
+    for model in outline.models() {
+        for (id, result) in messages::responses(&outline.spans[model].0, recogniser.tools.max_value_size) {
+            responses.entry(id).or_insert(result);
+        }
+    }
+    responses
+}
+
+struct Slot {
+    call: Announced,
+    taken: bool,
+}
+
+impl Slot {
+    fn fits(&self, call: &ToolCall, by_args: bool) -> bool {
+        let named = self.call.name == *call.name || &*call.name == UNNAMED;
+        !self.taken && named && (!by_args || same_args(self.call.args.as_ref(), call.args.as_ref()))
+    }
+
+    fn give(&mut self, draft: &mut Draft) {
+        self.taken = true;
+        if draft.poorly_named {
+            draft.call.name = self.call.name.as_str().into();
+        }
+        if draft.call.call_id.is_none() {
+            draft.call.call_id = self.call.call_id.as_deref().map(Arc::from);
+        }
+        if lost_its_name(draft.call.args.as_ref(), self.call.args.as_ref()) {
+            draft.call.args = self.call.args.clone();
+        }
+    }
+}
+
+fn same_args(announced: Option<&Payload>, made: Option<&Payload>) -> bool {
+    match (announced, made) {
+        (Some(announced), Some(made)) => announced.json == made.json || lost_its_name(Some(made), Some(announced)),
+        _ => false,
+    }
+}
+
+/// No arguments at all, or the bare text of a tool with a single one, whose name only the reply tells.
+fn lost_its_name(made: Option<&Payload>, announced: Option<&Payload>) -> bool {
+    let (made, announced) = match (made, announced) {
+        (_, None) => return false,
+        (None, Some(_)) => return true,
+        (Some(made), Some(announced)) => (made, announced),
+    };
+    let Json::Object(named) = &announced.json else { return false };
+    !made.cut
+        && !made.json.is_object()
+        && named.len() == 1
+        && named.values().all(|value| *value == made.json || value.as_str() == Some(&made.text))
+}

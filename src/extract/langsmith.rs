@@ -1,0 +1,24 @@
+//! Pure. LangSmith's OpenTelemetry export. A failed tool has the status OK and an `exception` event. A span in, the call or model call
+//! it is out; agents have no span, only names.
+
+use super::convention::{Call, Convention, is, no_agent_run, raw, text};
+use super::keys;
+use crate::span::Span;
+
+pub(super) const LANGSMITH: Convention =
+    Convention { name: "langsmith", marks: keys::bit(keys::LANGSMITH_KIND), tool_call, agent_run: no_agent_run, is_model };
+
+fn tool_call(span: &Span) -> Option<Call<'_>> {
+    is(span, keys::LANGSMITH_KIND, "tool").then(|| Call {
+        name: text(span, keys::GEN_AI_TOOL_NAME),
+        last_name: Some(span.name()),
+        args: raw(span, keys::GEN_AI_PROMPT),
+        args_in: super::convention::Envelope::InputStr,
+        result: raw(span, keys::GEN_AI_COMPLETION),
+        ..Call::default()
+    })
+}
+
+fn is_model(span: &Span) -> bool {
+    is(span, keys::LANGSMITH_KIND, "llm")
+}

@@ -1,0 +1,219 @@
+//! Pure. The spans of a trace in; what each of them is and what lies above it out: agent runs, tool calls folded to one entry each,
+//! outermost model spans. Knows the tree and the marks; does not parse a value.
+
+use std::borrow::Cow;
+
+use hashbrown::HashSet;
+
+use super::convention::Call;
+use super::handoffs;
+use super::openinference;
+use super::recognise::{Recogniser, own_agent};
+use super::tree::{SpanIdx, Tree};
+use crate::assemble::Mark;
+use crate::span::Span;
+
+/// What each span of a trace is, and what lies above it; the vectors are indexed by span.
+pub(super) struct Outline<'a> {
+    pub(super) spans: &'a [(Span, Mark)],
+    pub(super) tree: Tree,
+    /// The call that a span is, if it is counted as one.
+    pub(super) calls: Vec<Option<Call<'a>>>,
+    pub(super) conventions: Vec<&'a str>,
+    /// What became of tool spans that are no calls of their own.
+    pub(super) left_out: Vec<Option<LeftOut>>,
+    /// The agent run that a span lies in, its own left out.
+    pub(super) run_above: Vec<Option<RunIdx>>,
+    /// The tool call that a span lies in, its own left out; folded spans are skipped.
+    pub(super) call_above: Vec<Option<SpanIdx>>,
+    /// The outermost model span that a span lies in or is, up to the next call or run.
+    pub(super) model: Vec<Option<SpanIdx>>,
+    /// Agent runs in the order of their starts; directly nested ones of one name are one.
+    pub(super) runs: Vec<Run<'a>>,
+    /// Was any span a tool call by its marks, counted or not?
+    pub(super) has_tool_spans: bool,
+}
+
+/// A position in `Outline::runs`.
+pub(super) type RunIdx = usize;
+
+/// An agent run.
+pub(super) struct Run<'a> {
+    pub(super) span: SpanIdx,
+    pub(super) name: Cow<'a, str>,
+    pub(super) parent: Option<RunIdx>,
+}
+
+/// Why a tool span is no call of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeftOut {
+    /// It is the same call as the one of this span.
+    Folded(SpanIdx),
+    /// `tools.ignore` names it.
+    Ignored,
+    /// It hands control to another agent.
+    Handoff,
+    /// The framework made it up.
+    Synthesized,
+}
+
+impl<'a> Outline<'a> {
+    pub(super) fn new(spans: &'a [(Span, Mark)], recogniser: &'a Recogniser) -> Self {
+        let tree = Tree::new(spans);
+        let n_spans = spans.len();
+        let mut outline = Self {
+            spans,
+            tree,
+            calls: Vec::with_capacity(n_spans),
+            conventions: Vec::with_capacity(n_spans),
+            left_out: vec![None; n_spans],
+            run_above: vec![None; n_spans],
+            call_above: vec![None; n_spans],
+            model: vec![None; n_spans],
+            runs: Vec::new(),
+            has_tool_spans: false,
+        };
+        let mut agents = Vec::with_capacity(n_spans);
+        let mut is_model = Vec::with_capacity(n_spans);
+        for (span_idx, (span, _)) in spans.iter().enumerate() {
+            let recognised = recogniser.recognise(span);
+            outline.has_tool_spans |= recognised.call.is_some() || recognised.synthesized;
+            if recognised.synthesized {
+                outline.left_out[span_idx] = Some(LeftOut::Synthesized);
+            }
+            outline.calls.push(recognised.call);
+            outline.conventions.push(recognised.convention);
+            agents.push(recognised.agent);
+            is_model.push(recognised.model);
+        }
+        outline.add_managed_agents(&agents);
+        outline.leave_out(&agents, recogniser);
+        outline.walk(agents, &is_model);
+        outline.sort_runs();
+        outline
+    }
+
+    /// smolagents reports a managed agent, which the model calls like a tool, as nothing but a run below another run.
+    fn add_managed_agents(&mut self, agents: &[Option<Cow<'_, str>>]) {
+        let mut below_agent = vec![false; self.spans.len()];
+        for &span_idx in &self.tree.parents_first {
+            let Some(parent) = self.tree.parent[span_idx] else { continue };
+            below_agent[span_idx] = below_agent[parent] || agents[parent].is_some();
+            if below_agent[span_idx] && agents[span_idx].is_some() && self.calls[span_idx].is_none() {
+                self.calls[span_idx] = openinference::managed_agent(&self.spans[span_idx].0);
+                self.has_tool_spans |= self.calls[span_idx].is_some();
+            }
+        }
+    }
+
+    /// Takes out what `tools.ignore` names, and transfers between agents.
+    fn leave_out(&mut self, agents: &[Option<Cow<'_, str>>], recogniser: &Recogniser) {
+        let known_agents = || -> HashSet<String> {
+            let of_runs = agents.iter().flatten().map(|name| handoffs::letters(name));
+            of_runs.chain(self.spans.iter().filter_map(|(span, _)| own_agent(span)).map(|name| handoffs::letters(&name))).collect()
+        };
+        let mut known: Option<HashSet<String>> = None;
+        let mut left_out = Vec::new();
+        for (span_idx, call) in self.calls.iter().enumerate() {
+            let Some(name) = call.as_ref().and_then(|call| call.name.as_deref().or(call.last_name)) else { continue };
+            if recogniser.ignores(name) {
+                left_out.push((span_idx, LeftOut::Ignored));
+            } else if handoffs::is_handoff(name, &recogniser.tools.handoffs, |name| known.get_or_insert_with(known_agents).contains(name)) {
+                left_out.push((span_idx, LeftOut::Handoff));
+            }
+        }
+        for (span_idx, why) in left_out {
+            self.calls[span_idx] = None;
+            self.left_out[span_idx] = Some(why);
+        }
+    }
+
+    /// One pass from the top down: runs, models, and calls folded into the call above them.
+    fn walk(&mut self, agents: Vec<Option<Cow<'a, str>>>, is_model: &[bool]) {
+        let mut own_run: Vec<Option<RunIdx>> = vec![None; self.spans.len()];
+        let mut agents = agents;
+        for at in 0..self.tree.parents_first.len() {
+            let span_idx = self.tree.parents_first[at];
+            if let Some(parent) = self.tree.parent[span_idx] {
+                self.run_above[span_idx] = own_run[parent].or(self.run_above[parent]);
+                self.call_above[span_idx] = match self.left_out[parent] {
+                    Some(LeftOut::Folded(into)) => Some(into),
+                    _ if self.calls[parent].is_some() => Some(parent),
+                    _ => self.call_above[parent],
+                };
+                if self.calls[parent].is_none() && own_run[parent].is_none() {
+                    self.model[span_idx] = self.model[parent];
+                }
+            }
+            if let Some(name) = agents[span_idx].take() {
+                own_run[span_idx] = Some(self.run_of(span_idx, name));
+            }
+            if is_model[span_idx] {
+                self.model[span_idx] = self.model[span_idx].or(Some(span_idx));
+            }
+            if let Some(into) = self.same_call_above(span_idx, &own_run) {
+                self.left_out[span_idx] = Some(LeftOut::Folded(into));
+            }
+        }
+    }
+
+    /// A new run, or the one above if that is of the same name and nothing was called in between.
+    fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
+        if let Some(above) = self.run_above[span_idx]
+            && self.runs[above].name == name
+            && self.calls[span_idx].is_none()
+            && self.call_above[span_idx].is_none_or(|call| self.tree.depth[call] <= self.tree.depth[self.runs[above].span])
+        {
+            return above;
+        }
+        self.runs.push(Run { span: span_idx, name, parent: self.run_above[span_idx] });
+        self.runs.len() - 1
+    }
+
+    /// Client, server and wrapper each report one call: the outermost stands for all. A retry is a sibling, and two ids are two calls.
+    fn same_call_above(&self, span_idx: SpanIdx, own_run: &[Option<RunIdx>]) -> Option<SpanIdx> {
+        let call = self.calls[span_idx].as_ref()?;
+        let above_idx = self.call_above[span_idx]?;
+        let above = self.calls[above_idx].as_ref()?;
+        // An agent that runs in between made a call of its own.
+        if self.run_above[span_idx] != own_run[above_idx].or(self.run_above[above_idx]) {
+            return None;
+        }
+        let same = match (&call.call_id, &above.call_id) {
+            (Some(id), Some(id_above)) => id == id_above,
+            _ => call.name == above.name && call.name.is_some(),
+        };
+        same.then_some(above_idx)
+    }
+
+    fn sort_runs(&mut self) {
+        let mut order: Vec<RunIdx> = (0..self.runs.len()).collect();
+        order.sort_by_key(|&run_idx| self.rank(self.runs[run_idx].span));
+        let mut place = vec![0; order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            place[old] = new;
+        }
+        let mut runs: Vec<Option<Run<'a>>> = std::mem::take(&mut self.runs).into_iter().map(Some).collect();
+        self.runs = order.iter().filter_map(|&old| runs[old].take()).collect();
+        for run in self.runs.iter_mut().map(|run| &mut run.parent).chain(&mut self.run_above) {
+            *run = run.map(|old| place[old]);
+        }
+    }
+
+    /// Start, depth, end, span id: the order of spans that nothing else orders.
+    pub(super) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, crate::span::SpanId) {
+        (self.tree.start[span_idx], self.tree.depth[span_idx], self.tree.end[span_idx], self.spans[span_idx].0.span_id)
+    }
+
+    /// The name of the agent that a span names as its own, or of the run that it lies in.
+    pub(super) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
+        own_agent(&self.spans[span_idx].0).or_else(|| self.run_above[span_idx].map(|run| Cow::Borrowed(&*self.runs[run].name)))
+    }
+
+    /// The outermost model spans, in order.
+    pub(super) fn models(&self) -> Vec<SpanIdx> {
+        let mut models: Vec<SpanIdx> = (0..self.spans.len()).filter(|&span_idx| self.model[span_idx] == Some(span_idx)).collect();
+        models.sort_by_key(|&span_idx| self.rank(span_idx));
+        models
+    }
+}

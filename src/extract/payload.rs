@@ -1,0 +1,220 @@
+//! Pure. Arguments and results: a value as it was received in, the same without the envelopes that frameworks wrap around it out.
+//! Knows the envelopes; does not know who sent them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json};
+
+use super::convention::{Envelope, Raw};
+use super::python;
+use super::tool_call::Payload;
+use crate::span::Value;
+
+/// A result out of its envelopes, and what those said about the call.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) payload: Payload,
+    pub(super) call_id: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) failed: bool,
+}
+
+/// The arguments of a call, at most `max_size` bytes of them.
+pub(super) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Payload {
+    let received = received(raw);
+    if received.cut || raw.plain {
+        return bounded(received, max_size);
+    }
+    let opened = match (&received.json, envelope) {
+        (Json::Object(map), Envelope::Kwargs) => kwargs(map),
+        (Json::Object(map), Envelope::InputStr) => input_str(map),
+        (Json::Object(map), Envelope::Blocks) if map.is_empty() => None,
+        _ => None,
+    };
+    bounded(opened.unwrap_or_else(|| literal(received)), max_size)
+}
+
+/// The result of a call, at most `max_size` bytes of it.
+pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Opened {
+    let received = received(raw);
+    let mut opened = Opened { payload: received, call_id: None, name: None, failed: false };
+    if !opened.payload.cut && !raw.plain {
+        let json = std::mem::take(&mut opened.payload.json);
+        match open(json, envelope, &mut opened) {
+            Ok(inner) => opened.payload = of_json(inner),
+            Err(json) => opened.payload.json = json,
+        }
+    }
+    opened.payload = bounded(opened.payload, max_size);
+    opened
+}
+
+/// Arguments as a model's message holds them: an object, or its JSON text.
+pub(super) fn of_message(json: Json, max_size: usize) -> Payload {
+    let payload = of_json(json);
+    bounded(literal(payload), max_size)
+}
+
+/// A value out of JSON: a string is its own text, other values are compact JSON.
+pub(super) fn of_json(json: Json) -> Payload {
+    match json {
+        Json::String(text) => of_text(&text),
+        other => Payload { text: other.to_string().into(), json: other, cut: false },
+    }
+}
+
+/// A text, parsed if it is JSON.
+fn of_text(text: &str) -> Payload {
+    let (json, cut) = parse(text);
+    match json {
+        // JSON within a JSON string is what was meant; a mere string is the text between the quotes.
+        Json::String(inner) if inner != text => Payload { json: nested(&inner), text: inner.into(), cut },
+        json => Payload { text: text.into(), json, cut },
+    }
+}
+
+fn received(raw: Raw<'_>) -> Payload {
+    let mut payload = match raw.value {
+        Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => {
+            Payload { text: text.into(), json: Json::String(text.to_owned()), cut: false }
+        }
+        Value::Str(text) => of_text(text),
+        Value::Json(text) => Payload { text: text.into(), json: parse(text).0, cut: false },
+        Value::Bool(value) => of_json(Json::Bool(value)),
+        Value::Int(value) => of_json(value.into()),
+        Value::Double(value) => {
+            serde_json::Number::from_f64(value).map_or_else(|| of_text(&value.to_string()), |n| of_json(Json::Number(n)))
+        }
+        Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(bytes)),
+    };
+    payload.cut |= raw.cut;
+    payload
+}
+
+/// JSON, or the text as a JSON string. Numbers beyond 64 bits become doubles, as serde_json reads them. A text that begins as JSON and
+/// stops before its end was cut by somebody's attribute limit.
+fn parse(text: &str) -> (Json, bool) {
+    let trimmed = text.trim_start();
+    let as_text = || Json::String(text.to_owned());
+    if !trimmed.starts_with(|char: char| matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()) {
+        return (as_text(), false);
+    }
+    match serde_json::from_str(trimmed) {
+        Ok(json) => (json, false),
+        Err(error) => (as_text(), error.is_eof() && trimmed.starts_with(['{', '['])),
+    }
+}
+
+/// A string within JSON: a structure if it is the JSON of one, else the string.
+fn nested(text: &str) -> Json {
+    if text.trim_start().starts_with(['{', '[']) { parse(text).0 } else { Json::String(text.to_owned()) }
+}
+
+/// Some instrumentations write arguments as Python's `repr`.
+fn literal(payload: Payload) -> Payload {
+    match &payload.json {
+        Json::String(text) if !payload.cut && text.trim_start().starts_with('{') => match python::parse(text) {
+            Some(json @ Json::Object(_)) => Payload { json, ..payload },
+            _ => payload,
+        },
+        _ => payload,
+    }
+}
+
+fn kwargs(map: &Map<String, Json>) -> Option<Payload> {
+    let kwargs = map.get("kwargs")?.as_object()?;
+    if !map.keys().all(|key| matches!(key.as_str(), "kwargs" | "args" | "sanitize_inputs_outputs" | "callback")) {
+        return None;
+    }
+    let args = map.get("args").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    match (kwargs.is_empty(), args) {
+        (true, [only @ Json::Object(_)]) => Some(of_json(only.clone())),
+        (true, [_, ..]) => None,
+        _ => Some(of_json(Json::Object(kwargs.clone()))),
+    }
+}
+
+fn input_str(map: &Map<String, Json>) -> Option<Payload> {
+    if let Some(text) = map.get("input_str").and_then(Json::as_str) {
+        return Some(literal(of_text(text)));
+    }
+    match map.get("args")?.as_array()?.as_slice() {
+        [Json::String(text)] if map.len() == 1 => Some(literal(of_text(text))),
+        [only @ Json::Object(_)] if map.len() == 1 => Some(of_json(only.clone())),
+        _ => None,
+    }
+}
+
+/// What is within the envelope, or the value itself if there is none.
+fn open(json: Json, envelope: Envelope, opened: &mut Opened) -> Result<Json, Json> {
+    let Json::Object(mut map) = json else {
+        return if envelope == Envelope::Blocks { blocks(json) } else { Err(json) };
+    };
+    // LangChain's tools answer with a serialised ToolMessage, alone or as the one output of a run.
+    if let Some(message) = tool_message(&mut map) {
+        opened.call_id = text_of(message.get("tool_call_id"));
+        opened.name = text_of(message.get("name"));
+        opened.failed = message.get("status").and_then(Json::as_str) == Some("error");
+        let content = message.get("content").cloned().unwrap_or_default();
+        return Ok(blocks(content).unwrap_or_else(|content| content));
+    }
+    // LlamaIndex: ToolOutput.
+    if map.contains_key("raw_output") && map.contains_key("tool_name") {
+        opened.failed = map.get("is_error").and_then(Json::as_bool) == Some(true);
+        return Ok(map.remove("raw_output").unwrap_or_default());
+    }
+    if envelope == Envelope::Result && map.len() == 1 && map.contains_key("result") {
+        return Ok(map.remove("result").unwrap_or_default());
+    }
+    Err(Json::Object(map))
+}
+
+fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
+    if let Some(Json::Object(output)) = map.get_mut("output") {
+        return tool_message(output);
+    }
+    let is_tool = map.get("type").and_then(Json::as_str) == Some("tool");
+    if is_tool && let Some(Json::Object(data)) = map.get_mut("data") {
+        return Some(std::mem::take(data));
+    }
+    if is_tool && map.contains_key("content") && map.contains_key("tool_call_id") {
+        return Some(std::mem::take(map));
+    }
+    let class = map.get("id").and_then(Json::as_array).and_then(|path| path.last()).and_then(Json::as_str);
+    if class.is_some_and(|class| class.starts_with("ToolMessage"))
+        && let Some(Json::Object(kwargs)) = map.get_mut("kwargs")
+    {
+        return Some(std::mem::take(kwargs));
+    }
+    None
+}
+
+/// The content of content blocks: of a single one itself, of several a list.
+fn blocks(json: Json) -> Result<Json, Json> {
+    let Json::Array(items) = &json else { return Err(json) };
+    let contents: Option<Vec<Json>> = items.iter().map(block).collect();
+    match contents {
+        Some(mut contents) if contents.len() == 1 => Ok(contents.remove(0)),
+        Some(contents) if contents.len() > 1 => Ok(Json::Array(contents)),
+        _ => Err(json),
+    }
+}
+
+fn block(item: &Json) -> Option<Json> {
+    let map = item.as_object()?;
+    let is_block = map.keys().all(|key| matches!(key.as_str(), "type" | "text" | "json" | "id" | "index"));
+    is_block.then(|| map.get("json").or_else(|| map.get("text")).cloned())?
+}
+
+fn text_of(json: Option<&Json>) -> Option<String> {
+    json.and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn bounded(payload: Payload, max_size: usize) -> Payload {
+    if payload.text.len() <= max_size {
+        return payload;
+    }
+    let end = (0..=max_size).rev().find(|&end| payload.text.is_char_boundary(end)).unwrap_or_default();
+    let text: Arc<str> = payload.text[..end].into();
+    Payload { json: Json::String(text.as_ref().to_owned()), text, cut: true }
+}

@@ -1,0 +1,313 @@
+//! Pure. A span in, what it is out: a tool call, an agent run, a model's call. Asks the conventions in their order, then fills in from the
+//! keys that all of them share. Looks at one span at a time; what other spans tell is joined later.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::convention::{self, Call, Convention, first_raw, first_text, is, is_true, text};
+use super::keys::{self, Bits};
+use super::tool_name;
+use super::{CONVENTIONS, HouseConvention, Tools};
+use crate::assemble::Mark;
+use crate::span::{Attribute, KeyId, KeySet, Span, Value};
+
+/// The settings of `tools`, made ready: built once for a configuration, asked for every span.
+#[derive(Debug, Clone)]
+pub struct Recogniser {
+    pub(super) tools: Tools,
+    pub(super) keys: Arc<KeySet>,
+    names: Vec<KeyId>,
+    ignore: HashSet<String>,
+    house: Vec<House>,
+    /// What selectors read and scores copy.
+    readable: Vec<(KeyId, Arc<str>)>,
+}
+
+#[derive(Debug, Clone)]
+struct House {
+    name: Arc<str>,
+    matches: Vec<(KeyId, String)>,
+    name_from: Option<KeyId>,
+    args_from: Option<KeyId>,
+    result_from: Option<KeyId>,
+    id_from: Option<KeyId>,
+}
+
+/// What a span is.
+#[derive(Debug, Default)]
+pub(super) struct Recognised<'a> {
+    pub(super) call: Option<Call<'a>>,
+    /// The convention that recognised the call, or else the run or model.
+    pub(super) convention: &'a str,
+    /// The name of the agent whose run it is.
+    pub(super) agent: Option<Cow<'a, str>>,
+    pub(super) model: bool,
+    /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
+    pub(super) synthesized: bool,
+}
+
+const NAMES: &[KeyId] = &[keys::GEN_AI_TOOL_NAME, keys::TOOL_NAME, keys::AI_TOOL_NAME, keys::FUNCTION_NAME];
+const CALL_IDS: &[KeyId] = &[
+    keys::GEN_AI_CALL_ID,
+    keys::GEN_AI_CALL_ID_GEMINI,
+    keys::OI_CALL_ID,
+    keys::TOOL_ID,
+    keys::TOOL_CALL_ID,
+    keys::TOOL_CALL_ID_FLAT,
+    keys::AI_CALL_ID,
+    keys::TOOL_USE_ID,
+];
+const ARGS: &[KeyId] = &[
+    keys::GEN_AI_ARGS,
+    keys::AI_ARGS,
+    keys::INPUT_VALUE,
+    keys::TRACELOOP_INPUT,
+    keys::ADK_ARGS,
+    keys::TOOL_ARGUMENTS,
+    keys::TOOL_ARGS,
+    keys::TOOL_INPUT,
+    keys::PYDANTIC_ARGS,
+];
+const RESULTS: &[KeyId] = &[
+    keys::GEN_AI_RESULT,
+    keys::AI_RESULT,
+    keys::OUTPUT_VALUE,
+    keys::TRACELOOP_OUTPUT,
+    keys::ADK_RESULT,
+    keys::TOOL_RESULT,
+    keys::TOOL_OUTPUT,
+    keys::PYDANTIC_RESULT,
+];
+/// A span's own agent, the narrower one first: a sub-agent's spans can carry the name of the agent that called it.
+const AGENTS: &[KeyId] = &[
+    keys::SUBAGENT_NAME,
+    keys::GEN_AI_AGENT,
+    keys::AGENT_NAME,
+    keys::PYDANTIC_AGENT,
+    keys::LANGFUSE_AGENT,
+    keys::LANGSMITH_AGENT,
+    keys::TRACELOOP_AGENT,
+    keys::AI_FUNCTION,
+    keys::ENTITY_NAME,
+];
+
+impl Recogniser {
+    /// Made for the settings, and for the attributes that selectors read and scores copy. With `previous` every key of that set keeps its id,
+    /// so that spans taken under it can still be read.
+    pub fn new<'a>(tools: &Tools, readable: impl IntoIterator<Item = &'a str>, previous: Option<&KeySet>) -> Self {
+        let readable: Vec<&str> = readable.into_iter().collect();
+        let keys = Arc::new(keys::keys(tools, readable.iter().copied(), previous));
+        let readable = readable.into_iter().filter_map(|name| Some((keys.id(name)?, Arc::from(name)))).collect();
+        let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
+        let house = (tools.conventions.iter())
+            .map(|house| House {
+                name: house.name.as_str().into(),
+                matches: house.matches.iter().filter_map(|(key, value)| Some((keys.id(key)?, value.clone()))).collect(),
+                name_from: id(&house.name_from),
+                args_from: id(&house.args_from),
+                result_from: id(&house.result_from),
+                id_from: id(&house.id_from),
+            })
+            .filter(|house| !house.matches.is_empty())
+            .collect();
+        let names = tools.name_attributes.iter().filter_map(|name| keys.id(name)).collect();
+        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable }
+    }
+
+    /// The keys that the scan must keep.
+    pub fn keys(&self) -> &Arc<KeySet> {
+        &self.keys
+    }
+
+    pub(super) fn readable(&self) -> &[(KeyId, Arc<str>)] {
+        &self.readable
+    }
+
+    /// Is a call of this name no call (`tools.ignore`)?
+    pub(super) fn ignores(&self, name: &str) -> bool {
+        self.ignore.contains(name)
+    }
+
+    pub(super) fn recognise<'a>(&'a self, span: &'a Span) -> Recognised<'a> {
+        let present = span.facts.attributes().fold(0, |bits, attribute| bits | keys::bit(attribute.key));
+        let mut recognised = Recognised::default();
+        for house in &self.house {
+            if let Some(call) = house.tool_call(span) {
+                (recognised.call, recognised.convention) = (Some(call), &house.name);
+                break;
+            }
+        }
+        for convention in CONVENTIONS {
+            if convention.marks == convention::SPAN_NAME || convention.marks & present != 0 {
+                recognised.ask(convention, span);
+            }
+        }
+        if recognised.call.is_none() && !recognised.model {
+            if let Some(call) = self.names.iter().find_map(|&key| tool_name::named(span, text(span, key)?)) {
+                (recognised.call, recognised.convention) = (Some(call), tool_name::TOOL_NAME.name);
+                recognised.agent = None;
+            }
+        }
+        recognised.synthesized = recognised.call.is_some() && is_true(span, keys::SYNTHESIZED);
+        if recognised.synthesized {
+            recognised.call = None;
+        }
+        if let Some(call) = &mut recognised.call {
+            fill(call, span, present, recognised.agent.is_some());
+        }
+        recognised
+    }
+}
+
+impl<'a> Recognised<'a> {
+    fn ask(&mut self, convention: &'static Convention, span: &'a Span) {
+        if self.call.is_none() && !self.model {
+            self.call = (convention.tool_call)(span);
+            if self.call.is_some() {
+                self.convention = convention.name;
+            }
+        }
+        if self.agent.is_none() {
+            self.agent = (convention.agent_run)(span).filter(|name| !name.is_empty());
+        }
+        if self.call.is_none() && !self.model {
+            self.model = (convention.is_model)(span);
+        }
+        if self.convention.is_empty() && (self.agent.is_some() || self.model) {
+            self.convention = convention.name;
+        }
+    }
+}
+
+impl House {
+    fn tool_call<'a>(&self, span: &'a Span) -> Option<Call<'a>> {
+        let matches = |(key, word): &(KeyId, String)| span.get(*key).and_then(attribute_text).is_some_and(|text| text == *word);
+        self.matches.iter().all(matches).then(|| Call {
+            name: self.name_from.and_then(|key| text(span, key)).or_else(|| Some(Cow::Borrowed(span.name()))),
+            call_id: self.id_from.and_then(|key| text(span, key)),
+            args: self.args_from.and_then(|key| convention::raw(span, key)),
+            result: self.result_from.and_then(|key| convention::raw(span, key)),
+            ..Call::default()
+        })
+    }
+}
+
+/// What the convention's own keys lack.
+fn fill<'a>(call: &mut Call<'a>, span: &'a Span, present: Bits, is_agent_run: bool) {
+    call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim().is_empty());
+    call.call_id = call.call_id.take().or_else(|| first_text(span, CALL_IDS));
+    let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| present & keys::KINDS != 0);
+    call.args = call.args.or_else(|| other(ARGS));
+    call.result = call.result.or_else(|| other(RESULTS));
+    if call.agent.is_none() && !is_agent_run {
+        call.agent = own_agent(span);
+    }
+    call.failed |= failed(span);
+}
+
+/// The marks of a failure that all conventions share.
+fn failed(span: &Span) -> bool {
+    span.get(keys::ERROR_TYPE).is_some()
+        || span.facts.events().any(|event| event.name == keys::EXCEPTION)
+        || is(span, keys::TOOL_STATUS, "error")
+        || is(span, keys::TASK_STATUS, "failure")
+        || is(span, keys::LANGFUSE_LEVEL, "ERROR")
+        || is(span, keys::TOOL_SUCCESS, "false")
+        || span.get(keys::TOOL_SUCCESS) == Some(Value::Bool(false))
+}
+
+/// The agent that a span names as its own.
+pub(super) fn own_agent(span: &Span) -> Option<Cow<'_, str>> {
+    first_text(span, AGENTS).or_else(|| metadata(span, "lc_agent_name"))
+}
+
+/// An entry of LangChain's `metadata`, which is JSON text: read without parsing all of it.
+pub(super) fn metadata<'a>(span: &'a Span, name: &str) -> Option<Cow<'a, str>> {
+    let text = span.text(keys::METADATA)?;
+    let at = text.find(&format!("\"{name}\""))?;
+    let rest = text[at + name.len() + 2..].trim_start().strip_prefix(':')?.trim_start();
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde_json::Value>();
+    match values.next()?.ok()? {
+        serde_json::Value::String(text) if !text.is_empty() => Some(Cow::Owned(text)),
+        serde_json::Value::Number(number) => Some(Cow::Owned(number.to_string())),
+        _ => None,
+    }
+}
+
+/// An attribute as the text that selectors compare: numbers and booleans as their JSON text.
+pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
+    Some(match value {
+        Value::Str(text) | Value::Json(text) => Cow::Borrowed(text),
+        Value::Bool(value) => Cow::Owned(value.to_string()),
+        Value::Int(value) => Cow::Owned(value.to_string()),
+        Value::Double(value) => Cow::Owned(serde_json::Value::from(value).to_string()),
+        Value::Bytes(_) => return None,
+    })
+}
+
+/// What a span is, as far as assembly needs it. Asked once for each span that arrives.
+pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
+    let recognised = recogniser.recognise(span);
+    let update = match span.get(keys::JUDGMENT_UPDATE) {
+        Some(Value::Int(update)) => u64::try_from(update).ok(),
+        Some(Value::Str(update)) => update.parse().ok(),
+        _ => None,
+    };
+    Mark {
+        tool_call: recognised.call.is_some() || recognised.synthesized,
+        agent_run: recognised.agent.is_some(),
+        model: recognised.model,
+        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
+        update: update.unwrap_or_default(),
+    }
+}
+
+/// Lets go of what a span turned out not to need: the inputs and outputs of what is neither call, nor run, nor model.
+pub fn slim(span: &mut Span, mark: Mark) {
+    if mark.tool_call || !span.facts.attributes().any(|attribute| keys::is_payload(attribute.key)) {
+        return;
+    }
+    let new_messages = new_messages(span);
+    span.facts.retain(|attribute| !keys::is_payload(attribute.key) || is_wanted(attribute, mark, new_messages));
+}
+
+fn is_wanted(attribute: Attribute<'_>, mark: Mark, new_messages: usize) -> bool {
+    let is_output = (keys::GEN_AI_RESULT.0..=keys::GEN_AI_COMPLETION.0).contains(&attribute.key.0);
+    if attribute.key == keys::OI_INPUT_MESSAGES {
+        return mark.model
+            && message_idx(attribute).is_some_and(|(message_idx, field)| message_idx >= new_messages && is_tool_field(field));
+    }
+    let Value::Str(text) = attribute.value else { return mark.model && !is_output };
+    if is_output {
+        return mark.agent_run || (mark.model && super::messages::looks_like_calls(text));
+    }
+    mark.model && (keys::OUTPUT_MESSAGES.0..=keys::MESSAGE.0).contains(&attribute.key.0)
+}
+
+/// The messages of a request repeat the whole conversation: only the tool results after the model's last word are new.
+fn new_messages(span: &Span) -> usize {
+    (span.facts.attributes())
+        .filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant"))
+        .filter_map(message_idx)
+        .map(|(message_idx, _)| message_idx + 1)
+        .max()
+        .unwrap_or_default()
+}
+
+fn message_idx<'a>(attribute: Attribute<'a>) -> Option<(usize, &'a str)> {
+    let (message_idx, field) = attribute.suffix.split_once(".message.")?;
+    Some((message_idx.parse().ok()?, field))
+}
+
+fn is_tool_field(field: &str) -> bool {
+    matches!(field, "tool_call_id" | "content" | "contents.0.message_content.text")
+}
+
+impl HouseConvention {
+    pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
+        let from = [&self.name_from, &self.args_from, &self.result_from, &self.id_from];
+        self.matches.keys().map(String::as_str).chain(from.into_iter().filter_map(|name| name.as_deref()))
+    }
+}

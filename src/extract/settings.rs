@@ -1,0 +1,163 @@
+//! Pure. `tools`: how tool calls are recognised, as it is configured. Plain settings; `Recogniser` makes them ready.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// `tools`: how tool calls are recognised.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// Attributes that name a tool, after the built-in conventions.
+    pub name_attributes: Vec<String>,
+    /// Names that are no calls. This list is the list.
+    pub ignore: Vec<String>,
+    /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
+    pub handoffs: Handoffs,
+    /// Longest arguments or result kept of one call, in bytes; more is cut and marked.
+    pub max_value_size: usize,
+    /// Longest output messages kept of one model span that holds tool calls, in bytes.
+    pub max_messages_size: usize,
+    /// Spellings of your own, asked before the built-in ones.
+    pub conventions: Vec<HouseConvention>,
+}
+
+/// Which calls are transfers between agents, and so no calls.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Handoffs {
+    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent of the trace.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// Those whose name matches one of these globs (`*` and `?`).
+    Globs(Vec<String>),
+}
+
+/// A house-made spelling of tool calls.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HouseConvention {
+    /// What `inspect` and the exported calls name it.
+    pub name: String,
+    /// Attributes and their values, all of which a span must have to be a tool call; numbers and booleans as their JSON text.
+    #[serde(rename = "match")]
+    pub matches: BTreeMap<String, String>,
+    /// The attribute that holds the tool's name; without it the span's name.
+    #[serde(default)]
+    pub name_from: Option<String>,
+    /// The attribute that holds the arguments.
+    #[serde(default)]
+    pub args_from: Option<String>,
+    /// The attribute that holds the result.
+    #[serde(default)]
+    pub result_from: Option<String>,
+    /// The attribute that holds the model's call id.
+    #[serde(default)]
+    pub id_from: Option<String>,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            name_attributes: vec!["tool.name".to_owned()],
+            ignore: ["final_answer", "finish", "(merged tools)"].map(str::to_owned).to_vec(),
+            handoffs: Handoffs::Auto,
+            max_value_size: 16 << 10,
+            max_messages_size: 64 << 10,
+            conventions: Vec::new(),
+        }
+    }
+}
+
+impl Tools {
+    /// The attributes that the settings name, and that must be kept for them.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.name_attributes.iter().map(String::as_str).chain(self.conventions.iter().flat_map(HouseConvention::attributes))
+    }
+
+    /// What is wrong with the settings: where, and what to do about it.
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
+        for (at, name) in self.name_attributes.iter().enumerate() {
+            if name.is_empty() {
+                problems.push((format!("name_attributes[{at}]"), "an attribute's name cannot be empty".to_owned()));
+            }
+        }
+        for (at, house) in self.conventions.iter().enumerate() {
+            if house.name.is_empty() {
+                problems.push((format!("conventions[{at}].name"), "give the convention a name, which `inspect` shows".to_owned()));
+            }
+            if house.matches.is_empty() {
+                let problem = "name at least one attribute and the value that marks a tool call, such as `{ \"acme.kind\": tool }`";
+                problems.push((format!("conventions[{at}].match"), problem.to_owned()));
+            }
+        }
+        problems
+    }
+}
+
+impl<'de> Deserialize<'de> for Handoffs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+
+        impl<'de> Visitor<'de> for Words {
+            type Value = Handoffs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`auto`, `off`, or a list of globs")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Handoffs, E> {
+                match word {
+                    "auto" => Ok(Handoffs::Auto),
+                    "off" => Ok(Handoffs::Off),
+                    other => Err(E::custom(format!(
+                        "unknown word `{other}`: write `auto`, `off`, or a list of globs such as `[\"transfer_to_*\"]`"
+                    ))),
+                }
+            }
+
+            // YAML 1.1 readers take `off` for a boolean.
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Handoffs, E> {
+                if value { Err(E::custom("write `auto`, `off`, or a list of globs")) } else { Ok(Handoffs::Off) }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut globs: A) -> Result<Handoffs, A::Error> {
+                let mut list = Vec::new();
+                while let Some(glob) = globs.next_element()? {
+                    list.push(glob);
+                }
+                Ok(Handoffs::Globs(list))
+            }
+        }
+
+        deserializer.deserialize_any(Words)
+    }
+}
+
+impl Serialize for Handoffs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Off => serializer.serialize_str("off"),
+            Self::Globs(globs) => globs.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Handoffs {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Handoffs".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "which calls are transfers between agents: `auto`, `off`, or a list of globs",
+            "anyOf": [{ "enum": ["auto", "off"] }, { "type": "array", "items": { "type": "string" } }]
+        })
+    }
+}

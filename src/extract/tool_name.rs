@@ -1,0 +1,41 @@
+//! Pure. Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a span without a kind of any convention;
+//! `agent.name` for an agent run. A span in, the call or run it is out.
+
+use std::borrow::Cow;
+
+use crate::span::Span;
+
+use super::convention::{Call, Convention, first_raw, first_text, no_model, text};
+use super::keys;
+
+pub(super) const TOOL_NAME: Convention = Convention {
+    name: "tool_name",
+    marks: keys::bit(keys::TOOL_NAME) | keys::bit(keys::AGENT_NAME),
+    tool_call,
+    agent_run,
+    is_model: no_model,
+};
+
+fn tool_call(span: &Span) -> Option<Call<'_>> {
+    named(span, text(span, keys::TOOL_NAME)?)
+}
+
+/// The call of a span that names its tool in an attribute of the author's choice.
+pub(super) fn named<'a>(span: &'a Span, name: Cow<'a, str>) -> Option<Call<'a>> {
+    (!has_kind(span)).then(|| Call {
+        name: Some(name),
+        call_id: first_text(span, &[keys::TOOL_CALL_ID, keys::TOOL_CALL_ID_FLAT, keys::OI_CALL_ID, keys::TOOL_ID]),
+        args: first_raw(span, &[keys::TOOL_ARGUMENTS, keys::TOOL_ARGS, keys::TOOL_INPUT, keys::INPUT_VALUE, keys::VOLTAGENT_INPUT]),
+        result: first_raw(span, &[keys::TOOL_RESULT, keys::TOOL_OUTPUT, keys::OUTPUT_VALUE, keys::VOLTAGENT_OUTPUT]),
+        ..Call::default()
+    })
+}
+
+fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+    let name = text(span, keys::AGENT_NAME)?;
+    (!has_kind(span) && span.get(keys::TOOL_NAME).is_none() && span.get(keys::GEN_AI_TOOL_NAME).is_none()).then_some(name)
+}
+
+fn has_kind(span: &Span) -> bool {
+    span.facts.attributes().any(|attribute| keys::bit(attribute.key) & keys::KINDS != 0)
+}

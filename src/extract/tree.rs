@@ -1,0 +1,141 @@
+//! Pure. The spans of a trace in, their tree out: parents, depths, and starts corrected for clocks that differ. Total and near-linear
+//! for any parent ids: cycles, a span that is its own parent, thousands of levels. Knows nothing of tools.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::assemble::Mark;
+use crate::span::{Resource, Span, SpanId};
+
+/// A position in the trace's spans.
+pub(super) type SpanIdx = usize;
+
+/// The tree of a trace's spans; all vectors are indexed by span.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) parent: Vec<Option<SpanIdx>>,
+    /// Every span after its parent.
+    pub(super) parents_first: Vec<SpanIdx>,
+    pub(super) depth: Vec<u32>,
+    /// Start by which spans are ordered, Unix nanoseconds.
+    pub(super) start: Vec<u64>,
+    /// End, never before the start.
+    pub(super) end: Vec<u64>,
+    /// A span of another resource started before its parent, and was shifted.
+    pub(super) clock_adjusted: bool,
+}
+
+impl Tree {
+    /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest span.
+    pub(super) fn new(spans: &[(Span, Mark)]) -> Self {
+        let by_id: HashMap<SpanId, SpanIdx> = spans.iter().enumerate().map(|(span_idx, (span, _))| (span.span_id, span_idx)).collect();
+        let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
+            .map(|(span_idx, (span, _))| span.parent_id.and_then(|id| by_id.get(&id).copied()).filter(|&parent| parent != span_idx))
+            .collect();
+        cut_cycles(&mut parent, |span_idx| (spans[span_idx].0.start_unix_nanos, spans[span_idx].0.span_id));
+        let parents_first = parents_first(&parent);
+        let mut tree = Self { parent, parents_first, depth: vec![0; spans.len()], ..Self::default() };
+        tree.set_times(spans);
+        tree
+    }
+
+    /// The spans above this one, nearest first.
+    pub(super) fn ancestors(&self, span_idx: SpanIdx) -> impl Iterator<Item = SpanIdx> {
+        std::iter::successors(self.parent[span_idx], |&above| self.parent[above])
+    }
+
+    /// The topmost span above this one, or itself.
+    pub(super) fn topmost(&self, span_idx: SpanIdx) -> SpanIdx {
+        self.ancestors(span_idx).last().unwrap_or(span_idx)
+    }
+
+    /// Spans without a parent in the trace.
+    pub(super) fn tops(&self) -> impl Iterator<Item = SpanIdx> {
+        (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
+    }
+
+    fn set_times(&mut self, spans: &[(Span, Mark)]) {
+        let resources = resource_ids(spans);
+        let mut shift = vec![0_u64; spans.len()];
+        self.start = spans.iter().map(|(span, _)| span.start_unix_nanos).collect();
+        for &span_idx in &self.parents_first {
+            let Some(parent) = self.parent[span_idx] else { continue };
+            self.depth[span_idx] = self.depth[parent] + 1;
+            let start = spans[span_idx].0.start_unix_nanos;
+            if start == 0 {
+                self.start[span_idx] = self.start[parent];
+                continue;
+            }
+            // A subtree is shifted together, up to the next change of process, which has a clock of its own.
+            shift[span_idx] = match resources[span_idx] == resources[parent] {
+                true => shift[parent],
+                false => self.start[parent].saturating_sub(start),
+            };
+            self.start[span_idx] = start.saturating_add(shift[span_idx]);
+            self.clock_adjusted |= shift[span_idx] > 0;
+        }
+        self.end = (spans.iter().enumerate())
+            .map(|(span_idx, (span, _))| span.end_unix_nanos.saturating_add(shift[span_idx]).max(self.start[span_idx]))
+            .collect();
+    }
+}
+
+/// Cuts every cycle at its first span.
+fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> K) {
+    let mut seen_in = vec![usize::MAX; parent.len()];
+    for walk in 0..parent.len() {
+        let mut at = walk;
+        while seen_in[at] == usize::MAX {
+            seen_in[at] = walk;
+            match parent[at] {
+                Some(above) => at = above,
+                None => break,
+            }
+        }
+        if seen_in[at] != walk || parent[at].is_none() {
+            continue;
+        }
+        // The walk came back to where it had been: `at` lies on a cycle.
+        let cycle = std::iter::successors(Some(at), |&on| parent[on].filter(|&above| above != at));
+        if let Some(first) = cycle.min_by_key(|&on| rank(on)) {
+            parent[first] = None;
+        }
+    }
+}
+
+fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
+    let mut first_child = vec![usize::MAX; parent.len()];
+    let mut next_sibling = vec![usize::MAX; parent.len()];
+    for span_idx in (0..parent.len()).rev() {
+        if let Some(above) = parent[span_idx] {
+            next_sibling[span_idx] = first_child[above];
+            first_child[above] = span_idx;
+        }
+    }
+    let mut order: Vec<SpanIdx> = (0..parent.len()).filter(|&span_idx| parent[span_idx].is_none()).collect();
+    let mut done = 0;
+    while let Some(&span_idx) = order.get(done) {
+        let mut child = first_child[span_idx];
+        while child != usize::MAX {
+            order.push(child);
+            child = next_sibling[child];
+        }
+        done += 1;
+    }
+    order
+}
+
+/// One number for each different resource; most spans share theirs by pointer.
+fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
+    let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
+    let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
+    (spans.iter())
+        .map(|(span, _)| {
+            *by_pointer.entry(Arc::as_ptr(&span.resource)).or_insert_with(|| {
+                let next = by_bytes.len();
+                *by_bytes.entry(&span.resource.encoded).or_insert(next)
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,356 @@
+//! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
+//! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
+//! and sends little, or sends little that unpacks to much, holds no more than what is really there.
+
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hyper::body::Body;
+use tokio::time;
+
+use super::decompress::{Decoder, Encoding};
+use super::problem::{NoRoom, Problem};
+
+/// A sender that is silent for so long in the middle of a body is given up.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest time for one body: a sender that drips must not hold room for ever.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// When to try again after there was no room: requests in flight are gone within a moment.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be a small part.
+const COPY_BELOW: usize = 16 << 10;
+
+/// The least that a buffer grows to.
+const MIN_CAPACITY: usize = 4 << 10;
+
+/// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
+/// instead of a broken pipe, and can go on using the connection.
+const DISCARD_LIMIT: usize = 128 << 20;
+
+/// And for so long.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How large a request may be.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    /// Most bytes after decompression; never more than the budget.
+    pub(super) max_size: usize,
+    /// Which setting says so.
+    pub(super) setting: &'static str,
+    /// Bytes of all requests being received.
+    pub(super) budget: Arc<Budget>,
+}
+
+/// How the message lies in the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// OTLP/HTTP: the body is the message.
+    Whole,
+    /// gRPC: one byte "compressed?", four bytes length, the message; exactly one of them.
+    Prefixed,
+}
+
+/// A message, and the room it takes as long as it is held.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) bytes: Bytes,
+    pub(super) room: Room,
+}
+
+/// Reads a body to its end. After an error the rest of it has been read and thrown away, as far as that is reasonable.
+pub(super) async fn read<B>(body: &mut B, framing: Framing, encoding: Encoding, limits: &Limits) -> Result<Held, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let gathering = gather(body, framing, encoding, limits);
+    let held = time::timeout(TOTAL_TIMEOUT, gathering).await.unwrap_or(Err(slow()));
+    if let Err(Problem::Malformed(_) | Problem::TooLarge { .. } | Problem::NoRoom { what: NoRoom::InFlight, .. }) = held {
+        discard(body).await;
+    }
+    held
+}
+
+/// Reads what is left of a body and throws it away.
+pub(super) async fn discard<B>(body: &mut B)
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let discarding = async {
+        let mut n_discarded = 0;
+        while let Ok(Some(chunk)) = next_chunk(body).await {
+            n_discarded += chunk.len();
+            if n_discarded > DISCARD_LIMIT {
+                break;
+            }
+        }
+    };
+    // The answer goes out either way.
+    let _ = time::timeout(DISCARD_TIMEOUT, discarding).await;
+}
+
+async fn gather<B>(body: &mut B, framing: Framing, encoding: Encoding, limits: &Limits) -> Result<Held, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let announced = body.size_hint().exact().map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    let mut message = match framing {
+        Framing::Whole => Message::try_new(encoding, announced, limits)?,
+        Framing::Prefixed => {
+            let (prefix, rest) = prefix(body).await?;
+            let mut message = prefix.message(encoding, limits)?;
+            message.push(rest)?;
+            message
+        }
+    };
+    while let Some(chunk) = next_chunk(body).await? {
+        message.push(chunk)?;
+    }
+    message.finish()
+}
+
+/// The next data of a body; `None` at its end.
+async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    loop {
+        match time::timeout(IDLE_TIMEOUT, poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await {
+            Err(_) => return Err(slow()),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => return Err(Problem::Broken(format!("the body broke off: {error}"))),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(chunk) => return Ok(Some(chunk)),
+                // Trailers of a request tell us nothing.
+                Err(_) => continue,
+            },
+        }
+    }
+}
+
+fn slow() -> Problem {
+    Problem::NoRoom { what: NoRoom::Slow, retry_after: RETRY_AFTER }
+}
+
+// === Prefix ===
+
+/// What stands before a gRPC message.
+struct Prefix {
+    compressed: bool,
+    length: usize,
+}
+
+/// Reads the prefix, and gives back what came with it.
+async fn prefix<B>(body: &mut B) -> Result<(Prefix, Bytes), Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let mut prefix = [0; 5];
+    let mut n_filled = 0;
+    loop {
+        let Some(mut chunk) = next_chunk(body).await? else {
+            return Err(Problem::Malformed("the body ends before its message begins".to_owned()));
+        };
+        let n = chunk.len().min(prefix.len() - n_filled);
+        prefix[n_filled..n_filled + n].copy_from_slice(&chunk[..n]);
+        chunk.advance(n);
+        n_filled += n;
+        if n_filled == prefix.len() {
+            let [compressed, length @ ..] = prefix;
+            let compressed = match compressed {
+                0 => false,
+                1 => true,
+                other => return Err(Problem::Malformed(format!("a gRPC message begins with 0 or 1, not with {other}"))),
+            };
+            return Ok((Prefix { compressed, length: u32::from_be_bytes(length) as usize }, chunk));
+        }
+    }
+}
+
+impl Prefix {
+    fn message<'a>(&self, encoding: Encoding, limits: &'a Limits) -> Result<Message<'a>, Problem> {
+        let encoding = match (self.compressed, encoding) {
+            (true, Encoding::Identity) => {
+                return Err(Problem::Malformed("the message is marked as compressed, but `grpc-encoding` does not say how".to_owned()));
+            }
+            (true, encoding) => encoding,
+            (false, _) => Encoding::Identity,
+        };
+        let mut message = Message::try_new(encoding, Some(self.length), limits)?;
+        message.framed = true;
+        Ok(message)
+    }
+}
+
+// === Message ===
+
+/// A message as far as it has come.
+struct Message<'a> {
+    limits: &'a Limits,
+    room: Room,
+    /// How many bytes are to come before decompression, if known.
+    announced: Option<usize>,
+    /// `announced` is part of the protocol and must be met; a content-length is hyper's to check.
+    framed: bool,
+    n_received: usize,
+    decoder: Option<Decoder>,
+    /// The first piece of what is not compressed. If it is the only one it is passed on without a copy.
+    first: Bytes,
+    /// Everything, once there is more than one piece.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Message<'a> {
+    fn try_new(encoding: Encoding, announced: Option<usize>, limits: &'a Limits) -> Result<Self, Problem> {
+        // What is larger than allowed before decompression will not be smaller after it.
+        if announced.is_some_and(|announced| announced > limits.max_size) {
+            return Err(limits.too_large());
+        }
+        let (room, decoder) = (limits.budget.room(), encoding.decoder()?);
+        Ok(Self { limits, room, announced, framed: false, n_received: 0, decoder, first: Bytes::new(), bytes: Vec::new() })
+    }
+
+    fn push(&mut self, chunk: Bytes) -> Result<(), Problem> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let is_first = self.n_received == 0;
+        self.n_received += chunk.len();
+        if self.framed && self.announced.is_some_and(|announced| self.n_received > announced) {
+            return Err(Problem::Malformed("more than one message in a request".to_owned()));
+        }
+        let (room, limits) = (&mut self.room, self.limits);
+        match &mut self.decoder {
+            Some(decoder) => {
+                let guess = chunk.len().saturating_mul(4);
+                decoder.feed(&chunk, &mut self.bytes, |bytes| grow(bytes, guess, None, room, limits))
+            }
+            None if self.n_received > limits.max_size => Err(limits.too_large()),
+            None if is_first => {
+                room.grow_to(chunk.len())?;
+                self.first = chunk;
+                Ok(())
+            }
+            None => {
+                let first = std::mem::take(&mut self.first);
+                for piece in [first, chunk] {
+                    if self.bytes.capacity() - self.bytes.len() < piece.len() {
+                        grow(&mut self.bytes, piece.len(), self.announced, room, limits)?;
+                    }
+                    self.bytes.extend_from_slice(&piece);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Held, Problem> {
+        let Self { mut room, announced, framed, n_received, decoder, first, mut bytes, limits } = self;
+        if framed && announced.is_some_and(|announced| n_received < announced) {
+            return Err(Problem::Malformed("the message ends early; it was truncated on its way".to_owned()));
+        }
+        if let Some(decoder) = decoder {
+            decoder.finish()?;
+        }
+        let bytes = match first.len() {
+            0 if bytes.len() > limits.max_size => return Err(limits.too_large()),
+            0 => {
+                // What follows counts the bytes, so spare capacity would be memory in nobody's books.
+                if bytes.capacity() - bytes.len() > bytes.len() / 8 {
+                    bytes.shrink_to_fit();
+                }
+                Bytes::from(bytes)
+            }
+            1..COPY_BELOW => Bytes::copy_from_slice(&first),
+            _ => first,
+        };
+        room.shrink_to(bytes.len());
+        Ok(Held { bytes, room })
+    }
+}
+
+/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again.
+fn grow(bytes: &mut Vec<u8>, n_more: usize, announced: Option<usize>, room: &mut Room, limits: &Limits) -> Result<(), Problem> {
+    if bytes.len() > limits.max_size {
+        return Err(limits.too_large());
+    }
+    // One byte more than allowed: if that gets used, the body is too large.
+    let most = announced.unwrap_or(limits.max_size + 1);
+    let wanted = (bytes.len() + n_more).max(bytes.capacity() * 2).max(MIN_CAPACITY).min(most).max(bytes.len() + 1);
+    room.grow_to(wanted.min(limits.max_size))?;
+    bytes.reserve_exact(wanted - bytes.len());
+    Ok(())
+}
+
+impl Limits {
+    fn too_large(&self) -> Problem {
+        Problem::TooLarge { limit: self.max_size, setting: self.setting }
+    }
+}
+
+// === Budget ===
+
+/// Bytes of all requests being received.
+#[derive(Debug)]
+pub(super) struct Budget {
+    max: usize,
+    pub(super) taken: AtomicUsize,
+}
+
+impl Budget {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, taken: AtomicUsize::new(0) })
+    }
+
+    /// No room taken yet.
+    pub(super) fn room(self: &Arc<Self>) -> Room {
+        Room { budget: Arc::clone(self), taken: 0 }
+    }
+}
+
+/// Room taken in a [`Budget`], given back when dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    budget: Arc<Budget>,
+    taken: usize,
+}
+
+impl Room {
+    /// Take so much in all; what is taken already stays taken if there is not enough. Never asks for more than there could be.
+    pub(super) fn grow_to(&mut self, total: usize) -> Result<(), Problem> {
+        let total = total.min(self.budget.max);
+        let more = total.saturating_sub(self.taken);
+        let grown = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= self.budget.max);
+        match self.budget.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
+            Ok(_) => {
+                self.taken += more;
+                Ok(())
+            }
+            Err(_) => Err(Problem::NoRoom { what: NoRoom::InFlight, retry_after: RETRY_AFTER }),
+        }
+    }
+
+    fn shrink_to(&mut self, total: usize) {
+        let less = self.taken.saturating_sub(total);
+        self.budget.taken.fetch_sub(less, Ordering::Relaxed);
+        self.taken -= less;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}

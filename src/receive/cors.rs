@@ -1,0 +1,86 @@
+//! Cross-origin requests of browsers, as the Collector answers them: allowed origins are named, whatever headers they ask for are allowed.
+
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN, VARY,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+
+use super::Answer;
+
+/// How long a browser may remember the answer to a preflight, in seconds. Chrome's maximum.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
+
+/// `cors_allowed_origins`.
+#[derive(Debug)]
+pub(super) struct Cors {
+    origins: Vec<Pattern>,
+}
+
+/// An origin; `*` in it stands for anything, so `*` alone is every origin and `https://*.example.com` every subdomain.
+#[derive(Debug)]
+enum Pattern {
+    Exact(String),
+    Around { start: String, end: String },
+}
+
+impl Cors {
+    pub(super) fn new(origins: &[String]) -> Self {
+        let pattern = |origin: &String| match origin.trim_end_matches('/').to_ascii_lowercase() {
+            origin if origin.contains('*') => {
+                let (start, end) = origin.split_once('*').unwrap_or_default();
+                Pattern::Around { start: start.to_owned(), end: end.to_owned() }
+            }
+            origin => Pattern::Exact(origin),
+        };
+        Self { origins: origins.iter().map(pattern).collect() }
+    }
+
+    /// The answer to a preflight; `None` if this is none, or no origin is allowed at all.
+    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<Answer>> {
+        let asks = head.method == Method::OPTIONS && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        if self.origins.is_empty() || !asks {
+            return None;
+        }
+        let mut response = Response::new(Answer::default());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        if self.allowed(&head.headers).is_some() {
+            let headers = response.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+            headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
+            if let Some(wanted) = head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+                headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+            }
+        }
+        Some(response)
+    }
+
+    /// Lets an allowed origin read the answer. Credentials are allowed, since `navigator.sendBeacon`, which browser SDKs use, always sends them.
+    pub(super) fn allow(&self, request: &HeaderMap, response: &mut HeaderMap) {
+        if self.origins.is_empty() {
+            return;
+        }
+        response.append(VARY, HeaderValue::from_static("origin"));
+        if let Some(origin) = self.allowed(request) {
+            response.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            response.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+    }
+
+    /// The request's origin, if it is allowed.
+    fn allowed<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let value = headers.get(ORIGIN)?;
+        let origin = value.to_str().ok()?.to_ascii_lowercase();
+        self.origins.iter().any(|pattern| pattern.matches(&origin)).then_some(value)
+    }
+}
+
+impl Pattern {
+    fn matches(&self, origin: &str) -> bool {
+        match self {
+            Self::Exact(exact) => origin == exact,
+            Self::Around { start, end } => origin.strip_prefix(start.as_str()).is_some_and(|rest| rest.ends_with(end.as_str())),
+        }
+    }
+}

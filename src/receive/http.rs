@@ -1,0 +1,171 @@
+//! OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths, media types, status bodies and CORS.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use prost::Message;
+use serde_json::json;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt, pb};
+
+use crate::config::Signal;
+
+use super::body::{self, Framing};
+use super::decompress::{ACCEPTED, Encoding};
+use super::problem::Problem;
+use super::{Answer, Format, Inner};
+
+const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+pub(super) async fn answer<B>(inner: &Inner, request: Request<B>) -> Response<Answer>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let (head, mut body) = request.into_parts();
+    let mut response = match inner.settings.cors.preflight(&head) {
+        Some(preflight) => preflight,
+        None => route(inner, &head, &mut body).await,
+    };
+    inner.settings.cors.allow(&head.headers, response.headers_mut());
+    response
+}
+
+async fn route<B>(inner: &Inner, head: &Parts, body: &mut B) -> Response<Answer>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let format = format(&head.headers);
+    let Some(signal) = signal(head.uri.path()) else {
+        body::discard(body).await;
+        let message = format!("nothing at `{}`; OTLP/HTTP goes to /v1/traces, /v1/logs or /v1/metrics", head.uri.path());
+        return failure(StatusCode::NOT_FOUND, Code::NotFound, message, None, format);
+    };
+    if head.method != Method::POST {
+        let message = format!("{} is not for this path; OTLP requests are POST", head.method);
+        let mut response = failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, message, None, format);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return response;
+    }
+    match export(inner, signal, format, &head.headers, body).await {
+        Ok(format) => success(format),
+        Err((problem, n_items)) => {
+            inner.refused(signal, &problem, n_items);
+            refusal(&problem, format)
+        }
+    }
+}
+
+async fn export<B>(
+    inner: &Inner,
+    signal: Signal,
+    format: Option<Format>,
+    headers: &HeaderMap,
+    body: &mut B,
+) -> Result<Format, (Problem, u64)>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let readable = match format {
+        Some(format) => Encoding::try_new(headers.get(CONTENT_ENCODING)).map(|encoding| (format, encoding)),
+        None => Err(Problem::Unsupported(format!(
+            "cannot read the media type {}; send application/x-protobuf or application/json",
+            headers.get(CONTENT_TYPE).map_or("(none)".to_owned(), |value| format!("`{}`", String::from_utf8_lossy(value.as_bytes())))
+        ))),
+    };
+    let (format, encoding) = match readable {
+        Ok(readable) => readable,
+        Err(problem) => {
+            body::discard(body).await;
+            return Err((problem, 0));
+        }
+    };
+    let limits = &inner.settings.limits;
+    // A client that asks before it sends is told at once; reading the body would make hyper tell it to go on.
+    if headers.contains_key(EXPECT) && body.size_hint().lower() > limits.max_size as u64 {
+        return Err((Problem::TooLarge { limit: limits.max_size, setting: limits.setting }, 0));
+    }
+    let held = body::read(body, Framing::Whole, encoding, limits).await.map_err(|problem| (problem, 0))?;
+    inner.take(signal, format, held, headers).await.map(|()| format)
+}
+
+/// Some SDKs post under a prefix, and some users end their endpoint in a slash.
+fn signal(path: &str) -> Option<Signal> {
+    let path = path.trim_end_matches('/');
+    let of_path = |signal: &Signal| path.strip_suffix(signal.as_str()).is_some_and(|prefix| prefix.ends_with("/v1/"));
+    Signal::ALL.into_iter().find(of_path)
+}
+
+/// The two media types of the specification; parameters such as a charset do not matter.
+fn format(headers: &HeaderMap) -> Option<Format> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    match value.split(';').next().unwrap_or_default().trim() {
+        essence if essence.eq_ignore_ascii_case("application/x-protobuf") => Some(Format::Protobuf),
+        essence if essence.eq_ignore_ascii_case("application/json") => Some(Format::Json),
+        _ => None,
+    }
+}
+
+/// An empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's media type.
+fn success(format: Format) -> Response<Answer> {
+    match format {
+        Format::Protobuf => respond(StatusCode::OK, PROTOBUF, Bytes::new()),
+        Format::Json => respond(StatusCode::OK, JSON, Bytes::from_static(b"{}")),
+    }
+}
+
+fn refusal(problem: &Problem, format: Option<Format>) -> Response<Answer> {
+    let mut response = failure(problem.status(), problem.code(), problem.message(), problem.retry_after(), format);
+    if let Some(delay) = problem.retry_after() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
+    }
+    if problem.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        response.headers_mut().insert(ACCEPT_ENCODING, ACCEPTED);
+    }
+    response
+}
+
+/// A `google.rpc.Status` in the request's media type; plain text to a client that has named neither.
+fn failure(status: StatusCode, code: Code, message: String, delay: Option<Duration>, format: Option<Format>) -> Response<Answer> {
+    let body = match format {
+        Some(Format::Protobuf) => match delay {
+            // The details of a gRPC status are such a message, encoded.
+            Some(_) => Bytes::copy_from_slice(Status::with_error_details(code, message, ErrorDetails::with_retry_info(delay)).details()),
+            None => Bytes::from(pb::Status { code: code as i32, message, details: Vec::new() }.encode_to_vec()),
+        },
+        Some(Format::Json) => {
+            let mut body = json!({ "code": code as i32, "message": message });
+            if let Some(delay) = delay {
+                let delay = format!("{}.{:03}s", delay.as_secs(), delay.subsec_millis());
+                body["details"] = json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
+            }
+            Bytes::from(body.to_string())
+        }
+        None => Bytes::from(message),
+    };
+    respond(status, media_type(format), body)
+}
+
+fn media_type(format: Option<Format>) -> HeaderValue {
+    match format {
+        Some(Format::Protobuf) => PROTOBUF,
+        Some(Format::Json) => JSON,
+        None => TEXT,
+    }
+}
+
+fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<Answer> {
+    let mut response = Response::new(Answer { data, trailers: None });
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}

@@ -1,0 +1,236 @@
+//! What is kept of the attributes that pass by: validated keys and values in, [`Facts`] out, within bounds that hold for any request. Obeys the
+//! key set; does not know what the keys mean.
+
+use memchr::memmem;
+
+use super::render::value_as_json;
+use super::value::Held;
+use super::wire::{Fault, check_utf8};
+use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value};
+
+/// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
+pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
+/// Longest trace state kept, in bytes (W3C asks for 512 characters); a longer one is left out, since a cut one would be wrong.
+pub(super) const MAX_TRACE_STATE_SIZE: usize = 4 << 10;
+/// A value up to this size is small: small values have a room of their own, so that a few huge values never crowd out a tool's name.
+const SMALL: usize = 256;
+/// Bytes of small values (keys' suffixes and entry headers counted) kept of one span.
+const SMALL_ROOM: usize = 64 << 10;
+/// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size` always fit.
+const LARGE_ROOM: usize = 64 << 10;
+/// What an entry costs beyond its suffix and value.
+const ENTRY_HEADER: usize = 8;
+/// Longest suffix [`FactsBuilder`] takes.
+const MAX_SUFFIX_SIZE: usize = 255;
+
+/// Keeps facts, one span at a time.
+///
+/// # Bounds
+/// Whatever a span holds, its facts take at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values, the larger of 64 KiB and
+/// `4 * max_value_size` of larger ones, and `max_messages_size` of messages. A value for which there is no room is cut and marked; once the
+/// room for small values is used up, further ones are left out.
+pub(super) struct Keeper<'k> {
+    keys: &'k KeySet,
+    facts: FactsBuilder,
+    json: Vec<u8>,
+    small_room: usize,
+    large_room: usize,
+    messages_room: usize,
+}
+
+impl<'k> Keeper<'k> {
+    pub(super) fn new(keys: &'k KeySet) -> Self {
+        let mut keeper = Self { keys, facts: FactsBuilder::default(), json: Vec::new(), small_room: 0, large_room: 0, messages_room: 0 };
+        keeper.make_room();
+        keeper
+    }
+
+    /// The key set that is obeyed.
+    pub(super) fn keys(&self) -> &'k KeySet {
+        self.keys
+    }
+
+    /// Name and trace state come before all else.
+    #[inline]
+    pub(super) fn names(&mut self, name: &[u8], trace_state: &[u8]) {
+        if !name.is_empty() {
+            self.facts.name(cut_at_char(name, MAX_NAME_SIZE));
+        }
+        if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
+            self.facts.trace_state(cut_at_char(trace_state, MAX_TRACE_STATE_SIZE));
+        }
+    }
+
+    /// Keep an attribute as its key's rule says. An attribute without a value is as good as absent.
+    pub(super) fn attribute(&mut self, kept: Kept<'_>, held: Held<'_>, encoded: &[u8]) {
+        let Ok(suffix) = std::str::from_utf8(kept.suffix) else { return };
+        if suffix.len() > MAX_SUFFIX_SIZE || matches!(held, Held::Nothing | Held::Index) {
+            return;
+        }
+        let Kept { key, keep, .. } = kept;
+        if keep == Keep::Messages && !may_hold_tool_call(suffix.as_bytes()) && !may_hold_tool_call(encoded) {
+            return;
+        }
+        let held = if keep == Keep::Presence { Held::Str(b"") } else { held };
+        match held {
+            Held::Nothing | Held::Index => {}
+            Held::Str(text) => {
+                if let Some(granted) = self.grant(keep, suffix, text.len()) {
+                    let value = Value::Str(cut_at_char(text, granted));
+                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < text.len() });
+                }
+            }
+            Held::Bytes(bytes) => {
+                if let Some(granted) = self.grant(keep, suffix, bytes.len()) {
+                    let value = Value::Bytes(&bytes[..granted]);
+                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < bytes.len() });
+                }
+            }
+            Held::Bool(value) => self.scalar(kept, suffix, Value::Bool(value)),
+            Held::Int(value) => self.scalar(kept, suffix, Value::Int(value)),
+            Held::Double(value) => self.scalar(kept, suffix, Value::Double(value)),
+            Held::Nested => {
+                let mut json = std::mem::take(&mut self.json);
+                let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
+                if let Some(granted) = self.grant(keep, suffix, json.len()) {
+                    let value = Value::Json(cut_at_char(&json, granted));
+                    self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
+                }
+                self.json = json;
+            }
+        }
+    }
+
+    /// Open an event if there is room for it.
+    pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
+        let Some(room) = self.small_room.checked_sub(ENTRY_HEADER) else { return false };
+        self.small_room = room;
+        self.facts.begin_event(name);
+        true
+    }
+
+    /// Close the open event.
+    pub(super) fn end_event(&mut self) {
+        self.facts.end_event();
+    }
+
+    /// Hand out what was kept, and make room for the next span.
+    pub(super) fn finish(&mut self) -> Facts {
+        self.make_room();
+        self.facts.finish()
+    }
+
+    /// Forget what was kept since the last `finish`.
+    pub(super) fn discard(&mut self) {
+        if !self.facts.is_empty() {
+            drop(self.facts.finish());
+        }
+        self.make_room();
+    }
+
+    fn make_room(&mut self) {
+        self.small_room = SMALL_ROOM;
+        self.large_room = LARGE_ROOM.max(self.keys.max_value_size.saturating_mul(4));
+        self.messages_room = self.keys.max_messages_size;
+    }
+
+    fn scalar(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, value: Value<'_>) {
+        if self.grant(keep, suffix, ENTRY_HEADER) == Some(ENTRY_HEADER) {
+            self.facts.attribute(Attribute { key, suffix, value, cut: false });
+        }
+    }
+
+    /// How many of the wanted bytes may be kept? `None`: not even the entry.
+    fn grant(&mut self, keep: Keep, suffix: &str, wanted: usize) -> Option<usize> {
+        let granted = wanted.min(self.largest(keep, suffix));
+        match keep {
+            Keep::Messages => {
+                if granted == 0 && wanted > 0 {
+                    return None;
+                }
+                self.messages_room = self.messages_room.checked_sub(suffix.len() + granted)?;
+            }
+            Keep::Value | Keep::Presence if granted > SMALL => self.large_room -= granted,
+            Keep::Value | Keep::Presence => {
+                self.small_room = self.small_room.checked_sub(ENTRY_HEADER + suffix.len() + granted)?;
+            }
+        }
+        Some(granted)
+    }
+
+    /// The largest value there is room for.
+    fn largest(&self, keep: Keep, suffix: &str) -> usize {
+        match keep {
+            Keep::Messages => self.messages_room.saturating_sub(suffix.len()),
+            Keep::Value | Keep::Presence => self.large_room.max(SMALL).min(self.keys.max_value_size.max(ENTRY_HEADER)),
+        }
+    }
+}
+
+/// The text up to a size, less what would split a character. The bytes are known to be UTF-8; were they not, their valid head is taken.
+pub(super) fn cut_at_char(text: &[u8], size: usize) -> &str {
+    let head = &text[..text.len().min(size)];
+    match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default(),
+    }
+}
+
+/// Might there be a tool call or its result in these messages? Looks for the words in which the known message formats say so (`tool_call`,
+/// `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`, `functionResponse`, …), at the speed of a substring search. A false
+/// alarm costs memory, no more.
+fn may_hold_tool_call(messages: &[u8]) -> bool {
+    const AFTER_TOOL: [&[u8]; 6] = [b"call", b"use", b"result", b"request", b"response", b"message"];
+    const AFTER_FUNCTION: [&[u8]; 2] = [b"call", b"response"];
+    holds_word(messages, b"ool", b't', &AFTER_TOOL) || holds_word(messages, b"unction", b'f', &AFTER_FUNCTION)
+}
+
+/// Is there a word that begins with `first` (in either case) and `stem`, followed by one of `endings` with or without a separator?
+fn holds_word(text: &[u8], stem: &[u8], first: u8, endings: &[&[u8]]) -> bool {
+    memmem::find_iter(text, stem).any(|at| {
+        let after = &text[at + stem.len()..];
+        let after = after.strip_prefix(b"_").or_else(|| after.strip_prefix(b"-")).unwrap_or(after);
+        let starts = at > 0 && text[at - 1].eq_ignore_ascii_case(&first);
+        starts && endings.iter().any(|ending| after.get(..ending.len()).is_some_and(|word| word.eq_ignore_ascii_case(ending)))
+    })
+}
+
+// === KnownKeys ===
+
+/// A power of two; `slot_of` takes as many bits.
+const N_SLOTS: usize = 64;
+
+/// Keys seen before in this request, with what the key set says of them: a request names the same few dozen keys over and over, and a key
+/// that equals one seen before is neither checked for UTF-8 nor looked up again.
+pub(super) struct KnownKeys<'b> {
+    slots: [(&'b [u8], Option<Kept<'b>>); N_SLOTS],
+}
+
+impl<'b> KnownKeys<'b> {
+    pub(super) fn new() -> Self {
+        // The empty key stands in every empty slot; `lookup` treats it as unknown.
+        Self { slots: [(b"", None); N_SLOTS] }
+    }
+
+    /// Check that a key is UTF-8, and say what is kept of it.
+    #[inline(always)]
+    pub(super) fn lookup(&mut self, keys: Option<&KeySet>, key: &'b [u8]) -> Result<Option<Kept<'b>>, Fault> {
+        let (known, kept) = &mut self.slots[slot_of(key)];
+        if key.is_empty() || *known != key {
+            check_utf8(key)?;
+            (*known, *kept) = (key, keys.and_then(|keys| keys.find(key)));
+        }
+        Ok(*kept)
+    }
+}
+
+/// A slot by length and last eight bytes: the keys of one namespace differ at their ends.
+#[inline(always)]
+fn slot_of(key: &[u8]) -> usize {
+    let end = match key.last_chunk::<8>() {
+        Some(end) => u64::from_le_bytes(*end),
+        None => key.iter().fold(0, |end, &byte| end << 8 | u64::from(byte)),
+    };
+    let mixed = (end ^ key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (64 - N_SLOTS.trailing_zeros())) as usize
+}

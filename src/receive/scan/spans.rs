@@ -1,0 +1,264 @@
+//! One span of a request: its bytes in, a slim [`Span`] out. Validates all of it in the same pass. Knows the fields of spans, events and links;
+//! does not know where in the request the span stood.
+
+use std::sync::Arc;
+
+use super::keep::{Keeper, KnownKeys};
+use super::shape::{KEY_VALUE, Kind, Shape};
+use super::value::key_value;
+use super::wire::{Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, delimited_fields, enter, key, tag_of};
+use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
+
+const TRACE_ID: u64 = key(1, LEN);
+const SPAN_ID: u64 = key(2, LEN);
+const TRACE_STATE: u64 = key(3, LEN);
+const PARENT_SPAN_ID: u64 = key(4, LEN);
+const NAME: u64 = key(5, LEN);
+const KIND: u64 = key(6, VARINT);
+const START: u64 = key(7, FIXED64);
+const END: u64 = key(8, FIXED64);
+const ATTRIBUTES: u64 = key(9, LEN);
+const DROPPED_ATTRIBUTES_COUNT: u64 = key(10, VARINT);
+const EVENTS: u64 = key(11, LEN);
+const DROPPED_EVENTS_COUNT: u64 = key(12, VARINT);
+const LINKS: u64 = key(13, LEN);
+const DROPPED_LINKS_COUNT: u64 = key(14, VARINT);
+const STATUS: u64 = key(15, LEN);
+const FLAGS: u64 = key(16, FIXED32);
+
+const EVENT_NAME: u64 = key(2, LEN);
+const EVENT_ATTRIBUTES: u64 = key(3, LEN);
+
+static EVENT: Shape = Shape::new([
+    (1, "time_unix_nano", Kind::Fixed64),
+    (2, "name", Kind::Str),
+    (3, "attributes", Kind::Message(&KEY_VALUE)),
+    (4, "dropped_attributes_count", Kind::Varint),
+]);
+
+const LINK_TRACE_ID: u64 = key(1, LEN);
+const LINK_SPAN_ID: u64 = key(2, LEN);
+
+static LINK: Shape = Shape::new([
+    (1, "trace_id", Kind::Bytes),
+    (2, "span_id", Kind::Bytes),
+    (3, "trace_state", Kind::Str),
+    (4, "attributes", Kind::Message(&KEY_VALUE)),
+    (5, "dropped_attributes_count", Kind::Varint),
+    (6, "flags", Kind::Fixed32),
+]);
+
+static STATUS_FIELDS: Shape = Shape::new([(2, "message", Kind::Str), (3, "code", Kind::Varint)]);
+const STATUS_CODE: u64 = key(3, VARINT);
+
+const TRACE_ID_SIZE: usize = 16;
+const SPAN_ID_SIZE: usize = 8;
+
+/// The fields of a span as they are read; of a repeated one the last counts.
+#[derive(Default)]
+struct Fields<'b> {
+    trace_id: &'b [u8],
+    span_id: &'b [u8],
+    parent_id: &'b [u8],
+    start_unix_nanos: u64,
+    end_unix_nanos: u64,
+    flags: u32,
+    n_attributes: u32,
+    status_code: i32,
+    names: Names<'b>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq)]
+struct Names<'b> {
+    name: &'b [u8],
+    trace_state: &'b [u8],
+}
+
+/// Walks spans.
+pub(super) struct SpanWalk<'k, 'b> {
+    /// Absent where nothing is kept, only validated and counted.
+    keeper: Option<Keeper<'k>>,
+    known_keys: KnownKeys<'b>,
+}
+
+impl<'k, 'b> SpanWalk<'k, 'b> {
+    pub(super) fn new(keeper: Option<Keeper<'k>>) -> Self {
+        Self { keeper, known_keys: KnownKeys::new() }
+    }
+
+    /// Validate a span and add it to the batch, or count it there if it has no ids.
+    pub(super) fn span(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>, batch: &mut Batch) -> Result<(), Fault> {
+        let mut fields = Fields::default();
+        // Names stand first in the facts. Should one come late, or twice, the span is read again knowing them.
+        let written = self.fields(bytes, depth, &mut fields, None)?;
+        if written.is_some_and(|written| written != fields.names) {
+            let names = fields.names;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.discard();
+            }
+            fields = Fields::default();
+            self.fields(bytes, depth, &mut fields, Some(names))?;
+        }
+        check_id(fields.trace_id, TRACE_ID_SIZE).map_err(|fault| fault.within("trace_id"))?;
+        check_id(fields.span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))?;
+        check_id(fields.parent_id, SPAN_ID_SIZE).map_err(|fault| fault.within("parent_span_id"))?;
+        let (Some(trace_id), Some(span_id)) = (TraceId::try_new(fields.trace_id), SpanId::try_new(fields.span_id)) else {
+            batch.n_without_ids += 1;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.discard();
+            }
+            return Ok(());
+        };
+        let Some(keeper) = &mut self.keeper else { return Ok(()) };
+        if written.is_none() {
+            keeper.names(fields.names.name, fields.names.trace_state);
+        }
+        batch.spans.push(Span {
+            trace_id,
+            span_id,
+            parent_id: SpanId::try_new(fields.parent_id),
+            start_unix_nanos: fields.start_unix_nanos,
+            end_unix_nanos: fields.end_unix_nanos,
+            flags: fields.flags,
+            n_attributes: fields.n_attributes,
+            status: match fields.status_code {
+                1 => Status::Ok,
+                2 => Status::Error,
+                _ => Status::Unset,
+            },
+            resource: Arc::clone(resource),
+            facts: keeper.finish(),
+        });
+        Ok(())
+    }
+
+    /// Read the fields, keeping attributes and events on the way. Returns the names that were written into the facts, if any were: that is done
+    /// at the first fact that follows them, unless they are `given`.
+    #[inline(always)]
+    fn fields(
+        &mut self,
+        bytes: &'b [u8],
+        depth: u32,
+        fields: &mut Fields<'b>,
+        given: Option<Names<'b>>,
+    ) -> Result<Option<Names<'b>>, Fault> {
+        let mut written = None;
+        let mut cursor = Cursor::new(bytes);
+        while !cursor.is_empty() {
+            match cursor.varint()? {
+                ATTRIBUTES => {
+                    fields.n_attributes = fields.n_attributes.saturating_add(1);
+                    let encoded = cursor.delimited()?;
+                    let depth = enter(depth, encoded)?;
+                    let mut kept = None;
+                    let keys = self.keeper.as_ref().map(Keeper::keys);
+                    let (_, held) = key_value(encoded, depth, |key| {
+                        kept = self.known_keys.lookup(keys, key)?;
+                        Ok(())
+                    })
+                    .map_err(|fault| fault.within("attributes"))?;
+                    if let (Some(kept), Some(keeper)) = (kept, &mut self.keeper) {
+                        write_names(keeper, &mut written, given.unwrap_or(fields.names));
+                        keeper.attribute(kept, held, encoded);
+                    }
+                }
+                TRACE_ID => fields.trace_id = cursor.delimited()?,
+                SPAN_ID => fields.span_id = cursor.delimited()?,
+                PARENT_SPAN_ID => fields.parent_id = cursor.delimited()?,
+                TRACE_STATE => fields.names.trace_state = cursor.string().map_err(|fault| fault.within("trace_state"))?,
+                NAME => fields.names.name = cursor.string().map_err(|fault| fault.within("name"))?,
+                START => fields.start_unix_nanos = cursor.fixed64()?,
+                END => fields.end_unix_nanos = cursor.fixed64()?,
+                FLAGS => fields.flags = cursor.fixed32()?,
+                KIND | DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT | DROPPED_LINKS_COUNT => drop(cursor.varint()?),
+                STATUS => {
+                    let status = cursor.delimited()?;
+                    read_status(status, enter(depth, status)?, &mut fields.status_code).map_err(|fault| fault.within("status"))?;
+                }
+                EVENTS => {
+                    let event = cursor.delimited()?;
+                    let names = given.unwrap_or(fields.names);
+                    self.event(event, enter(depth, event)?, &mut written, names).map_err(|fault| fault.within("events"))?;
+                }
+                LINKS => {
+                    let link = cursor.delimited()?;
+                    check_link(link, enter(depth, link)?).map_err(|fault| fault.within("links"))?;
+                }
+                other => cursor.other(other, 0x1_fffe, depth)?,
+            }
+        }
+        Ok(written)
+    }
+
+    /// Validate an event; keep it if its name is in the key set.
+    fn event(&mut self, bytes: &'b [u8], depth: u32, written: &mut Option<Names<'b>>, names: Names<'b>) -> Result<(), Fault> {
+        let name = delimited_fields(bytes, tag_of(EVENT_NAME)).last().unwrap_or_default();
+        let kept_name = self.keeper.as_ref().and_then(|keeper| keeper.keys().find(name)).filter(|kept| kept.suffix.is_empty());
+        let Some(keeper) = &mut self.keeper else { return EVENT.check(bytes, depth) };
+        let Some(kept_name) = kept_name else { return EVENT.check(bytes, depth) };
+        write_names(keeper, written, names);
+        let is_open = keeper.begin_event(kept_name.key);
+        let mut cursor = Cursor::new(bytes);
+        while !cursor.is_empty() {
+            match cursor.varint()? {
+                EVENT_ATTRIBUTES => {
+                    let encoded = cursor.delimited()?;
+                    let mut kept = None;
+                    let (_, held) = key_value(encoded, enter(depth, encoded)?, |key| {
+                        kept = self.known_keys.lookup(Some(keeper.keys()), key)?;
+                        Ok(())
+                    })
+                    .map_err(|fault| fault.within("attributes"))?;
+                    if let Some(kept) = kept
+                        && is_open
+                    {
+                        keeper.attribute(kept, held, encoded);
+                    }
+                }
+                other => EVENT.check_field(other, &mut cursor, depth)?,
+            }
+        }
+        keeper.end_event();
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn write_names<'b>(keeper: &mut Keeper<'_>, written: &mut Option<Names<'b>>, names: Names<'b>) {
+    if written.is_none() {
+        keeper.names(names.name, names.trace_state);
+        *written = Some(names);
+    }
+}
+
+fn read_status(bytes: &[u8], depth: u32, code: &mut i32) -> Result<(), Fault> {
+    let mut cursor = Cursor::new(bytes);
+    while !cursor.is_empty() {
+        match cursor.varint()? {
+            // An enum is an int32, of which prost keeps the lower half.
+            STATUS_CODE => *code = cursor.varint()? as i32,
+            other => STATUS_FIELDS.check_field(other, &mut cursor, depth)?,
+        }
+    }
+    Ok(())
+}
+
+fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
+    let mut cursor = Cursor::new(bytes);
+    let (mut trace_id, mut span_id): (&[u8], &[u8]) = (b"", b"");
+    while !cursor.is_empty() {
+        match cursor.varint()? {
+            LINK_TRACE_ID => trace_id = cursor.delimited()?,
+            LINK_SPAN_ID => span_id = cursor.delimited()?,
+            other => LINK.check_field(other, &mut cursor, depth)?,
+        }
+    }
+    check_id(trace_id, TRACE_ID_SIZE).map_err(|fault| fault.within("trace_id"))?;
+    check_id(span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))
+}
+
+/// An id has its length or is empty: the one thing in which the scan is stricter than prost.
+#[inline(always)]
+fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
+    if id.len() == expected || id.is_empty() { Ok(()) } else { Err(Fault::new(Reason::IdLength { expected, found: id.len() }, id)) }
+}

@@ -1,0 +1,105 @@
+//! Attributes and their values, validated in place: the bytes of a `KeyValue` or `AnyValue` in, what it holds out. Follows prost where a field is
+//! repeated: the last one counts, and messages merge. Does not know which attributes anybody wants.
+
+use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
+use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
+
+/// What an `AnyValue` holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Held<'b> {
+    /// Nothing was set.
+    Nothing,
+    /// UTF-8.
+    Str(&'b [u8]),
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Bytes(&'b [u8]),
+    /// An array or a map: to be read from the encoded value.
+    Nested,
+    /// A string by its index, which has a meaning in profiles only.
+    Index,
+}
+
+impl Held<'_> {
+    /// What a value is after `later` was merged into it.
+    pub(super) fn merge(self, later: Self) -> Self {
+        if later == Self::Nothing { self } else { later }
+    }
+}
+
+pub(super) const KEY: u64 = key(1, LEN);
+pub(super) const VALUE: u64 = key(2, LEN);
+const KEY_STRINDEX: u64 = key(3, VARINT);
+
+pub(super) const STRING: u64 = key(1, LEN);
+pub(super) const BOOL: u64 = key(2, VARINT);
+pub(super) const INT: u64 = key(3, VARINT);
+pub(super) const DOUBLE: u64 = key(4, FIXED64);
+pub(super) const ARRAY: u64 = key(5, LEN);
+pub(super) const KVLIST: u64 = key(6, LEN);
+pub(super) const BYTES: u64 = key(7, LEN);
+pub(super) const STRINDEX: u64 = key(8, VARINT);
+
+/// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one check of UTF-8 serves both.
+#[inline(always)]
+pub(super) fn key_value<'b>(
+    bytes: &'b [u8],
+    depth: u32,
+    mut check_key: impl FnMut(&'b [u8]) -> Result<(), Fault>,
+) -> Result<(&'b [u8], Held<'b>), Fault> {
+    let mut cursor = Cursor::new(bytes);
+    let mut name: &[u8] = b"";
+    let mut held = Held::Nothing;
+    while !cursor.is_empty() {
+        match cursor.varint()? {
+            KEY => {
+                name = cursor.delimited()?;
+                check_key(name).map_err(|fault| fault.within("key"))?;
+            }
+            VALUE => {
+                let value = cursor.delimited()?;
+                held = held.merge(any_value(value, enter(depth, value)?).map_err(|fault| fault.within("value"))?);
+            }
+            KEY_STRINDEX => drop(cursor.varint()?),
+            other => cursor.other(other, 0b1110, depth)?,
+        }
+    }
+    Ok((name, held))
+}
+
+/// Validate an `AnyValue`.
+#[inline(always)]
+pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<Held<'_>, Fault> {
+    let mut cursor = Cursor::new(bytes);
+    let mut held = Held::Nothing;
+    while !cursor.is_empty() {
+        held = match cursor.varint()? {
+            STRING => Held::Str(cursor.string()?),
+            BOOL => Held::Bool(cursor.varint()? != 0),
+            INT => Held::Int(cursor.varint()? as i64),
+            DOUBLE => Held::Double(f64::from_bits(cursor.fixed64()?)),
+            BYTES => Held::Bytes(cursor.delimited()?),
+            other => held.merge(rare_value(other, &mut cursor, depth)?),
+        };
+    }
+    Ok(held)
+}
+
+#[inline(never)]
+fn rare_value<'b>(found: u64, cursor: &mut Cursor<'b>, depth: u32) -> Result<Held<'b>, Fault> {
+    match found {
+        ARRAY => {
+            let array = cursor.delimited()?;
+            ARRAY_VALUE.check(array, enter(depth, array)?)?;
+            Ok(Held::Nested)
+        }
+        KVLIST => {
+            let kvlist = cursor.delimited()?;
+            KEY_VALUE_LIST.check(kvlist, enter(depth, kvlist)?)?;
+            Ok(Held::Nested)
+        }
+        STRINDEX => cursor.varint().map(|_| Held::Index),
+        _ => ANY_VALUE.check_field(found, cursor, depth).map(|()| Held::Nothing),
+    }
+}

@@ -1,0 +1,395 @@
+//! Pure. A peer's status, headers and error body in, what to do about the request out. Knows which codes OTLP calls retryable;
+//! does not know when the next attempt is.
+
+use std::time::{Duration, SystemTime};
+
+use data_encoding::{BASE64, BASE64_NOPAD};
+use hyper::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message;
+use serde_json::Value;
+use tonic::Code;
+use tonic_types::pb::Status;
+use tonic_types::{RetryInfo, RpcStatusExt};
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The peer has it.
+    Delivered {
+        /// Items that it threw away nevertheless (`partial_success`).
+        n_rejected: u64,
+        /// What it has to say about that; a warning if `n_rejected` is 0.
+        message: Option<String>,
+    },
+    /// The peer may take it another time, or could not be reached.
+    Retry {
+        /// How long it asked us to wait.
+        after: Option<Duration>,
+        /// In words.
+        why: String,
+    },
+    /// The peer takes smaller requests only.
+    TooLarge {
+        /// In words.
+        why: String,
+    },
+    /// The peer will never take it.
+    Refused {
+        /// Label of the dropped items.
+        reason: &'static str,
+        /// In words.
+        why: String,
+    },
+}
+
+/// The longest message of a peer that we repeat.
+const LONGEST_WHY: usize = 300;
+
+impl Answer {
+    pub(super) fn retry(why: impl Into<String>) -> Self {
+        Self::Retry { after: None, why: why.into() }
+    }
+
+    /// By gRPC status, as OTLP/gRPC has it. Two answers mean that the request is too large: OUT_OF_RANGE, which tonic gives (OTLP would have us
+    /// retry for ever), and RESOURCE_EXHAUSTED without RetryInfo, which everybody else gives; but not where the message is about rates, since
+    /// a quota does not care for smaller requests and would be asked about every single span.
+    pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
+        let name = name(code);
+        let why = if message.is_empty() { name.to_owned() } else { format!("{name}: {}", shorten(message)) };
+        match code {
+            Code::Ok => Self::Delivered { n_rejected: 0, message: None },
+            Code::ResourceExhausted if retry_info.is_none() && is_about_rates(message) => {
+                Self::Refused { reason: "resource_exhausted", why }
+            }
+            Code::ResourceExhausted if retry_info.is_none() => Self::TooLarge { why },
+            Code::OutOfRange => Self::TooLarge { why },
+            Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable | Code::DataLoss | Code::ResourceExhausted => {
+                Self::Retry { after: retry_info.and_then(|info| info.retry_delay), why }
+            }
+            Code::Unauthenticated => Self::Refused { reason: "unauthenticated", why },
+            Code::PermissionDenied => Self::Refused { reason: "permission_denied", why },
+            Code::InvalidArgument => Self::Refused { reason: "invalid_argument", why },
+            Code::Unimplemented => Self::Refused { reason: "unimplemented", why },
+            _ => Self::Refused { reason: "refused", why },
+        }
+    }
+
+    /// By HTTP status, as OTLP/HTTP has it. `body` is the start of the answer's body.
+    pub(super) fn of_http(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        if (200..300).contains(&status) {
+            return partial_success(headers, body);
+        }
+        let message = error_message(headers, body);
+        let why = if message.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {}", shorten(&message)) };
+        match status {
+            429 | 502 | 503 | 504 => Self::Retry { after: retry_after(headers), why },
+            413 => Self::TooLarge { why },
+            300..400 => {
+                let target = headers.get("location").and_then(|location| location.to_str().ok()).unwrap_or("nowhere");
+                // What follows the question mark may be a secret.
+                let target = target.split(['?', '#']).next().unwrap_or_default();
+                Self::Refused {
+                    reason: "redirected",
+                    why: format!(
+                        "HTTP {status}: redirected to {}; redirects are not followed, name that endpoint instead",
+                        shorten(target)
+                    ),
+                }
+            }
+            400 => Self::Refused { reason: "invalid_argument", why },
+            401 => Self::Refused { reason: "unauthenticated", why },
+            403 => Self::Refused { reason: "permission_denied", why },
+            404 | 405 | 415 | 501 => Self::Refused { reason: "unimplemented", why },
+            _ => Self::Refused { reason: "refused", why },
+        }
+    }
+
+    /// A gRPC peer, or what stands before it, that answered in plain HTTP: gRPC's own table for that, and 413.
+    pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
+        match status {
+            200 => {
+                Self::Refused { reason: "refused", why: "HTTP 200 without a gRPC status: the endpoint does not speak OTLP/gRPC".to_owned() }
+            }
+            _ => Self::of_http(status, headers, &[]),
+        }
+    }
+}
+
+/// The gRPC status in headers or trailers. Not tonic's reader: that one panics on details that are no base64.
+pub(super) fn grpc_status(headers: &HeaderMap) -> Option<Answer> {
+    let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
+    let message = headers.get("grpc-message").map(percent_decode).unwrap_or_default();
+    let retry_info = headers.get("grpc-status-details-bin").and_then(|details| {
+        let details = details.as_bytes();
+        let details = BASE64.decode(details).or_else(|_| BASE64_NOPAD.decode(details)).ok()?;
+        Status::decode(details.as_slice()).ok()?.get_details_retry_info()
+    });
+    Some(Answer::of_grpc(code, &message, retry_info))
+}
+
+/// The message of a gRPC answer whose status is OK.
+pub(super) fn grpc_partial_success(body: &[u8]) -> Answer {
+    // Flag and length come first; we offered no compression, so the flag is 0.
+    let message = if let [0, _, _, _, _, message @ ..] = body { message } else { &[] };
+    of_protobuf(message)
+}
+
+fn partial_success(headers: &HeaderMap, body: &[u8]) -> Answer {
+    if !is_json(headers) {
+        return of_protobuf(body);
+    }
+    // Some backends answer protobuf with JSON, where 64-bit numbers are strings.
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let said = &body["partialSuccess"];
+    let number = |name: &str| said[name].as_u64().or_else(|| said[name].as_str()?.parse().ok());
+    let n_rejected = ["rejectedSpans", "rejectedLogRecords", "rejectedDataPoints"].into_iter().find_map(number);
+    delivered(n_rejected.unwrap_or_default(), said["errorMessage"].as_str().unwrap_or_default())
+}
+
+/// The answers to the three signals have the same shape on the wire.
+fn of_protobuf(body: &[u8]) -> Answer {
+    let said = ExportTraceServiceResponse::decode(body).ok().and_then(|response| response.partial_success).unwrap_or_default();
+    delivered(u64::try_from(said.rejected_spans).unwrap_or_default(), &said.error_message)
+}
+
+fn delivered(n_rejected: u64, message: &str) -> Answer {
+    Answer::Delivered { n_rejected, message: (!message.is_empty()).then(|| shorten(message)) }
+}
+
+/// The message of a `google.rpc.Status` body, or the text itself.
+fn error_message(headers: &HeaderMap, body: &[u8]) -> String {
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content_type.starts_with("application/x-protobuf") {
+        return Status::decode(body).map(|status| status.message).unwrap_or_default();
+    }
+    if is_json(headers)
+        && let Ok(Value::Object(object)) = serde_json::from_slice(body)
+        && let Some(message) = object.get("message").and_then(|message| message.as_str())
+    {
+        return message.to_owned();
+    }
+    if content_type.starts_with("text/html") { String::new() } else { String::from_utf8_lossy(body).into_owned() }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get("content-type").is_some_and(|value| value.as_bytes().starts_with(b"application/json"))
+}
+
+/// Seconds, or a date. A date is measured against the peer's own `Date`, so that neither our clock nor its offset matters.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let date = |value: &HeaderValue| -> Option<SystemTime> { httpdate::parse_http_date(value.to_str().ok()?).ok() };
+    let after = headers.get(RETRY_AFTER)?;
+    match after.to_str().ok()?.trim().parse() {
+        Ok(secs) => Some(Duration::from_secs(secs)),
+        Err(_) => date(after)?.duration_since(date(headers.get(DATE)?)?).ok(),
+    }
+}
+
+fn is_about_rates(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["quota", "rate limit", "rate-limit", "ratelimit", "too many", "throttl"].iter().any(|words| message.contains(words))
+}
+
+fn percent_decode(value: &HeaderValue) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = if let [b'%', high, low, ..] = rest { hex(*high).zip(hex(*low)) } else { None };
+        bytes.push(escaped.map_or(*first, |(high, low)| high << 4 | low));
+        rest = if escaped.is_some() { &rest[3..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// One line of bounded length, since it goes into the log.
+fn shorten(message: &str) -> String {
+    let message: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_WHY + 1).collect();
+    match message.char_indices().nth(LONGEST_WHY) {
+        Some((end, _)) => format!("{}…", message[..end].trim()),
+        None => message.trim().to_owned(),
+    }
+}
+
+/// The name by which the specification knows it.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::prost_types::Any;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn word(answer: &Answer) -> &'static str {
+        match answer {
+            Answer::Delivered { .. } => "delivered",
+            Answer::Retry { .. } => "retry",
+            Answer::TooLarge { .. } => "too_large",
+            Answer::Refused { reason, .. } => reason,
+        }
+    }
+
+    #[test]
+    fn grpc_codes_mean_what_otlp_says() {
+        let words: Vec<_> = (0..18).map(|code| word(&Answer::of_grpc(Code::from_i32(code), "", None))).collect();
+        let expected = [
+            "delivered",
+            "retry",
+            "refused",
+            "invalid_argument",
+            "retry",
+            "refused",
+            "refused",
+            "permission_denied",
+            "too_large",
+            "refused",
+            "retry",
+            "too_large",
+            "unimplemented",
+            "refused",
+            "retry",
+            "retry",
+            "unauthenticated",
+            "refused",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn an_exhausted_peer_is_asked_again_if_it_says_when_and_given_less_if_it_speaks_of_sizes() {
+        let of = |message: &str, info| word(&Answer::of_grpc(Code::ResourceExhausted, message, info));
+        assert_eq!(of("", Some(RetryInfo::new(None))), "retry");
+        assert_eq!(of("grpc: received message larger than max (5 vs. 4)", None), "too_large");
+        assert_eq!(of("Quota exceeded for tenant", None), "resource_exhausted");
+    }
+
+    #[test]
+    fn http_statuses_mean_what_otlp_says() {
+        let statuses = [200, 202, 301, 400, 401, 403, 404, 413, 429, 500, 502, 503, 504];
+        let words = statuses.map(|status| word(&Answer::of_http(status, &HeaderMap::new(), &[])));
+        let expected = [
+            "delivered",
+            "delivered",
+            "redirected",
+            "invalid_argument",
+            "unauthenticated",
+            "permission_denied",
+            "unimplemented",
+            "too_large",
+            "retry",
+            "refused",
+            "retry",
+            "retry",
+            "retry",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn retry_info_is_read_with_and_without_padding() {
+        let info = RetryInfo::new(Some(Duration::from_millis(2_500)));
+        let value =
+            tonic_types::pb::RetryInfo { retry_delay: Some(prost_reflect::prost_types::Duration { seconds: 2, nanos: 500_000_000 }) }
+                .encode_to_vec();
+        let details = vec![Any { type_url: RetryInfo::TYPE_URL.to_owned(), value }];
+        for message in ["", "x", "xy"] {
+            let status = Status { code: 14, message: message.to_owned(), details: details.clone() }.encode_to_vec();
+            for encoded in [BASE64.encode(&status), BASE64_NOPAD.encode(&status)] {
+                let answer =
+                    grpc_status(&headers(&[("grpc-status", "14"), ("grpc-message", "b%C3%BCsy%"), ("grpc-status-details-bin", &encoded)]));
+                assert_eq!(answer, Some(Answer::Retry { after: info.retry_delay, why: "UNAVAILABLE: büsy%".to_owned() }));
+            }
+        }
+    }
+
+    #[test]
+    fn details_that_are_no_base64_do_not_hide_the_status() {
+        let answer = grpc_status(&headers(&[("grpc-status", "14"), ("grpc-status-details-bin", "***")]));
+        assert_eq!(answer, Some(Answer::Retry { after: None, why: "UNAVAILABLE".to_owned() }));
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_by_the_peers_own_clock() {
+        let after = |pairs: &[(&'static str, &str)]| retry_after(&headers(pairs)).map(|after| after.as_secs());
+        assert_eq!(after(&[("retry-after", " 7 ")]), Some(7));
+        let date = ("retry-after", "Sat, 21 Nov 2026 17:01:30 GMT");
+        assert_eq!(after(&[date, ("date", "Sat, 21 Nov 2026 17:00:00 GMT")]), Some(90));
+        assert_eq!(after(&[date, ("date", "Sat, 21 Nov 2026 18:00:00 GMT")]), None);
+        assert_eq!(after(&[date]), None);
+        assert_eq!(after(&[("retry-after", "soon")]), None);
+        assert_eq!(after(&[]), None);
+    }
+
+    #[test]
+    fn partial_success_is_read_from_protobuf_and_from_json() {
+        let partial =
+            |n_rejected, message: &str| Answer::Delivered { n_rejected, message: (!message.is_empty()).then(|| message.to_owned()) };
+        assert_eq!(grpc_partial_success(&[0, 0, 0, 0, 4, 0x0a, 2, 8, 3]), partial(3, ""));
+        assert_eq!(grpc_partial_success(&[]), partial(0, ""));
+        assert_eq!(Answer::of_http(200, &HeaderMap::new(), &[0x0a, 4, 0x12, 2, b'h', b'm']), partial(0, "hm"));
+        let json = headers(&[("content-type", "application/json; charset=utf-8")]);
+        assert_eq!(
+            Answer::of_http(200, &json, br#"{"partialSuccess":{"rejectedLogRecords":"4","errorMessage":"old"}}"#),
+            partial(4, "old")
+        );
+        assert_eq!(Answer::of_http(200, &json, b"{}"), partial(0, ""));
+        assert_eq!(Answer::of_http(200, &headers(&[("content-type", "text/html")]), b"<html>"), partial(0, ""));
+        // A negative count is nonsense, and nothing was rejected.
+        assert_eq!(grpc_partial_success(&[0, 0, 0, 0, 13, 0x0a, 11, 8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), partial(0, ""));
+    }
+
+    #[test]
+    fn errors_are_told_in_the_peers_words_on_one_short_line() {
+        let why = |status, content_type: &str, body: &[u8]| match Answer::of_http(status, &headers(&[("content-type", content_type)]), body)
+        {
+            Answer::Refused { why, .. } => why,
+            other => unreachable!("{other:?}"),
+        };
+        let status = Status { code: 3, message: "bad\nspan".to_owned(), details: Vec::new() }.encode_to_vec();
+        assert_eq!(why(400, "application/x-protobuf", &status), "HTTP 400: bad span");
+        assert_eq!(why(400, "application/json", br#"{"code":3,"message":"bad span"}"#), "HTTP 400: bad span");
+        assert_eq!(why(400, "text/html", b"<html>"), "HTTP 400");
+        assert_eq!(why(400, "text/plain", "é".repeat(400).as_bytes()), format!("HTTP 400: {}…", "é".repeat(LONGEST_WHY)));
+    }
+
+    #[test]
+    fn a_redirect_names_its_target_without_what_may_be_a_key() {
+        let answer = Answer::of_http(308, &headers(&[("location", "https://backend.example/v1/traces?key=s3cret")]), &[]);
+        let why = "HTTP 308: redirected to https://backend.example/v1/traces; redirects are not followed, name that endpoint instead";
+        assert_eq!(answer, Answer::Refused { reason: "redirected", why: why.to_owned() });
+    }
+
+    #[test]
+    fn a_peer_that_speaks_no_grpc_is_told_apart_from_a_busy_proxy() {
+        let word = |status| word(&Answer::of_http_instead_of_grpc(status, &HeaderMap::new()));
+        assert_eq!([200, 401, 413, 503].map(word), ["refused", "unauthenticated", "too_large", "retry"]);
+    }
+}

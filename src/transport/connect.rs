@@ -1,0 +1,169 @@
+//! A destination's address and TLS settings in, a pool of connections to it out. Knows HTTP; does not know OTLP.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{Request, Response};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::config::{Destination, Protocol};
+use crate::telemetry::Telemetry;
+use crate::tls;
+
+use super::TransportError;
+
+/// The longest wait for one address to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Answers are small; these windows only have to be no bottleneck.
+const WINDOW: u32 = 1 << 20;
+
+/// Kept connections to one destination.
+#[derive(Debug)]
+pub(super) struct Connections {
+    builder: Builder,
+    connector: Connector,
+    pool: Mutex<Pool>,
+}
+
+#[derive(Debug)]
+enum Connector {
+    Plain(HttpConnector),
+    Tls(HttpsConnector<HttpConnector>),
+}
+
+#[derive(Debug)]
+struct Pool {
+    client: AnyClient,
+    /// Counts the pools, so that many requests that time out together renew it once.
+    generation: u64,
+}
+
+#[derive(Debug, Clone)]
+enum AnyClient {
+    Plain(Client<HttpConnector, Frames>),
+    Tls(Client<HttpsConnector<HttpConnector>, Frames>),
+}
+
+impl Connections {
+    pub(super) fn new(destination: &Destination, telemetry: &Arc<Telemetry>) -> Result<Self, TransportError> {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_keepalive(Some(Duration::from_secs(30)));
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT.min(destination.timeout)));
+
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_only(destination.protocol == Protocol::Grpc)
+            .http2_initial_stream_window_size(WINDOW)
+            .http2_initial_connection_window_size(WINDOW)
+            // Only while a request is under way: grpc servers send clients away that ping an idle connection.
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .http2_keep_alive_timeout(Duration::from_secs(10));
+
+        let connector =
+            if destination.endpoint.tls { Connector::Tls(tls_connector(destination, http, telemetry)?) } else { Connector::Plain(http) };
+        let client = connector.client(&builder);
+        Ok(Self { builder, connector, pool: Mutex::new(Pool { client, generation: 0 }) })
+    }
+
+    /// Sends one request; answers with the pool it went through, for [`Self::renew`].
+    pub(super) fn request(&self, request: Request<Frames>) -> (impl Future<Output = Result<Response<Incoming>, Error>> + use<>, u64) {
+        let pool = self.pool();
+        let response = match &pool.client {
+            AnyClient::Plain(client) => client.request(request),
+            AnyClient::Tls(client) => client.request(request),
+        };
+        (response, pool.generation)
+    }
+
+    /// Takes new connections from now on. A connection whose other end vanished without a word is only noticed by a request that
+    /// times out on it, and the pool would hand it out again for as long as TCP hopes, which is a quarter of an hour.
+    pub(super) fn renew(&self, generation: u64) {
+        let mut pool = self.pool();
+        if pool.generation == generation {
+            *pool = Pool { client: self.connector.client(&self.builder), generation: generation + 1 };
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connector {
+    fn client(&self, builder: &Builder) -> AnyClient {
+        match self {
+            Self::Plain(connector) => AnyClient::Plain(builder.build(connector.clone())),
+            Self::Tls(connector) => AnyClient::Tls(builder.build(connector.clone())),
+        }
+    }
+}
+
+fn tls_connector(
+    destination: &Destination,
+    http: HttpConnector,
+    telemetry: &Arc<Telemetry>,
+) -> Result<HttpsConnector<HttpConnector>, TransportError> {
+    let origin = &destination.origin;
+    // Reads certificate files again by itself when they change.
+    let config =
+        tls::client_config(&destination.tls, telemetry).map_err(|source| TransportError::Tls { origin: origin.clone(), source })?;
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    if let Some(name) = &destination.tls.server_name {
+        let name = name.clone().try_into().map_err(|_| TransportError::ServerName { origin: origin.clone(), name: name.clone() })?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(match destination.protocol {
+        Protocol::Grpc => builder.enable_http2().wrap_connector(http),
+        Protocol::HttpProtobuf => builder.enable_http1().enable_http2().wrap_connector(http),
+    })
+}
+
+// === what is sent ===
+
+/// A body of up to two frames that are already in memory. They are handed to the socket as they are.
+#[derive(Debug)]
+pub(super) struct Frames {
+    prefix: Option<Bytes>,
+    message: Option<Bytes>,
+}
+
+impl Frames {
+    pub(super) fn new(prefix: Option<Bytes>, message: Bytes) -> Self {
+        Self { prefix, message: Some(message).filter(|message| !message.is_empty()) }
+    }
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let next = self.prefix.take().or_else(|| self.message.take());
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.prefix.is_none() && self.message.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.prefix {
+            // A gRPC message says its own length; no gRPC client sends a content-length.
+            Some(_) => SizeHint::new(),
+            None => SizeHint::with_exact(self.message.as_ref().map_or(0, |message| message.len() as u64)),
+        }
+    }
+}

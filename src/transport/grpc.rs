@@ -1,0 +1,57 @@
+//! OTLP/gRPC: a body in, an HTTP/2 request out; a response in, an answer out. One unary call by hand, since tonic's encoder would copy
+//! every request once more; does not know connections or retries.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
+use hyper::{Method, Request, Response, Uri, body::Incoming};
+
+use crate::config::Signal;
+
+use super::answer::{Answer, grpc_partial_success, grpc_status};
+use super::connect::Frames;
+
+pub(super) fn path(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    }
+}
+
+pub(super) fn request(uri: Uri, mut headers: HeaderMap, body: Bytes, encoding: Option<&'static str>, timeout: Duration) -> Request<Frames> {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    // At most eight digits; config allows no timeout that would need more.
+    if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999))) {
+        headers.insert(HeaderName::from_static("grpc-timeout"), timeout);
+    }
+    if let Some(encoding) = encoding {
+        headers.insert(HeaderName::from_static("grpc-encoding"), HeaderValue::from_static(encoding));
+    }
+    let mut prefix = BytesMut::with_capacity(5);
+    prefix.put_u8(u8::from(encoding.is_some()));
+    // A body of 4 GiB is beyond every queue.
+    prefix.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
+    let mut request = Request::new(Frames::new(Some(prefix.freeze()), body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Fails where the answer broke off.
+pub(super) async fn answer(response: Response<Incoming>) -> Result<Answer, hyper::Error> {
+    let (head, body) = response.into_parts();
+    // An error may come without a body, its status among the headers.
+    if let Some(answer) = grpc_status(&head.headers) {
+        return Ok(answer);
+    }
+    let (message, trailers) = super::read(body).await;
+    Ok(match trailers?.as_ref().and_then(grpc_status) {
+        Some(Answer::Delivered { .. }) => grpc_partial_success(&message),
+        Some(answer) => answer,
+        None => Answer::of_http_instead_of_grpc(head.status.as_u16(), &head.headers),
+    })
+}

@@ -1,0 +1,330 @@
+//! Pure. How attempts ended, and a clock, in; how many may be made now, when the next one is due, and what the log should say out.
+//! Knows one destination as a whole: while it is down a single probe goes out, not one attempt per queued request.
+//! Does not know requests or sockets; randomness is an argument.
+
+use std::time::{Duration, Instant};
+
+use crate::config::Backoff;
+
+/// The longest wait that a peer may ask for. Beyond it we ask again: a mistyped `Retry-After` must not silence us for ever.
+const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
+
+/// Log lines about one destination's outages are at least this far apart.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The wait before attempt number `n_failures` + 1: exponential, capped, and with `jitter` (0..=1) between half and the whole of it,
+/// so that a fleet of sidecars does not come back all at once. What the peer asked for is the least.
+pub(crate) fn wait(backoff: &Backoff, n_failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
+    let exponent = i32::try_from(n_failures.saturating_sub(1)).unwrap_or(i32::MAX);
+    let secs = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(exponent)).min(backoff.max.as_secs_f64());
+    // An interval of zero would spin.
+    let own = Duration::from_secs_f64((secs * (0.5 + jitter.clamp(0.0, 1.0) / 2.0)).max(0.001));
+    own.max(asked.unwrap_or_default().min(LONGEST_ASKED))
+}
+
+/// Decides how many attempts a destination gets.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    backoff: Backoff,
+    max_in_flight: usize,
+    /// When an attempt last ended with an answer that shows the peer alive.
+    answered_at: Option<Instant>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Up,
+    Down {
+        n_failures: u32,
+        retry_at: Instant,
+        /// Until then the peer asked to be left alone.
+        asked_until: Option<Instant>,
+        /// A probe is out.
+        probing: bool,
+    },
+}
+
+/// One attempt, as the pacer remembers it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    at: Instant,
+    is_probe: bool,
+}
+
+impl Pacer {
+    pub(crate) fn new(backoff: Backoff, max_in_flight: usize) -> Self {
+        Self { backoff, max_in_flight, answered_at: None, state: State::Up }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up)
+    }
+
+    /// How many further attempts may start now.
+    pub(crate) fn room(&self, n_in_flight: usize, now: Instant) -> usize {
+        match self.state {
+            State::Up => self.max_in_flight.saturating_sub(n_in_flight),
+            State::Down { retry_at, probing, .. } => usize::from(!probing && now >= retry_at),
+        }
+    }
+
+    /// When there is room again without anything else happening.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Down { retry_at, probing: false, .. } => Some(retry_at),
+            _ => None,
+        }
+    }
+
+    /// An attempt starts; there was room for it.
+    pub(crate) fn start(&mut self, now: Instant) -> Attempt {
+        match &mut self.state {
+            State::Up => Attempt { at: now, is_probe: false },
+            State::Down { probing, .. } => {
+                *probing = true;
+                Attempt { at: now, is_probe: true }
+            }
+        }
+    }
+
+    /// An attempt ended with an answer, good or bad: the peer is there.
+    pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
+        self.answered_at = Some(now);
+        if let State::Down { asked_until, .. } = self.state
+            // An attempt that was on its way before the peer asked for a pause does not end the pause.
+            && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
+        {
+            self.state = State::Up;
+        }
+    }
+
+    /// An attempt ended in a way that asks for another one.
+    pub(crate) fn failed(&mut self, attempt: Attempt, asked: Option<Duration>, now: Instant, jitter: f64) {
+        let asked_until = asked.filter(|asked| !asked.is_zero()).map(|asked| now + asked.min(LONGEST_ASKED));
+        match &mut self.state {
+            // Others got through since this attempt began, so the trouble is with this request and not with the peer.
+            State::Up if asked_until.is_none() && self.answered_at.is_some_and(|answered| answered > attempt.at) => {}
+            State::Up => {
+                let retry_at = now + wait(&self.backoff, 1, asked, jitter);
+                self.state = State::Down { n_failures: 1, retry_at, asked_until, probing: false };
+            }
+            State::Down { n_failures, retry_at, asked_until: until, probing } if attempt.is_probe => {
+                *n_failures = n_failures.saturating_add(1);
+                *retry_at = now + wait(&self.backoff, *n_failures, asked, jitter);
+                *until = asked_until;
+                *probing = false;
+            }
+            // It left before the outage was known, and tells nothing new but how long the peer wants to be left alone.
+            State::Down { retry_at, asked_until: until, .. } => {
+                *until = (*until).max(asked_until);
+                *retry_at = asked_until.map_or(*retry_at, |until| until.max(*retry_at));
+            }
+        }
+    }
+
+    /// We are stopping: try at once and begin the intervals anew, unless the peer asked for a pause.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        if let State::Down { n_failures, retry_at, asked_until, .. } = &mut self.state {
+            *n_failures = 0;
+            *retry_at = asked_until.unwrap_or(now).max(now);
+        }
+    }
+}
+
+/// Decides which lines of an outage are worth the log: one when it begins, one a minute, one when it ends. A destination that
+/// goes up and down all the time gets one pair of lines a minute.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    since: Option<Instant>,
+    is_told: bool,
+    told_at: Option<Instant>,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// It began.
+    Down,
+    /// It has lasted so long.
+    StillDown(Duration),
+    /// It is over, after so long.
+    Recovered(Duration),
+}
+
+impl Outage {
+    /// The destination was seen up or down.
+    pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<Line> {
+        let is_quiet = self.told_at.is_some_and(|told| now.duration_since(told) < QUIET);
+        match (self.since, is_up) {
+            (None, true) => None,
+            (None, false) => {
+                self.since = Some(now);
+                self.is_told = !is_quiet;
+                self.is_told.then(|| self.tell(Line::Down, now))
+            }
+            (Some(since), false) if !is_quiet => {
+                let line = if self.is_told { Line::StillDown(now.duration_since(since)) } else { Line::Down };
+                self.is_told = true;
+                Some(self.tell(line, now))
+            }
+            (Some(_), false) => None,
+            (Some(since), true) => {
+                self.since = None;
+                std::mem::take(&mut self.is_told).then(|| Line::Recovered(now.duration_since(since)))
+            }
+        }
+    }
+
+    fn tell(&mut self, line: Line, now: Instant) -> Line {
+        self.told_at = Some(now);
+        line
+    }
+}
+
+/// Lets one of many like lines through a minute.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    told_at: Option<Instant>,
+    n_held_back: u64,
+}
+
+impl Seldom {
+    /// How many were held back since the last line, if it is time for one.
+    pub(crate) fn ready(&mut self, now: Instant) -> Option<u64> {
+        if self.told_at.is_some_and(|told| now.duration_since(told) < QUIET) {
+            self.n_held_back += 1;
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.n_held_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn backoff() -> Backoff {
+        Backoff { initial: SEC, multiplier: 1.5, max: 30 * SEC }
+    }
+
+    /// A moment to count from. The machine only ever adds to it.
+    #[expect(clippy::disallowed_methods, reason = "an `Instant` cannot be made up")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn waits_grow_by_half_up_to_the_cap_and_jitter_takes_up_to_half_off() {
+        let secs = |n_failures, jitter| wait(&backoff(), n_failures, None, jitter).as_secs_f64();
+        assert_eq!([1, 2, 3, 4].map(|n| secs(n, 1.0)), [1.0, 1.5, 2.25, 3.375]);
+        assert_eq!([secs(9, 1.0), secs(10, 1.0), secs(u32::MAX, 1.0)], [25.628_906_25, 30.0, 30.0]);
+        assert_eq!([secs(1, 0.0), secs(100, 0.0)], [0.5, 15.0]);
+    }
+
+    #[test]
+    fn what_the_peer_asks_for_is_the_least_but_no_more_than_an_hour() {
+        let asked = |asked| wait(&backoff(), 1, Some(asked), 1.0);
+        assert_eq!([asked(5 * SEC), asked(Duration::ZERO), asked(Duration::MAX)], [5 * SEC, SEC, LONGEST_ASKED]);
+    }
+
+    #[test]
+    fn an_interval_of_zero_does_not_spin() {
+        let zero = Backoff { initial: Duration::ZERO, multiplier: 1.0, max: Duration::ZERO };
+        assert_eq!(wait(&zero, 5, None, 1.0), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_destination_that_is_down_gets_one_probe_at_a_time() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        assert_eq!(pacer.room(3, t0), 5);
+        let attempts = [pacer.start(t0), pacer.start(t0), pacer.start(t0)];
+        pacer.failed(attempts[0], None, t0, 1.0);
+        assert_eq!((pacer.room(2, t0), pacer.wake_at()), (0, Some(t0 + SEC)));
+        // Those that left before it was known tell nothing new.
+        pacer.failed(attempts[1], None, t0 + SEC / 2, 1.0);
+        assert_eq!(pacer.wake_at(), Some(t0 + SEC));
+
+        let now = t0 + SEC;
+        assert_eq!(pacer.room(1, now), 1);
+        let probe = pacer.start(now);
+        assert_eq!((pacer.room(2, now + 100 * SEC), pacer.wake_at()), (0, None));
+        pacer.failed(attempts[2], None, now, 1.0);
+        assert_eq!(pacer.wake_at(), None, "the probe is still out");
+        pacer.failed(probe, None, now, 1.0);
+        assert_eq!(pacer.wake_at(), Some(now + SEC * 3 / 2));
+
+        let now = now + 2 * SEC;
+        let probe = pacer.start(now);
+        pacer.answered(probe, now);
+        assert_eq!((pacer.is_up(), pacer.room(0, now)), (true, 8));
+        // The next outage begins with the first interval.
+        let attempt = pacer.start(now);
+        pacer.failed(attempt, None, now + SEC, 1.0);
+        assert_eq!(pacer.wake_at(), Some(now + 2 * SEC));
+    }
+
+    #[test]
+    fn one_request_that_fails_while_others_get_through_does_not_stop_them() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let (cursed, good) = (pacer.start(t0), pacer.start(t0));
+        pacer.answered(good, t0 + SEC);
+        pacer.failed(cursed, None, t0 + 2 * SEC, 1.0);
+        assert!(pacer.is_up());
+    }
+
+    #[test]
+    fn a_pause_the_peer_asked_for_is_kept_by_all() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let (throttled, good, late) = (pacer.start(t0), pacer.start(t0), pacer.start(t0));
+        pacer.answered(good, t0 + SEC);
+        pacer.failed(throttled, Some(7 * SEC), t0 + 2 * SEC, 1.0);
+        assert_eq!(pacer.wake_at(), Some(t0 + 9 * SEC));
+        // Neither an answer to what was already on its way nor our own stopping cuts it short.
+        pacer.answered(late, t0 + 3 * SEC);
+        pacer.hurry(t0 + 3 * SEC);
+        assert_eq!((pacer.room(0, t0 + 3 * SEC), pacer.wake_at()), (0, Some(t0 + 9 * SEC)));
+    }
+
+    #[test]
+    fn stopping_tries_at_once() {
+        let t0 = start();
+        let mut pacer = Pacer::new(backoff(), 8);
+        let attempt = pacer.start(t0);
+        pacer.failed(attempt, None, t0, 1.0);
+        pacer.hurry(t0);
+        assert_eq!(pacer.room(0, t0), 1);
+    }
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_once_a_minute_and_when_it_ends() {
+        let t0 = start();
+        let mut outage = Outage::default();
+        let lines: Vec<_> = (0..180).filter_map(|sec| Some((sec, outage.observe(sec == 0 || sec >= 150, t0 + sec * SEC)?))).collect();
+        let expected =
+            [(1, Line::Down), (61, Line::StillDown(60 * SEC)), (121, Line::StillDown(120 * SEC)), (150, Line::Recovered(149 * SEC))];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_flapping_destination_gets_one_pair_of_lines_a_minute() {
+        let t0 = start();
+        let mut outage = Outage::default();
+        let lines: Vec<_> = (0..120).filter_map(|sec| Some((sec, outage.observe(sec % 2 == 1, t0 + sec * SEC)?))).collect();
+        assert_eq!(lines, [(0, Line::Down), (1, Line::Recovered(SEC)), (60, Line::Down), (61, Line::Recovered(SEC))]);
+    }
+
+    #[test]
+    fn like_lines_are_held_back_and_counted() {
+        let t0 = start();
+        let mut seldom = Seldom::default();
+        let lines: Vec<_> = (0..70).filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?))).collect();
+        assert_eq!(lines, [(0, 0), (60, 59)]);
+    }
+}
