@@ -10,7 +10,7 @@ use super::args::{Cli, Completions};
 ///
 /// # Errors
 /// `out` cannot be written to.
-pub fn completions(args: &Completions, out: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result<u8> {
     // The generator panics where it cannot write, and a closed pipe is no reason to panic.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "spanscore", &mut script);

@@ -12,7 +12,7 @@ use crate::extract::Trajectory;
 ///
 /// # Errors
 /// `out` or `err` cannot be written to.
-pub fn init(args: &Init, trajectories: Option<&[Trajectory]>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn init(args: &Init, trajectories: Option<&[Trajectory]>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let text = config::starter(trajectories);
     if args.output == Path::new("-") {
         out.write_all(text.as_bytes())?;

@@ -8,7 +8,7 @@ use crate::config;
 ///
 /// # Errors
 /// `out` cannot be written to.
-pub fn schema(out: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn schema(out: &mut dyn Write) -> io::Result<u8> {
     writeln!(out, "{:#}", config::schema())?;
     Ok(0)
 }

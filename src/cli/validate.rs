@@ -11,7 +11,7 @@ use crate::config::Loaded;
 ///
 /// # Errors
 /// Neither can be written to.
-pub fn validate(
+pub(super) fn validate(
     args: &Validate,
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -80,7 +80,7 @@ fn counted(n_criteria: usize) -> String {
 ///
 /// # Errors
 /// `err` cannot be written to.
-pub fn report_warnings(loaded: &Loaded, err: &mut dyn Write, colour: bool) -> io::Result<()> {
+pub(super) fn report_warnings(loaded: &Loaded, err: &mut dyn Write, colour: bool) -> io::Result<()> {
     if loaded.warnings.is_empty() {
         return Ok(());
     }

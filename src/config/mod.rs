@@ -42,7 +42,7 @@ pub use nearest::nearest;
 pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Shutdown};
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
 pub use scores::{Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality};
-pub use starter::starter;
+pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
 
 /// The whole configuration (DESIGN 9). Every value has passed its own checks.

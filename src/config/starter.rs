@@ -52,11 +52,16 @@ const NOTHING_TO_PROPOSE: &str = "\
 /// its recorded runs share, in their order.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else { return format!("{HEAD}{EXAMPLE}") };
-    let criteria = proposed(trajectories);
-    if criteria.is_empty() {
-        return format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}");
+    match proposal(trajectories) {
+        Some(criteria) => format!("{HEAD}{PROPOSED}{criteria}"),
+        None => format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}"),
     }
-    format!("{HEAD}{PROPOSED}{}", yaml::plain(&json!({ "criteria": criteria })))
+}
+
+/// The proposed criteria alone, ready to be pasted into a configuration; `None` where there is nothing to propose.
+pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
+    let criteria = proposed(trajectories);
+    (!criteria.is_empty()).then(|| yaml::plain(&json!({ "criteria": criteria })))
 }
 
 /// Runs of one kind, and the calls that all of them made, in the same order.

@@ -306,7 +306,7 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct Budget {
     max: usize,
-    taken: AtomicUsize,
+    pub(super) taken: AtomicUsize,
 }
 
 impl Budget {

@@ -6,18 +6,18 @@ mod cors;
 mod decompress;
 mod grpc;
 mod http;
-mod problem;
-
 pub mod json;
+mod problem;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -127,13 +127,12 @@ struct Inner {
     settings: Settings,
     intake: Arc<dyn Intake>,
     telemetry: Arc<Telemetry>,
-    warned_of_authorization: AtomicBool,
 }
 
 impl Receiver {
     /// A receiver for any number of ports.
     pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
-        Self(Arc::new(Inner { settings, intake, telemetry, warned_of_authorization: AtomicBool::new(false) }))
+        Self(Arc::new(Inner { settings, intake, telemetry }))
     }
 
     /// Answers one request.
@@ -179,7 +178,8 @@ enum Format {
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// Transcoding JSON builds a tree of the message: so many times its bytes are counted as in flight.
+/// While JSON is transcoded there are its bytes and the protobuf, which is smaller as a rule and four times larger at worst
+/// (a `0,` in a histogram's counts becomes eight bytes): so many times its bytes are counted as in flight.
 const JSON_FACTOR: usize = 4;
 
 impl Inner {
@@ -202,6 +202,10 @@ impl Inner {
             false => look(signal, format, bytes, keys.as_deref()),
         };
         let Contents { body, n_items, batch } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
+        let Limits { max_size, setting, .. } = self.settings.limits;
+        if body.len() > max_size {
+            return Err((Problem::TooLarge { limit: max_size, setting }, n_items));
+        }
         let result = match n_items {
             // Nothing to forward and nothing to count; the sender is told that all is well.
             0 => Ok(()),
@@ -213,10 +217,7 @@ impl Inner {
 
     /// The headers that `forward.pass_headers` names.
     fn passed(&self, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-        if self.settings.drops_authorization
-            && headers.contains_key(AUTHORIZATION)
-            && !self.warned_of_authorization.swap(true, Ordering::Relaxed)
-        {
+        if self.settings.drops_authorization && headers.contains_key(AUTHORIZATION) {
             AuthorizationNotPassed.emit(&self.telemetry);
         }
         let names = self.settings.pass_headers.iter();
@@ -246,22 +247,28 @@ struct Contents {
     batch: span::Batch,
 }
 
-fn look(signal: Signal, format: Format, body: Bytes, _keys: Option<&KeySet>) -> Result<Contents, String> {
-    use opentelemetry_proto::tonic::collector::{logs, metrics, trace};
-    use prost::Message;
-    if format == Format::Json {
-        return Err("not yet".to_owned());
-    }
-    let n_items = match signal {
-        Signal::Traces => trace::v1::ExportTraceServiceRequest::decode(&*body)
-            .map(|r| r.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|s| s.spans.len()).sum::<usize>()),
-        Signal::Logs => logs::v1::ExportLogsServiceRequest::decode(&*body)
-            .map(|r| r.resource_logs.iter().flat_map(|r| &r.scope_logs).map(|s| s.log_records.len()).sum::<usize>()),
-        Signal::Metrics => metrics::v1::ExportMetricsServiceRequest::decode(&*body)
-            .map(|r| r.resource_metrics.iter().flat_map(|r| &r.scope_metrics).map(|s| s.metrics.len()).sum::<usize>()),
+fn look(signal: Signal, format: Format, body: Bytes, keys: Option<&KeySet>) -> Result<Contents, String> {
+    let transcoded = match (format, signal) {
+        (Format::Protobuf, _) => None,
+        (Format::Json, Signal::Traces) => Some(json::traces(&body)),
+        (Format::Json, Signal::Logs) => Some(json::logs(&body)),
+        (Format::Json, Signal::Metrics) => Some(json::metrics(&body)),
+    };
+    let body = match transcoded.transpose().map_err(|error| error.to_string())? {
+        None => body,
+        Some(mut protobuf) => {
+            // What follows counts the bytes, so spare capacity would be memory in nobody's books.
+            protobuf.shrink_to_fit();
+            Bytes::from(protobuf)
+        }
+    };
+    let (n_items, batch) = match signal {
+        Signal::Traces => scan::scan(&body, keys).map(|scanned| (scanned.n_spans, scanned.batch)),
+        Signal::Logs => scan_logs::scan(&body).map(|n_records| (n_records, span::Batch::default())),
+        Signal::Metrics => scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default())),
     }
     .map_err(|error| error.to_string())?;
-    Ok(Contents { body, n_items: n_items as u64, batch: span::Batch::default() })
+    Ok(Contents { body, n_items: n_items as u64, batch })
 }
 
 // === Answer ===

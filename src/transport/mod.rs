@@ -6,12 +6,15 @@ mod connect;
 mod deliver;
 mod grpc;
 mod http;
+#[cfg(test)]
+pub(crate) mod peer;
 pub mod queue;
 mod retry;
 mod split;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
@@ -131,11 +134,6 @@ impl Client {
         &self.shared.destination
     }
 
-    /// `host:port`, for messages.
-    pub(crate) fn address(&self) -> String {
-        self.shared.uris[0].authority().map(ToString::to_string).unwrap_or_default()
-    }
-
     /// One attempt, under the destination's timeout. `headers` go along with those of the destination; of the same name, they win.
     pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> Answer {
         let shared = &*self.shared;
@@ -173,6 +171,12 @@ impl Client {
             }
         }
     }
+}
+
+/// The variable, if any, by which the environment names a proxy for endpoints. We connect directly, and say so at start.
+pub fn ignored_proxy(variables: &BTreeMap<String, String>) -> Option<&'static str> {
+    const PROXIES: [&str; 7] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"];
+    PROXIES.into_iter().find(|variable| variables.get(*variable).is_some_and(|value| !value.is_empty()))
 }
 
 fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Error> {

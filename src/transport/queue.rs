@@ -12,7 +12,7 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
 use crate::config::Signal;
-use crate::telemetry::{QueueMoved, Telemetry};
+use crate::telemetry::{QueueMoved, QueueOpened, Telemetry};
 
 /// What a request costs beyond its body and headers.
 const OVERHEAD: usize = 256;
@@ -110,7 +110,8 @@ pub(super) struct Entry {
 impl Queue {
     /// An empty queue of `capacity` bytes.
     pub fn new(name: &'static str, capacity: usize, when_full: WhenFull, ledger: Arc<dyn Ledger>, telemetry: Arc<Telemetry>) -> Self {
-        QueueMoved { queue: name, n_bytes: 0, capacity }.emit(&telemetry);
+        QueueOpened { queue: name, capacity }.emit(&telemetry);
+        QueueMoved { queue: name, n_bytes: 0 }.emit(&telemetry);
         Self { shared: Arc::new(Shared { name, capacity, when_full, ledger, telemetry, state: Mutex::default(), changed: Notify::new() }) }
     }
 
@@ -248,7 +249,7 @@ impl Queue {
     }
 
     fn moved(&self, state: &State) {
-        QueueMoved { queue: self.shared.name, n_bytes: state.n_bytes, capacity: self.shared.capacity }.emit(&self.shared.telemetry);
+        QueueMoved { queue: self.shared.name, n_bytes: state.n_bytes }.emit(&self.shared.telemetry);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -271,3 +272,6 @@ impl State {
         Some(entry)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! Bodies without sockets: how they come apart, what they cost, when they are given up. Time is tokio's paused clock.
+
+use std::collections::VecDeque;
+
+use super::super::body::{Framing, read};
+use super::super::decompress::Encoding;
+use super::*;
+
+/// A body of these chunks; after them it ends, or hangs.
+struct Chunks {
+    chunks: VecDeque<Bytes>,
+    pause: Duration,
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    hangs: bool,
+}
+
+impl Chunks {
+    fn of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
+        Self { chunks, pause: Duration::ZERO, sleep: None, hangs: false }
+    }
+}
+
+impl Body for Chunks {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        if self.pause > Duration::ZERO {
+            let pause = self.pause;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+            std::task::ready!(sleep.as_mut().poll(cx));
+            self.sleep = None;
+        }
+        match self.chunks.pop_front() {
+            Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+            None if self.hangs => Poll::Pending,
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+fn limits(max_size: usize, budget: usize) -> Limits {
+    Limits { max_size, setting: "`receivers.otlp.max_request_size`", budget: Budget::new(budget) }
+}
+
+fn taken(limits: &Limits) -> usize {
+    limits.budget.taken.load(Ordering::Relaxed)
+}
+
+/// Bytes that do not compress to nothing.
+fn text(len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(7);
+    (0..len).map(|_| rng.alphanumeric() as u8).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_way_of_cutting_a_body_gives_the_same_message() {
+    let plain = text(100_000);
+    let cases = [
+        (Encoding::Identity, plain.clone()),
+        (Encoding::Gzip, gzip(&plain)),
+        (Encoding::Zstd, zstd(&plain)),
+        (Encoding::Deflate, zlib(&plain)),
+    ];
+    for (encoding, packed) in cases {
+        let compressed = u8::from(encoding != Encoding::Identity);
+        for size in [1_usize, 3, 5, 6, 1_000, 65_536, usize::MAX] {
+            for (framing, body) in [(Framing::Whole, packed.clone()), (Framing::Prefixed, framed(compressed, &packed))] {
+                let limits = limits(plain.len(), plain.len());
+                let mut body = Chunks::of(body.chunks(size.min(body.len())));
+                let held = read(&mut body, framing, encoding, &limits).await.unwrap();
+                assert!(held.bytes == plain, "{encoding:?} {framing:?} in chunks of {size}");
+                assert_eq!(taken(&limits), plain.len(), "{encoding:?} {framing:?} in chunks of {size}");
+                drop(held);
+                assert_eq!(taken(&limits), 0);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_in_one_piece_is_not_copied_unless_it_is_small() {
+    let limits = limits(1 << 20, 1 << 20);
+    for (size, copied) in [(100_usize, true), (100_000, false)] {
+        let chunk = Bytes::from(framed(0, &text(size)));
+        let mut body = Chunks { chunks: VecDeque::from([chunk.clone()]), ..Chunks::of([]) };
+        let held = read(&mut body, Framing::Prefixed, Encoding::Identity, &limits).await.unwrap();
+        assert_eq!(held.bytes.as_ptr() != chunk[5..].as_ptr(), copied, "{size} bytes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_byte_too_many_is_too_large_however_it_is_packed() {
+    let plain = text(10_001);
+    for (encoding, packed) in [
+        (Encoding::Identity, plain.clone()),
+        (Encoding::Gzip, gzip(&plain)),
+        (Encoding::Zstd, zstd(&plain)),
+        (Encoding::Deflate, zlib(&plain)),
+    ] {
+        for (max_size, fits) in [(10_000, false), (10_001, true)] {
+            let limits = limits(max_size, 1 << 20);
+            for size in [7, 100_000] {
+                let mut body = Chunks::of(packed.chunks(size));
+                let read = read(&mut body, Framing::Whole, encoding, &limits).await;
+                match fits {
+                    true => assert!(read.unwrap().bytes == plain, "{encoding:?}"),
+                    false => assert_eq!(read.unwrap_err().reason(), "too_large", "{encoding:?}"),
+                }
+                assert_eq!(taken(&limits), 0);
+                assert!(body.chunks.is_empty(), "the rest of the body is read, so that the sender gets to read our answer");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bomb_is_refused_with_no_more_memory_than_the_limit() {
+    let zeros = vec![0; 32 << 20];
+    for (encoding, bomb) in [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zstd, zstd(&zeros)), (Encoding::Deflate, zlib(&zeros))] {
+        let limits = limits(64 << 10, 64 << 10);
+        let refusal = read(&mut Chunks::of([bomb.as_slice()]), Framing::Whole, encoding, &limits).await.unwrap_err();
+        assert_eq!(refusal.reason(), "too_large", "{encoding:?}: {refusal:?}");
+        assert_eq!(taken(&limits), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn truncated_and_damaged_bodies_are_malformed() {
+    let plain = text(50_000);
+    let (gzipped, zstded, zlibbed) = (gzip(&plain), zstd(&plain), zlib(&plain));
+    let mut flipped = gzipped.clone();
+    flipped[25_000] ^= 0x40;
+    let twice = [framed(0, &plain), framed(0, &plain)].concat();
+    let cases: Vec<(&str, Framing, Encoding, Vec<u8>)> = vec![
+        ("half a gzip", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() / 2].to_vec()),
+        ("gzip without its checksum", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() - 4].to_vec()),
+        ("gzip with a wrong bit", Framing::Whole, Encoding::Gzip, flipped),
+        ("gzip and garbage", Framing::Whole, Encoding::Gzip, [gzipped.as_slice(), b"garbage"].concat()),
+        ("half a zstd", Framing::Whole, Encoding::Zstd, zstded[..zstded.len() / 2].to_vec()),
+        ("zstd and garbage", Framing::Whole, Encoding::Zstd, [zstded.as_slice(), b"garbage"].concat()),
+        ("half a zlib", Framing::Whole, Encoding::Deflate, zlibbed[..zlibbed.len() / 2].to_vec()),
+        ("zlib and garbage", Framing::Whole, Encoding::Deflate, [zlibbed.as_slice(), b"garbage"].concat()),
+        ("not gzip at all", Framing::Whole, Encoding::Gzip, plain.clone()),
+        ("not zstd at all", Framing::Whole, Encoding::Zstd, plain.clone()),
+        ("nothing, as gzip", Framing::Whole, Encoding::Gzip, Vec::new()),
+        ("nothing, as zstd", Framing::Whole, Encoding::Zstd, Vec::new()),
+        ("no message", Framing::Prefixed, Encoding::Identity, Vec::new()),
+        ("half a prefix", Framing::Prefixed, Encoding::Identity, vec![0, 0, 0]),
+        ("half a message", Framing::Prefixed, Encoding::Identity, framed(0, &plain)[..20_000].to_vec()),
+        ("two messages", Framing::Prefixed, Encoding::Identity, twice),
+        ("a strange flag", Framing::Prefixed, Encoding::Gzip, framed(2, &gzipped)),
+        ("compressed, nobody knows how", Framing::Prefixed, Encoding::Identity, framed(1, &gzipped)),
+    ];
+    for (name, framing, encoding, body) in cases {
+        for size in [1_000, 100_000] {
+            let limits = limits(1 << 20, 1 << 20);
+            let refusal = read(&mut Chunks::of(body.chunks(size)), framing, encoding, &limits).await.expect_err(name);
+            assert_eq!(refusal.reason(), "malformed", "{name}: {refusal:?}");
+            assert_eq!(taken(&limits), 0, "{name}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concatenated_members_and_frames_are_one_body() {
+    let (left, right) = (text(30_000), text(20_000));
+    let plain = [left.as_slice(), &right].concat();
+    for (encoding, packed) in
+        [(Encoding::Gzip, [gzip(&left), gzip(&right)].concat()), (Encoding::Zstd, [zstd(&left), zstd(&right)].concat())]
+    {
+        for size in [13, 1_000_000] {
+            let limits = limits(1 << 20, 1 << 20);
+            let held = read(&mut Chunks::of(packed.chunks(size)), Framing::Whole, encoding, &limits).await.unwrap();
+            assert!(held.bytes == plain, "{encoding:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zstd_frame_with_a_huge_window_gets_no_memory() {
+    // Magic number, no content size, a window of 2^25 bytes, which the library's own limit would let pass.
+    let header: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 15 << 3];
+    let limits = limits(1 << 20, 1 << 20);
+    let refusal = read(&mut Chunks::of([header, &[0; 100]]), Framing::Whole, Encoding::Zstd, &limits).await.unwrap_err();
+    assert!(refusal.message().contains("Frame requires too much memory"), "{refusal:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_falls_silent_or_drips_is_given_up_and_its_room_given_back() {
+    let start = tokio::time::Instant::now();
+    let limits = limits(1 << 20, 1 << 20);
+    let mut silent = Chunks { hangs: true, ..Chunks::of([&text(5_000)[..]]) };
+    let refusal = read(&mut silent, Framing::Whole, Encoding::Identity, &limits).await.unwrap_err();
+    assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 30));
+    let start = tokio::time::Instant::now();
+    let mut dripping = Chunks { pause: Duration::from_secs(20), ..Chunks::of(text(100).chunks(1)) };
+    let refusal = read(&mut dripping, Framing::Whole, Encoding::Identity, &limits).await.unwrap_err();
+    assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 120));
+    assert_eq!(taken(&limits), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn out_of_room_is_not_too_large() {
+    let limits = limits(10_000, 15_000);
+    let first = read(&mut Chunks::of([&text(9_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+    for (encoding, packed) in [(Encoding::Identity, text(9_000)), (Encoding::Gzip, gzip(&text(9_000)))] {
+        let refusal = read(&mut Chunks::of(packed.chunks(999)), Framing::Whole, encoding, &limits).await.unwrap_err();
+        assert_eq!(refusal.reason(), "in_flight_full", "{encoding:?}");
+        assert_eq!(taken(&limits), 9_000);
+    }
+    drop(first);
+    read(&mut Chunks::of([&text(9_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announced_length_takes_no_room_before_its_bytes_come() {
+    let limits = limits(1 << 20, 1 << 20);
+    let mut prefix = framed(0, &[]);
+    prefix[1..].copy_from_slice(&(1_u32 << 20).to_be_bytes());
+    let mut body = Chunks { hangs: true, ..Chunks::of([prefix.as_slice(), &[1; 100], &[2; 100]]) };
+    let reading = read(&mut body, Framing::Prefixed, Encoding::Identity, &limits);
+    tokio::pin!(reading);
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
+    assert!(taken(&limits) <= 8 << 10, "{} bytes taken for 200", taken(&limits));
+}

@@ -1,0 +1,194 @@
+//! The receiver over real sockets, on port 0: every answer of the protocol, and the next good request after each bad one.
+//! Does not prove that other programs' clients agree with ours (the sidecar's tests run those), nor what the scan finds.
+
+mod bodies;
+mod grpc;
+mod http;
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use tokio::task::JoinSet;
+
+use crate::config::{Budgets, Config};
+use crate::listen::Port;
+
+use super::*;
+
+// === an intake that remembers ===
+
+#[derive(Default)]
+pub(super) struct Notebook {
+    received: Mutex<Vec<Received>>,
+    refuses: Mutex<Option<Refusal>>,
+}
+
+impl Intake for Notebook {
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        Some(Arc::new(KeySet::default()))
+    }
+
+    fn offer(&self, received: Received) -> Result<(), Refusal> {
+        if let Some(refusal) = *self.refuses.lock().unwrap() {
+            return Err(refusal);
+        }
+        self.received.lock().unwrap().push(received);
+        Ok(())
+    }
+}
+
+impl Notebook {
+    pub(super) fn refuse(&self, refusal: impl Into<Option<Refusal>>) {
+        *self.refuses.lock().unwrap() = refusal.into();
+    }
+
+    /// What came in since the last look.
+    pub(super) fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut self.received.lock().unwrap())
+    }
+
+    /// The one request that came in since the last look.
+    pub(super) fn take_one(&self) -> Received {
+        let mut received = self.take();
+        assert_eq!(received.len(), 1, "{received:?}");
+        received.remove(0)
+    }
+}
+
+// === a receiver on a port of its own ===
+
+pub(super) struct Served {
+    pub(super) address: SocketAddr,
+    pub(super) intake: Arc<Notebook>,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) budget: Arc<Budget>,
+    /// Ends with the test.
+    _server: JoinSet<()>,
+}
+
+/// 1 MiB a request, 2 MiB in flight; `change` changes that.
+pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Served {
+    let mut config = Config::default();
+    config.receivers.otlp.max_request_size = config::ByteSize::mib(1);
+    let mut budgets = Budgets {
+        limit: 512 << 20,
+        forward_queue: 64 << 20,
+        in_flight: 2 << 20,
+        open: 64 << 20,
+        recent: 64 << 20,
+        scores: 64 << 20,
+        scoring_queue: 64 << 20,
+    };
+    change(&mut config, &mut budgets);
+    let settings = Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, true).unwrap();
+    let budget = Arc::clone(&settings.limits.budget);
+    let (intake, telemetry) = (Arc::new(Notebook::default()), Arc::new(Telemetry::default()));
+    let receiver = Receiver::new(settings, intake.clone(), telemetry.clone());
+    let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), "receivers.otlp.grpc.listen", None).await.unwrap();
+    let address = port.address().unwrap();
+    let mut server = JoinSet::new();
+    let pulse = telemetry.pulse("receiver", tokio::time::Instant::now().into_std());
+    server.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry.clone()));
+    Served { address, intake, telemetry, budget, _server: server }
+}
+
+impl Served {
+    pub(super) fn refused_requests(&self, signal: &'static str, reason: &'static str) -> u64 {
+        self.telemetry.counter("spanscore_receiver_refused_requests_total", &[("signal", signal), ("reason", reason)])
+    }
+
+    /// No request holds room any more. Room is given back when a request's task ends, which may be a moment after its answer.
+    pub(super) async fn assert_nothing_in_flight(&self) {
+        let empty = async {
+            while self.budget.taken.load(Ordering::Relaxed) != 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), empty).await.expect("room was not given back");
+    }
+}
+
+// === requests ===
+
+pub(super) fn spans(n_spans: usize, text: &str) -> ExportTraceServiceRequest {
+    let span = |idx: usize| Span {
+        trace_id: vec![7; 16],
+        span_id: (idx as u64 + 1).to_be_bytes().to_vec(),
+        name: format!("span {idx}"),
+        attributes: vec![attribute("tool.name", "search"), attribute("text", text)],
+        ..Default::default()
+    };
+    let scope_spans = vec![ScopeSpans { spans: (0..n_spans).map(span).collect(), ..Default::default() }];
+    ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..Default::default() }] }
+}
+
+pub(super) fn log_records(n_records: usize) -> ExportLogsServiceRequest {
+    let log_records = vec![LogRecord { severity_text: "INFO".to_owned(), ..Default::default() }; n_records];
+    let scope_logs = vec![ScopeLogs { log_records, ..Default::default() }];
+    ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { scope_logs, ..Default::default() }] }
+}
+
+pub(super) fn metric_points(n_points: usize) -> ExportMetricsServiceRequest {
+    let gauge = Gauge { data_points: vec![NumberDataPoint { time_unix_nano: 1, ..Default::default() }; n_points] };
+    let metrics = vec![Metric { name: "m".to_owned(), data: Some(metric::Data::Gauge(gauge)), ..Default::default() }];
+    let scope_metrics = vec![ScopeMetrics { metrics, ..Default::default() }];
+    ExportMetricsServiceRequest { resource_metrics: vec![ResourceMetrics { scope_metrics, ..Default::default() }] }
+}
+
+fn attribute(key: &str, text: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..Default::default() }
+}
+
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(super) fn zlib(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ::zstd::bulk::compress(bytes, 1).unwrap()
+}
+
+/// A gRPC message.
+pub(super) fn framed(compressed: u8, message: &[u8]) -> Vec<u8> {
+    let mut framed = vec![compressed];
+    framed.extend((message.len() as u32).to_be_bytes());
+    framed.extend(message);
+    framed
+}
+
+/// A body that is sent piece by piece.
+pub(super) struct Pieces(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl Pieces {
+    pub(super) fn new() -> (tokio::sync::mpsc::Sender<Bytes>, Self) {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        (sender, Self(receiver))
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
