@@ -18,30 +18,34 @@ pub(super) enum Extent {
     All,
 }
 
-/// Reads a tree as often as it takes to find every mistake: each is reported and taken out, until the rest can be read.
-/// `None` only if the root itself is wrong, or hardly anything is right.
-pub(super) fn read<T: DeserializeOwned>(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Problems) -> Option<T> {
-    let mut n_found = 0;
+/// Reads the node at the end of a path as often as it takes to find every mistake in it: each is reported and taken out, until the rest
+/// can be read. `None` if the node itself is wrong, or hardly anything is right.
+pub(super) fn read<T: DeserializeOwned>(
+    root: &mut Node,
+    prefix: &[usize],
+    extent: Extent,
+    texts: &Texts,
+    problems: &mut Problems,
+) -> Option<T> {
     loop {
-        let mistake = match T::deserialize(Reader(root)) {
+        let mistake = match T::deserialize(Reader(root.follow(prefix).0)) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };
+        let path = [prefix, &mistake.path()].concat();
         let may_follow = extent == Extent::Part && matches!(mistake.what, What::Missing(_));
-        if let Some(problem) = describe(&mistake, root, texts).filter(|_| !may_follow) {
+        if let Some(problem) = describe(&mistake, &path, root, texts).filter(|_| !may_follow) {
             problems.push(problem);
-            n_found += 1;
         }
-        let path = mistake.path();
-        if n_found >= MAX_PROBLEMS || !root.prune(&path) {
+        let is_pruned = root.prune(&path);
+        if !is_pruned || path.len() == prefix.len() || problems.len() >= MAX_PROBLEMS {
             return None;
         }
     }
 }
 
-fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
-    let path = mistake.path();
-    let (node, holder, keys) = root.follow(&path);
+fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Option<Problem> {
+    let (node, holder, keys) = root.follow(path);
     let name = dotted(&keys);
     let parent = dotted(&keys[..keys.len().saturating_sub(1)]);
     let place = match holder {

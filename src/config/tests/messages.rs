@@ -251,6 +251,18 @@ fn hundreds_of_mistakes_end_with_the_first_hundred() {
     assert!((100..=110).contains(&n_told), "{n_told}");
 }
 
+#[test]
+fn a_mistake_among_thousands_of_criteria_is_found_without_reading_them_all_again_each_time() {
+    let criterion = |n: usize| {
+        let threshold = if n % 100 == 7 { "high" } else { "1" };
+        format!("  - name: c{n}\n    threshold: {threshold}\n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n")
+    };
+    let text: String = std::iter::once("criteria:\n".to_owned()).chain((0..5_000).map(criterion)).collect();
+    let told = messages(&text);
+    assert_eq!(told.len(), 50);
+    assert_eq!(told.iter().next().unwrap().title, "`criteria[c7].threshold` is the text `high`");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
