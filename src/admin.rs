@@ -66,3 +66,6 @@ fn ill(telemetry: &Telemetry) -> Option<String> {
     let ill = telemetry.ill(Instant::now().into_std());
     (!ill.is_empty()).then(|| ill.iter().map(|(name, illness)| format!("{name} {illness}\n")).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,11 @@ impl Port {
         }
     }
 
+    /// Where the address came from.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+
     /// The address that was really bound.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
@@ -295,3 +300,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watchful<I> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -381,3 +381,6 @@ fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(ring::default_provider())))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,16 +14,10 @@ pub mod scan_metrics;
 #[cfg(test)]
 mod tests;
 
-pub mod json;
-pub mod scan;
-pub mod scan_logs;
-pub mod scan_metrics;
-
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -133,13 +127,12 @@ struct Inner {
     settings: Settings,
     intake: Arc<dyn Intake>,
     telemetry: Arc<Telemetry>,
-    warned_of_authorization: AtomicBool,
 }
 
 impl Receiver {
     /// A receiver for any number of ports.
     pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
-        Self(Arc::new(Inner { settings, intake, telemetry, warned_of_authorization: AtomicBool::new(false) }))
+        Self(Arc::new(Inner { settings, intake, telemetry }))
     }
 
     /// Answers one request.
@@ -224,10 +217,7 @@ impl Inner {
 
     /// The headers that `forward.pass_headers` names.
     fn passed(&self, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-        if self.settings.drops_authorization
-            && headers.contains_key(AUTHORIZATION)
-            && !self.warned_of_authorization.swap(true, Ordering::Relaxed)
-        {
+        if self.settings.drops_authorization && headers.contains_key(AUTHORIZATION) {
             AuthorizationNotPassed.emit(&self.telemetry);
         }
         let names = self.settings.pass_headers.iter();

@@ -35,11 +35,13 @@ impl Refused {
 pub struct AuthorizationNotPassed;
 
 impl AuthorizationNotPassed {
-    /// Log it. The receiver emits it once.
-    pub fn emit(self, _telemetry: &Telemetry) {
-        tracing::warn!(
-            "a client sends an `authorization` header, which is not handed on; \
-             add it to `forward.pass_headers`, or set the downstream's own in `forward.headers`"
-        );
+    /// Count it, and warn of the first.
+    pub fn emit(self, telemetry: &Telemetry) {
+        if telemetry.add("spanscore_authorization_not_passed_total", &[], 1) == 1 {
+            tracing::warn!(
+                "a client sends an `authorization` header, which is not handed on; \
+                 add it to `forward.pass_headers`, or set the downstream's own in `forward.headers`"
+            );
+        }
     }
 }

@@ -25,6 +25,7 @@ const SIGNALS: [(&str, &str); 3] = [("traces", "spans"), ("logs", "log_records")
 /// What is said of a metric that is not one of the books. A metric without a row has an empty help text.
 const HELP: &[(&str, &str)] = &[
     ("spanscore_accept_failures_total", "Connections the system could not give us, most often for want of file descriptors"),
+    ("spanscore_authorization_not_passed_total", "Requests with an authorization header that nothing hands on"),
     ("spanscore_certificate_reloads_total", "Changes of certificate files, by result"),
     ("spanscore_connections_open", "Open connections, by port"),
     ("spanscore_exporter_outages_total", "Times delivery was paused because a destination was down or asked for it, by queue"),
@@ -32,11 +33,21 @@ const HELP: &[(&str, &str)] = &[
     ("spanscore_exporter_queue_size_bytes", "Bytes in the queue, those being sent included"),
     ("spanscore_exporter_retries_total", "Attempts that failed and are made again, by queue"),
     ("spanscore_exporter_splits_total", "Requests cut in two because the peer found them too large, by queue"),
-    ("spanscore_late_spans_total", "Spans that came after their trace was closed"),
+    ("spanscore_judgements_total", "Evaluations, new and changed ones"),
+    ("spanscore_judgements_unchanged_total", "Evaluations that late spans did not change"),
+    ("spanscore_late_spans_total", "Spans that came after their trace was closed, by outcome: taken, or too_late to change anything"),
     ("spanscore_receiver_refused_requests_total", "Requests refused, by signal and reason"),
+    ("spanscore_spans_without_ids_total", "Spans forwarded without being scored, since their trace or span id is empty or all zero"),
+    ("spanscore_scores_dropped_total", "Scores given up, by shape and reason"),
+    ("spanscore_scores_queued", "Scores on their way to their destination, by shape"),
+    ("spanscore_scores_sent_total", "Scores acknowledged by their destination, by shape"),
     ("spanscore_tls_handshake_failures_total", "TLS handshakes that failed, by port"),
     ("spanscore_traces_closed_total", "Traces closed, by reason"),
     ("spanscore_traces_open", "Traces that are not done yet"),
+    ("spanscore_traces_open_bytes", "Bytes kept of open traces"),
+    ("spanscore_traces_recent", "Closed traces that are remembered for late spans"),
+    ("spanscore_traces_recent_bytes", "Bytes kept of closed traces"),
+    ("spanscore_traces_without_trajectory_total", "Closed traces with neither a tool call nor an agent run, which are not judged"),
     ("spanscore_unscored_spans_total", "Spans forwarded without being scored, since the score plane was saturated"),
 ];
 

@@ -7,6 +7,7 @@ mod http;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

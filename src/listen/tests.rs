@@ -1,0 +1,189 @@
+//! Ports over real sockets: who has them, what TLS does to them, how they close. Does not prove what is answered on them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use rcgen::CertifiedKey;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::sync::{Notify, oneshot};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::config;
+use crate::tls;
+
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A port whose requests wait until they are let go.
+struct Served {
+    address: SocketAddr,
+    telemetry: Arc<Telemetry>,
+    n_requests: Arc<AtomicUsize>,
+    let_go: Arc<Notify>,
+    shutdown: oneshot::Sender<()>,
+    server: tokio::task::JoinHandle<()>,
+}
+
+async fn serve() -> Served {
+    let telemetry = Arc::new(Telemetry::default());
+    let (n_requests, let_go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let service = service_fn({
+        let (n_requests, let_go) = (n_requests.clone(), let_go.clone());
+        move |_request: Request<Incoming>| {
+            let (n_requests, let_go) = (n_requests.clone(), let_go.clone());
+            async move {
+                n_requests.fetch_add(1, Ordering::Relaxed);
+                let_go.notified().await;
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"done"))))
+            }
+        }
+    });
+    let port = Port::bind(ANY_PORT, "test.listen", None).await.unwrap();
+    let address = port.address().unwrap();
+    let (shutdown, stop) = oneshot::channel();
+    let pulse = telemetry.pulse("test", Instant::now().into_std());
+    let until = async {
+        let _ = stop.await;
+    };
+    let server = tokio::spawn(port.serve(service, until, pulse, telemetry.clone()));
+    Served { address, telemetry, n_requests, let_go, shutdown, server }
+}
+
+async fn until(mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    time::timeout(Duration::from_secs(20), waiting).await.expect("it never came to that");
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
+    let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None).await.unwrap();
+    let address = taken.address().unwrap();
+    let error = Port::bind(address, "receivers.otlp.http.listen", None).await.unwrap_err().to_string();
+    let expected = format!(
+        "cannot listen on {address} (`receivers.otlp.http.listen`): the port is taken; \
+         stop the program that has it (another spanscore or a Collector?), or choose another port there"
+    );
+    assert_eq!(error, expected);
+    let nowhere = Port::bind("192.0.2.1:4317".parse().unwrap(), "admin.listen", None).await.unwrap_err().to_string();
+    assert!(nowhere.starts_with("cannot listen on 192.0.2.1:4317 (`admin.listen`): this machine has no such address"), "{nowhere}");
+}
+
+#[tokio::test]
+async fn a_request_that_has_begun_is_answered_after_shutdown_and_no_other_is_taken() {
+    for http2 in [false, true] {
+        let Served { address, telemetry, n_requests, let_go, shutdown, server } = serve().await;
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        let calling = tokio::spawn(client.get(format!("http://{address}/").parse().unwrap()));
+        until(|| n_requests.load(Ordering::Relaxed) == 1).await;
+        let open = [("port", "test.listen")];
+        assert_eq!(telemetry.gauge("spanscore_connections_open", &open), 1);
+        let mut idle = TcpStream::connect(address).await.unwrap();
+        until(|| telemetry.gauge("spanscore_connections_open", &open) == 2).await;
+        shutdown.send(()).unwrap();
+        assert_eq!(idle.read(&mut [0; 1]).await.unwrap(), 0, "an idle connection is closed at once");
+        assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
+        assert!(!server.is_finished());
+        let_go.notify_one();
+        let answer = calling.await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(answer, "done");
+        server.await.unwrap();
+        until(|| telemetry.gauge("spanscore_connections_open", &open) == 0).await;
+        assert_eq!(telemetry.workers(), [""; 0], "it has come to rest, not died");
+    }
+}
+
+#[tokio::test]
+async fn cutting_the_drain_short_cuts_its_connections_and_counts_as_death() {
+    let Served { address, telemetry, n_requests, shutdown, server, .. } = serve().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    until(|| n_requests.load(Ordering::Relaxed) == 1).await;
+    shutdown.send(()).unwrap();
+    server.abort();
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert_eq!(telemetry.ill(Instant::now().into_std()).len(), 1);
+}
+
+#[tokio::test]
+async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert_file, cert.pem()).unwrap();
+    std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
+    let telemetry = Arc::new(Telemetry::default());
+    let server_tls = config::ServerTls { cert_file: cert_file.clone(), key_file, client_ca_file: None };
+    let server_tls = Arc::new(ServerTls::try_new(&server_tls, &telemetry).unwrap());
+    let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls)).await.unwrap();
+    let address = port.address().unwrap();
+    let service = service_fn(|request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{:?}", request.version())))))
+    });
+    let pulse = telemetry.pulse("test", Instant::now().into_std());
+    let server = tokio::spawn(port.serve(service, std::future::pending(), pulse, telemetry.clone()));
+
+    let client_tls = config::ClientTls { ca_file: Some(cert_file), ..Default::default() };
+    for (alpn, version) in [(&b"h2"[..], "HTTP/2.0"), (b"http/1.1", "HTTP/1.1")] {
+        let mut client_config = tls::client_config(&client_tls, &telemetry).unwrap();
+        client_config.alpn_protocols = vec![alpn.to_vec()];
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = TlsConnector::from(Arc::new(client_config)).connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(alpn));
+        let (io, request) = (TokioIo::new(stream), Request::get("https://localhost/").body(Full::<Bytes>::default()).unwrap());
+        let response = match alpn {
+            b"h2" => {
+                let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+                tokio::spawn(connection);
+                sender.send_request(request).await.unwrap()
+            }
+            _ => {
+                let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+                tokio::spawn(connection);
+                sender.send_request(request).await.unwrap()
+            }
+        };
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), version);
+    }
+
+    let mut plain = TcpStream::connect(address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    until(|| telemetry.counter("spanscore_tls_handshake_failures_total", &[("port", "test.listen")]) == 1).await;
+    server.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed_after_three_minutes_of_silence() {
+    let (near, mut far) = duplex(64);
+    let mut watchful = Watchful::new(near);
+    let start = Instant::now();
+    let speaking = async {
+        for _ in 0..3 {
+            time::sleep(Duration::from_secs(170)).await;
+            far.write_all(b"x").await.unwrap();
+        }
+        std::future::pending::<()>().await;
+    };
+    let listening = async {
+        let mut n_read = 0;
+        loop {
+            match watchful.read(&mut [0; 8]).await {
+                Ok(n) => n_read += n,
+                Err(error) => return (n_read, error.kind()),
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = listening => ended,
+        () = speaking => unreachable!(),
+    };
+    assert_eq!((ended, start.elapsed().as_secs()), ((3, io::ErrorKind::TimedOut), 3 * 170 + 180));
+}
