@@ -115,6 +115,19 @@ fn shutdown_closes_an_ended_root_as_such_and_cuts_the_others_short() {
 }
 
 #[test]
+fn in_a_hurry_ended_roots_settle_sooner_and_the_others_as_before() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1));
+    buffer.send(span(2).under(1).of(2));
+    buffer.buffer.hurry(Duration::from_secs(1));
+    buffer.send(span(1).of(3));
+    assert!(buffer.wait(0).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [RootEnded, RootEnded]);
+    assert!(buffer.wait(178).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [Inactive]);
+}
+
+#[test]
 fn replay_closes_traces_at_the_end_of_input_only() {
     let mut buffer = Fixture::new(Settings::replay());
     buffer.send(span(1).of(1));
@@ -182,6 +195,19 @@ fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
     buffer.send(span(1).of(1).lasting(3_700, 3_701));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
     assert_eq!(buffer.buffer.stats().n_missed, 0);
+}
+
+#[test]
+fn when_nobody_knows_whose_spans_were_missed_every_open_trace_is_incomplete() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1));
+    let now = buffer.now();
+    buffer.buffer.miss_all(now);
+    buffer.send(span(1).of(2));
+    assert_eq!(reasons(&buffer.wait(179)), [Incomplete, Incomplete]);
+    buffer.skip(1);
+    buffer.send(span(1).of(3));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded], "those that were under way would have been closed by now");
 }
 
 #[test]
