@@ -103,6 +103,11 @@ impl Port {
         }
     }
 
+    /// Where the address came from.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+
     /// The address that was really bound.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()

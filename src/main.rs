@@ -1,3 +1,17 @@
-//! Turns a command's outcome into an exit code; nothing else.
+//! Turns a command's outcome into an exit code, and hands arguments and environment on; nothing else.
 
-fn main() {}
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    ExitCode::from(spanscore::cli::main(std::env::args_os(), &environment()))
+}
+
+/// Read once, here, so that nothing below depends on what it cannot be handed in a test. What is not UTF-8 is no variable of ours.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+}

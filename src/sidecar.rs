@@ -1,1 +1,361 @@
-//! Builds the stages, joins them with bounded channels, drains them.
+//! Builds the stages, joins them with bounded channels, drains them. The one place that reads the clock and owns the threads.
+//! Knows who hands what to whom; decides nothing about spans, scores or protocols.
+
+mod scoring;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admin::Admin;
+use crate::config::{Config, Signal};
+use crate::export::{self, ExportError, Exporter};
+use crate::forward::{self, ForwardError, ForwardHandle};
+use crate::listen::{BindError, Port};
+use crate::pipeline::{Judged, Rules};
+use crate::receive::{self, Received, Receiver};
+use crate::span::{KeySet, Now};
+use crate::telemetry::{MetricsText, Phase, Pulse, Stopped, Telemetry};
+use crate::tls::{ServerTls, TlsError};
+use crate::transport::Undelivered;
+
+use scoring::{Judge, Scoring};
+
+/// Both clocks, read once; everything below takes time as an argument.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+pub fn now() -> Now {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Now { instant: Instant::now(), unix_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX) }
+}
+
+/// How long requests that have begun may take once the doors close.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
+
+/// When a sender that found the forward queue full should come again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls quiet.
+const KEPT_FOR_DELIVERY: f64 = 0.4;
+
+/// What a sidecar is built from.
+pub struct Plan {
+    /// The configuration; every value has been checked.
+    pub config: Config,
+    /// What traces are judged by.
+    pub rules: Rules,
+    /// The memory limit of our cgroup, in bytes, if there is one.
+    pub cgroup_limit: Option<usize>,
+    /// Where evaluations are printed, if they are.
+    pub print: Option<export::Print>,
+    /// Looks on at every judgement, on the scoring thread.
+    pub observer: Option<Observer>,
+}
+
+/// Looks on at every judgement; must return at once.
+pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
+
+/// Why a sidecar could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port could not be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The downstream cannot be used.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// A destination of scores cannot be used.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// A setting of the receivers cannot be used.
+    #[error("{0}")]
+    Receive(String),
+    /// The system refused a thread or told no address.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Where a running sidecar listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// OTLP/gRPC.
+    pub grpc: Option<SocketAddr>,
+    /// OTLP/HTTP.
+    pub http: Option<SocketAddr>,
+    /// Health and metrics.
+    pub admin: SocketAddr,
+}
+
+/// A running sidecar. Dropping it cuts everything; [`Sidecar::stop`] ends it in good order.
+pub struct Sidecar {
+    /// Where it listens.
+    pub addresses: Addresses,
+    /// What it counts.
+    pub telemetry: Arc<Telemetry>,
+    /// What is kept alive until the doors have closed: with it the scoring thread's queue ends.
+    intake: Arc<Intake>,
+    doors: Doors,
+    admin: Doors,
+    scoring: Option<JoinHandle<()>>,
+    forwarding: JoinSet<Undelivered>,
+    exporting: export::Running,
+    /// Holds the tasks that watch pulses; aborted when dropped.
+    watch: JoinSet<()>,
+    deadline: Duration,
+    quiet: Duration,
+}
+
+impl Sidecar {
+    /// Starts every stage, the doors last: what is answered is ready for what comes.
+    pub async fn start(plan: Plan) -> Result<Self, StartError> {
+        let Plan { config, rules, cgroup_limit, print, observer } = plan;
+        let started = now();
+        let telemetry = Arc::new(Telemetry::default());
+        let budgets = config.budgets(cgroup_limit);
+        let mut rng = fastrand::Rng::new();
+
+        let destination = config.forward_destination();
+        let ports = Ports::bind(&config, &telemetry).await?;
+        let addresses = ports.addresses()?;
+        if let Some(destination) = &destination {
+            let listeners: Vec<SocketAddr> = [addresses.grpc, addresses.http].into_iter().flatten().collect();
+            forward::check_loop(destination, &listeners).await?;
+        }
+        let receiving = receive::Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, destination.is_some())
+            .map_err(StartError::Receive)?;
+
+        let forward = forward::Settings { destination, signals: config.forward.signals.clone(), capacity: budgets.forward_queue };
+        let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
+        let mut pulses: Vec<(&'static str, Arc<AtomicU64>)> = Vec::new();
+        let mut forwarding = JoinSet::new();
+        if let Some(delivery) = delivery {
+            pulses.push(("forward", delivery.pulse()));
+            forwarding.spawn(delivery.run());
+        }
+
+        let exporting = export::Plan { config: &config, budget: budgets.scores, print };
+        let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
+        pulses.extend(exporting.pulses());
+
+        let rules = Arc::new(ArcSwap::from_pointee(rules));
+        let (scoring, thread) = if config.scoring.enabled {
+            let judge = judge(exporter.clone(), observer);
+            let (scoring, thread) =
+                Scoring::start(config.assemble_settings(&budgets), budgets.scoring_queue, rules.clone(), telemetry.clone(), judge)?;
+            (Some(scoring), Some(thread))
+        } else {
+            (None, None)
+        };
+
+        let intake = Arc::new(Intake { forward, scoring, rules, started: started.instant, last_offer: AtomicU64::new(0) });
+        let receiver = Receiver::new(receiving, intake.clone(), telemetry.clone());
+        let (mut doors, mut admin) = (Doors::new(), Doors::new());
+        for port in [ports.grpc, ports.http].into_iter().flatten() {
+            doors.open(port, receiver.clone(), &telemetry);
+        }
+        let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
+        let page = Admin { telemetry: telemetry.clone(), metrics: vec![scores_text], started_unix_nanos: started.unix_nanos };
+        admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
+        let mut watch = JoinSet::new();
+        watch.spawn(watch_pulses(pulses, telemetry.clone()));
+        telemetry.enter(Phase::Serving);
+
+        let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
+        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, watch, deadline, quiet })
+    }
+
+    /// Closes traces sooner from now on: the sidecar is about to be stopped (`spanscore drain`).
+    pub fn hurry(&self) {
+        self.telemetry.enter(Phase::Draining);
+        if let Some(scoring) = &self.intake.scoring {
+            scoring.hurry();
+        }
+    }
+
+    /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
+    pub async fn stop(self) -> Stopped {
+        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, mut watch, deadline, quiet } = self;
+        let begun = now().instant;
+        let deadline_at = begun + deadline;
+        telemetry.enter(Phase::Draining);
+        intake.fall_quiet(quiet, begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY)).await;
+        doors.close(LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0))).await;
+
+        let forward = intake.forward.clone();
+        // The last handle of the scoring queue: the thread judges what is open, exports it, and ends.
+        drop(intake);
+        if let Some(thread) = scoring {
+            let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
+            // Should judging take longer than we have, what is not exported by then is lost with us.
+            let _ = tokio::time::timeout_at(deadline_at.into(), joined).await;
+        }
+        forward.close(deadline_at);
+        let (left, scores_left) = tokio::join!(forwarding.join_next(), exporting.drain(deadline_at));
+        let left: BTreeMap<_, _> = left.and_then(Result::ok).unwrap_or_default();
+        watch.abort_all();
+        admin.close(Duration::from_millis(200)).await;
+        Stopped { n_undelivered: left.values().sum(), n_undelivered_scores: scores_left.values().sum() }
+    }
+}
+
+/// What the scoring thread does with judgements.
+fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
+    Box::new(move |judged, rules| {
+        if !judged.evaluations.is_empty() {
+            exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
+        }
+        if let Some(observer) = &mut observer {
+            observer(judged, rules);
+        }
+    })
+}
+
+/// Tasks deep inside count; this turns what grows into beats, so that `/livez` sees who has stopped.
+async fn watch_pulses(counters: Vec<(&'static str, Arc<AtomicU64>)>, telemetry: Arc<Telemetry>) {
+    let mut watched: Vec<_> = counters.into_iter().map(|(name, counter)| (counter, 0, telemetry.pulse(name, now().instant))).collect();
+    let mut interval = tokio::time::interval(Pulse::INTERVAL);
+    loop {
+        interval.tick().await;
+        for (counter, last, pulse) in &mut watched {
+            let count = counter.load(Ordering::Relaxed);
+            if std::mem::replace(last, count) != count {
+                pulse.beat(now().instant);
+            }
+        }
+    }
+}
+
+// === Ports and Doors ===
+
+/// Every port, bound before anything is answered.
+struct Ports {
+    grpc: Option<Port>,
+    http: Option<Port>,
+    admin: Port,
+}
+
+impl Ports {
+    async fn bind(config: &Config, telemetry: &Arc<Telemetry>) -> Result<Self, StartError> {
+        let otlp = &config.receivers.otlp;
+        let tls = otlp.tls.as_ref().map(|tls| ServerTls::try_new(tls, telemetry)).transpose()?.map(Arc::new);
+        let grpc = match otlp.grpc.enabled {
+            true => Some(Port::bind(otlp.grpc.listen, "receivers.otlp.grpc.listen", tls.clone()).await?),
+            false => None,
+        };
+        let http = match otlp.http.enabled {
+            true => Some(Port::bind(otlp.http.listen, "receivers.otlp.http.listen", tls).await?),
+            false => None,
+        };
+        Ok(Self { grpc, http, admin: Port::bind(config.admin.listen, "admin.listen", None).await? })
+    }
+
+    fn addresses(&self) -> io::Result<Addresses> {
+        let of = |port: &Option<Port>| port.as_ref().map(Port::address).transpose();
+        Ok(Addresses { grpc: of(&self.grpc)?, http: of(&self.http)?, admin: self.admin.address()? })
+    }
+}
+
+/// Ports that are being served, and the way to close them.
+struct Doors {
+    serving: JoinSet<()>,
+    closing: watch::Sender<bool>,
+}
+
+impl Doors {
+    fn new() -> Self {
+        Self { serving: JoinSet::new(), closing: watch::Sender::new(false) }
+    }
+
+    fn open<S, B>(&mut self, port: Port, service: S, telemetry: &Arc<Telemetry>)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut closing = self.closing.subscribe();
+        let pulse = telemetry.pulse(port.setting(), now().instant);
+        let shutdown = async move {
+            // A sender that is gone closes the door as well.
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        self.serving.spawn(port.serve(service, shutdown, pulse, telemetry.clone()));
+    }
+
+    /// Takes no further connections; requests that have begun may end until the grace is over.
+    async fn close(mut self, grace: Duration) {
+        self.closing.send_replace(true);
+        let all = async { while self.serving.join_next().await.is_some() {} };
+        // What is not done by then is cut when the set is dropped; its sender keeps its data.
+        let _ = tokio::time::timeout(grace, all).await;
+    }
+}
+
+// === Intake ===
+
+/// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
+struct Intake {
+    forward: ForwardHandle,
+    scoring: Option<Scoring>,
+    rules: Arc<ArcSwap<Rules>>,
+    started: Instant,
+    /// Milliseconds from the start to the last request.
+    last_offer: AtomicU64,
+}
+
+impl receive::Intake for Intake {
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        self.scoring.is_some().then(|| self.rules.load().keys().clone())
+    }
+
+    fn offer(&self, received: Received) -> Result<(), receive::Refusal> {
+        let Received { signal, body, n_items, headers, batch } = received;
+        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        // The original first: what is refused comes again, and must not be scored twice.
+        self.forward.offer(signal, body, n_items, headers).map_err(|refusal| match refusal {
+            forward::Refusal::Full => receive::Refusal::Full { retry_after: RETRY_AFTER },
+            forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
+            forward::Refusal::Closed => receive::Refusal::Draining,
+        })?;
+        if let Some(scoring) = self.scoring.as_ref().filter(|_| signal == Signal::Traces) {
+            scoring.offer(batch);
+        }
+        Ok(())
+    }
+}
+
+impl Intake {
+    fn millis(&self) -> u64 {
+        u64::try_from(now().instant.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until no request has come for so long, but not beyond `latest`.
+    async fn fall_quiet(&self, quiet: Duration, latest: Instant) {
+        loop {
+            let since_last = self.millis().saturating_sub(self.last_offer.load(Ordering::Relaxed));
+            let time = now().instant;
+            let wait = quiet.saturating_sub(Duration::from_millis(since_last)).min(latest.saturating_duration_since(time));
+            if wait.is_zero() {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

@@ -264,19 +264,26 @@ impl Facts {
         self.entries().find(|entry| entry.key == key && entry.tag.is_value())?.attribute()
     }
 
-    /// The same without the attributes that `keep` refuses; events stay as they are.
-    pub fn retain(&mut self, mut keep: impl FnMut(Attribute<'_>) -> bool) {
-        let mut bytes = Vec::with_capacity(self.0.len());
+    /// The same with each attribute as `keep` gives it back, and without the attributes and whole events that are refused.
+    pub fn retain(&mut self, mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>, keep_event: impl Fn(KeyId) -> bool) {
+        let mut kept = FactsBuilder { bytes: Vec::with_capacity(self.0.len()), event: None };
         let mut rest = self.entries();
         loop {
             let before = rest.bytes;
             let Some(entry) = rest.next() else { break };
-            if entry.attribute().is_none_or(&mut keep) {
-                bytes.extend_from_slice(&before[..before.len() - rest.bytes.len()]);
+            let whole = &before[..before.len() - rest.bytes.len()];
+            match entry.attribute() {
+                None if entry.tag == Tag::Event && !keep_event(entry.key) => {}
+                None => kept.bytes.extend_from_slice(whole),
+                Some(attribute) => match keep(attribute) {
+                    Some(same) if same == attribute => kept.bytes.extend_from_slice(whole),
+                    Some(other) => kept.attribute(other),
+                    None => {}
+                },
             }
         }
-        if bytes.len() < self.0.len() {
-            self.0 = bytes.into();
+        if kept.bytes.len() != self.0.len() {
+            *self = kept.finish();
         }
     }
 

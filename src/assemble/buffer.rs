@@ -116,6 +116,23 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
+    /// So many spans went by that nobody knows whose: every open trace is incomplete, and for a while every one that is opened.
+    pub fn miss_all(&mut self, now: Now) {
+        let tick = self.tick(now);
+        self.missed.overflow(tick);
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(held) = self.open.get_mut(slot) {
+                held.missed = true;
+            }
+        }
+    }
+
+    /// Let traces whose root has ended settle sooner from now on: somebody is about to stop us.
+    pub fn hurry(&mut self, settle: std::time::Duration) {
+        self.timers.hurry(ticks(settle));
+    }
+
     /// When `close_due` will have something to close, if nothing comes before.
     pub fn next_deadline(&self) -> Option<std::time::Instant> {
         self.start.instant.checked_add(std::time::Duration::from_nanos(self.timers.next()?))

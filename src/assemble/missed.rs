@@ -39,6 +39,11 @@ impl Missed {
         }
     }
 
+    /// Spans of traces that nobody could note went by unread.
+    pub(super) fn overflow(&mut self, now: Tick) {
+        self.overflowed = Some(now);
+    }
+
     /// Were, or may, spans of this trace have been missed? It is being opened, and remembers that itself from now on.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
         self.last.remove(trace_id).is_some() || self.overflowed.is_some()

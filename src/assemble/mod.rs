@@ -11,10 +11,6 @@ mod timers;
 mod trace;
 
 #[cfg(test)]
-mod fixture;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;
 
 use crate::span::{Span, TraceId};

@@ -1,9 +1,12 @@
 //! The rules of DESIGN 4 by example. They do not prove that any order ends in the same revision: `properties` does.
 
+mod fixture;
+mod properties;
+
 use std::time::Duration;
 
 use super::CloseReason::*;
-use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
+use self::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use super::{Inserted, Settings};
 
 fn buffer() -> Fixture {
@@ -12,7 +15,7 @@ fn buffer() -> Fixture {
 
 // === versions of one span ===
 
-fn winner_is_second_in_both_orders(loser: super::fixture::Sent, winner: super::fixture::Sent) {
+fn winner_is_second_in_both_orders(loser: fixture::Sent, winner: fixture::Sent) {
     for versions in [[&loser, &winner], [&winner, &loser]] {
         let mut buffer = buffer();
         for version in versions {

@@ -60,6 +60,13 @@ impl Timers {
         }
     }
 
+    /// Settle sooner from now on. What waits has waited since it joined, so lines stay in order.
+    pub(super) fn hurry(&mut self, settle: Tick) {
+        for delay in self.quiet_delays[..2].iter_mut().chain(&mut self.settling_delays) {
+            *delay = settle.min(*delay);
+        }
+    }
+
     /// A trace was opened, or opened again.
     pub(super) fn open(&mut self, slot: Slot, now: Tick) {
         self.age.join(0, slot, now);

@@ -149,7 +149,7 @@ impl Check<'_> {
             && config.assemble.size_limit.0 > open.0 / 10
         {
             let title = "`assemble.size_limit` is more than a tenth of `assemble.open.max_size`";
-            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10));
+            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10 / 1024 * 1024));
             self.wrong(&["assemble.size_limit", "assemble.open.max_size"], title, remedy);
         }
         let sample_pass = config.scores.span.sample_pass;
@@ -215,21 +215,24 @@ impl Check<'_> {
 
     fn peers(&mut self) {
         let config = self.config;
-        let forward = config.forward_peer();
-        self.peer(&[forward]);
-        self.headers(forward);
-        self.client_tls(forward);
-        for peer in [
-            config.score_peers(Shape::Span)[1],
-            config.score_peers(Shape::Span)[0],
-            config.score_peers(Shape::Event)[0],
-            config.score_peers(Shape::Metrics)[0],
-        ] {
+        let [span, scores, forward] = config.score_peers(Shape::Span);
+        let [event, ..] = config.score_peers(Shape::Event);
+        let [metrics, ..] = config.score_peers(Shape::Metrics);
+        let mut all_written = true;
+        for peer in [forward, scores, span, event, metrics] {
             self.headers(peer);
             self.client_tls(peer);
+            if let Some(Err(message)) = peer.endpoint.map(|endpoint| Endpoint::parse(endpoint, None)) {
+                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
+                self.wrong(&[&format!("{}.endpoint", peer.section)], title, remedy);
+                all_written = false;
+            }
         }
-        for shape in Shape::ALL {
-            self.peer(&config.score_peers(shape));
+        if all_written {
+            self.peer(&[forward]);
+            for shape in Shape::ALL.into_iter().filter(|shape| config.is_enabled(*shape)) {
+                self.peer(&config.score_peers(shape));
+            }
         }
         self.leaked_headers();
         for name in config.forward.pass_headers.clone() {
@@ -356,11 +359,18 @@ impl Check<'_> {
 
     fn criteria(&mut self) {
         let places: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
-            Some(Value::List(list)) => list.items.iter().map(|item| item.find(&["name"]).map_or(item.place, |name| name.place)).collect(),
+            Some(Value::List(items)) => items
+                .iter()
+                .filter(|item| !matches!(item.value, Value::Gone))
+                .map(|item| item.find(&["name"]).map_or(item.place, |name| name.place))
+                .collect(),
             _ => return,
         };
         let mut seen = BTreeMap::new();
         for (criterion, place) in self.config.criteria.iter().zip(places) {
+            for warning in criterion.warnings() {
+                self.warnings.push(Problem::warning(format!("criterion `{}`: {warning}", criterion.name), Some(self.texts.spot(place))));
+            }
             if let Some(first) = seen.get(criterion.name.as_str()) {
                 let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(self.texts.spot(place)));
                 self.problems.push(problem.label(format!("the first is at {}", self.texts.short(*first))));

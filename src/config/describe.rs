@@ -1,5 +1,7 @@
 //! A mistake found while reading a tree in, the message about it out. Knows the wording; does not know the keys but by the schema.
 
+use serde::de::DeserializeOwned;
+
 use super::error::{Place, Problem, Problems, Texts};
 use super::nearest::nearest;
 use super::reader::{Mistake, Reader, What};
@@ -9,16 +11,24 @@ use super::{keys, rewrite};
 /// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
 const MAX_PROBLEMS: usize = 100;
 
+/// Is the tree all there is? In one source of several, a key may be missing because another one has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Part,
+    All,
+}
+
 /// Reads a tree as often as it takes to find every mistake: each is reported and taken out, until the rest can be read.
 /// `None` only if the root itself is wrong, or hardly anything is right.
-pub(super) fn read<T: serde::de::DeserializeOwned>(root: &mut Node, texts: &Texts, problems: &mut Problems) -> Option<T> {
+pub(super) fn read<T: DeserializeOwned>(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Problems) -> Option<T> {
     let mut n_found = 0;
     loop {
         let mistake = match T::deserialize(Reader(root)) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };
-        if let Some(problem) = describe(&mistake, root, texts) {
+        let may_follow = extent == Extent::Part && matches!(mistake.what, What::Missing(_));
+        if let Some(problem) = describe(&mistake, root, texts).filter(|_| !may_follow) {
             problems.push(problem);
             n_found += 1;
         }
@@ -53,7 +63,7 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
             }
         }
         What::UnknownWord { word, of, legal } => {
-            let problem = Problem::new(format!("unknown {} `{word}`", of.map_or("word".to_owned(), words_of)), spot);
+            let problem = Problem::new(format!("unknown {} `{word}`", of.map_or_else(|| last_of(&keys), words_of)), spot);
             match rewrite::of_word(word) {
                 Some(remedy) => problem.label(remedy),
                 None => problem.label(remedy_of_word(word, legal)),
@@ -68,6 +78,9 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
             let title = if name.is_empty() { format!("`{key}` is missing") } else { format!("`{name}` has no `{key}`") };
             Problem::new(title, spot).label(format!("add `{key}: …`"))
         }
+        What::WrongType { expected, found } if name.is_empty() => {
+            Problem::new(format!("the configuration is {found}"), spot).label(format!("expected {expected}"))
+        }
         What::WrongType { expected, found } => Problem::new(format!("`{name}` is {found}"), spot).label(format!("expected {expected}")),
         What::NoValue { expected } => {
             Problem::new(format!("`{name}` has no value"), spot).label(format!("expected {expected}; leave the key out for its default"))
@@ -81,13 +94,22 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
         }
         What::Other(message) => {
             // Texts of values read `what is wrong: the remedy`.
-            match message.rsplit_once(": ") {
-                Some((title, label)) if !title.contains('\n') => Problem::new(title, spot).label(label),
-                _ => Problem::new(message.as_str(), spot),
+            match split_remedy(message) {
+                Some((title, remedy)) => Problem::new(title, spot).label(remedy),
+                None => Problem::new(message.as_str(), spot),
             }
         }
     };
     Some(problem)
+}
+
+/// At the last colon outside backticks.
+fn split_remedy(message: &str) -> Option<(&str, &str)> {
+    if message.contains('\n') {
+        return None;
+    }
+    let at = message.rmatch_indices(": ").find(|(at, _)| message[..*at].matches('`').count().is_multiple_of(2))?.0;
+    Some((&message[..at], &message[at + 2..]))
 }
 
 fn start_of(node: &Node) -> Place {
@@ -101,8 +123,8 @@ fn remedy_of_key(key: &str, parent: &str, legal: &[&str]) -> String {
     if let Some(candidate) = nearest(key, legal.iter().copied()) {
         return format!("did you mean `{candidate}`?");
     }
-    let elsewhere: Vec<String> = keys::all()
-        .into_iter()
+    let elsewhere: Vec<String> = keys::known()
+        .iter()
         .filter(|known| known.path.last().is_some_and(|last| last == key) || known.path.join(".") == key)
         .map(|known| known.path.join("."))
         .filter(|path| !parent.contains('[') && path != parent)
@@ -127,6 +149,10 @@ fn remedy_of_word(word: &str, legal: &[&str]) -> String {
 
 fn listed(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn last_of(keys: &[String]) -> String {
+    keys.iter().rev().find(|key| !key.starts_with('[')).map_or_else(|| "word".to_owned(), |key| key.replace('_', " "))
 }
 
 /// `OnRevision` as words: on revision.

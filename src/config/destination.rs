@@ -238,12 +238,7 @@ impl Config {
     /// The shape is off, and why.
     pub fn score_destination(&self, shape: Shape) -> Result<Destination, Off> {
         let chain = self.score_peers(shape);
-        let enabled = match shape {
-            Shape::Span => self.scores.span.enabled,
-            Shape::Event => self.scores.event.enabled,
-            Shape::Metrics => self.scores.metrics.enabled,
-        };
-        if !enabled {
+        if !self.is_enabled(shape) {
             return Err(Off::Disabled(shape));
         }
         let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
@@ -253,6 +248,14 @@ impl Config {
             return Err(Off::SignalNotTaken(shape));
         }
         Ok(self.destination(&chain, section, endpoint))
+    }
+
+    pub(super) fn is_enabled(&self, shape: Shape) -> bool {
+        match shape {
+            Shape::Span => self.scores.span.enabled,
+            Shape::Event => self.scores.event.enabled,
+            Shape::Metrics => self.scores.metrics.enabled,
+        }
     }
 
     /// The sections that a shape looks through, its own first.

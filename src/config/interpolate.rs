@@ -36,15 +36,19 @@ impl Interpolation<'_> {
     fn walk(&mut self, node: &mut Node, within: Within, texts: &mut Texts, problems: &mut Problems) -> bool {
         match &mut node.value {
             Value::Scalar(scalar) => return self.scalar(scalar, node.place, within, texts, problems),
-            Value::List(list) => {
-                let n_items = list.items.len();
-                list.items.retain_mut(|item| self.walk(item, Within::Anything, texts, problems));
-                list.pruned |= list.items.len() < n_items;
+            Value::List(items) => {
+                let within = if within == Within::Header { within } else { Within::Anything };
+                for item in items {
+                    if !self.walk(item, within, texts, problems) {
+                        item.value = Value::Gone;
+                    }
+                }
             }
+            Value::Gone => {}
             Value::Map(map) => map.retain(|entry| {
                 let within = match within {
                     Within::Anything if entry.key == "headers" => Within::Headers,
-                    Within::Headers => Within::Header,
+                    Within::Headers | Within::Header => Within::Header,
                     _ => Within::Anything,
                 };
                 self.walk(&mut entry.value, within, texts, problems)
@@ -55,7 +59,7 @@ impl Interpolation<'_> {
 
     fn scalar(&mut self, scalar: &mut Scalar, place: Place, within: Within, texts: &mut Texts, problems: &mut Problems) -> bool {
         if !scalar.text.contains("${") {
-            if within == Within::Header {
+            if within == Within::Header || holds_credentials(&scalar.text) {
                 texts.hide(place);
             }
             return true;
@@ -135,6 +139,11 @@ impl Interpolation<'_> {
             Err(error) => Err((format!("cannot read `{}`: {error}", path.display()), "the value is read from this file".to_owned())),
         }
     }
+}
+
+/// `https://user:password@host`: refused later, and the message must not show it.
+pub(super) fn holds_credentials(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|authority| authority.contains('@')))
 }
 
 fn starts_with_digit(text: &str) -> bool {

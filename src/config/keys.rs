@@ -1,5 +1,7 @@
 //! The configuration's own schema in, every key it has out. Knows no key by name: what serde accepts and what this lists cannot drift apart.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use super::Config;
@@ -25,11 +27,14 @@ pub fn schema() -> Value {
 }
 
 /// Every key outside lists, sections included, in the order of the schema.
-pub(super) fn all() -> Vec<Key> {
-    let schema = schemars::schema_for!(Config).to_value();
-    let mut keys = Vec::new();
-    walk(&schema, &schema, &mut Vec::new(), &mut keys);
-    keys
+pub(super) fn known() -> &'static [Key] {
+    static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
+        let schema = schemars::schema_for!(Config).to_value();
+        let mut keys = Vec::new();
+        walk(&schema, &schema, &mut Vec::new(), &mut keys);
+        keys
+    });
+    &KNOWN
 }
 
 fn walk(schema: &Value, node: &Value, path: &mut Vec<String>, keys: &mut Vec<Key>) {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::check;
-use super::describe::read;
+use super::describe::{Extent, read};
 use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::interpolate::Interpolation;
-use super::tree::{Entry, List, Map, Node, Value, parse};
+use super::tree::{Entry, Map, Node, Value, parse};
 use super::variables;
 
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
@@ -78,7 +78,7 @@ impl Config {
             root = parse(&texts, source, &mut problems).filter(|node| !node.is_null()).unwrap_or(root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
-            read::<Self>(&mut root.clone(), &texts, &mut problems);
+            read::<Self>(&mut root.clone(), Extent::Part, &texts, &mut problems);
         } else {
             texts.add("defaults", "", TextKind::Variable);
         }
@@ -91,7 +91,7 @@ impl Config {
                 .append(&mut root, &mut interpolation);
         }
 
-        let config = read::<Self>(&mut root, &texts, &mut problems);
+        let config = read::<Self>(&mut root, Extent::All, &texts, &mut problems);
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);
@@ -163,7 +163,6 @@ impl CriteriaFiles<'_> {
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
         let Some(Node { value: Value::List(globs), .. }) = root.find(&["criteria_files"]) else { return };
         let globs: Vec<(String, Place)> = globs
-            .items
             .iter()
             .filter_map(|glob| match &glob.value {
                 Value::Scalar(scalar) => Some((scalar.text.clone(), glob.place)),
@@ -207,7 +206,7 @@ impl CriteriaFiles<'_> {
         };
         for Entry { key, key_place, value } in map.entries {
             match value {
-                Node { value: Value::List(list), .. } if key == "criteria" => append_to(root, "criteria", list.items),
+                Node { value: Value::List(items), .. } if key == "criteria" => append_to(root, "criteria", items),
                 value if key == "criteria" && value.is_null() => {}
                 value if key == "criteria" => {
                     self.problems
@@ -227,14 +226,14 @@ fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     let place = root.place;
     let Value::Map(map) = &mut root.value else { return };
     let entry_idx = map.entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
-        map.entries.push(Entry { key: key.to_owned(), key_place: place, value: Node { place, value: Value::List(List::default()) } });
+        map.entries.push(Entry { key: key.to_owned(), key_place: place, value: Node { place, value: Value::List(Vec::new()) } });
         map.entries.len() - 1
     });
     let value = &mut map.entries[entry_idx].value;
     if value.is_null() {
-        value.value = Value::List(List::default());
+        value.value = Value::List(Vec::new());
     }
     if let Value::List(list) = &mut value.value {
-        list.items.extend(items);
+        list.extend(items);
     }
 }

@@ -21,6 +21,7 @@ mod nearest;
 mod print;
 mod reader;
 mod rewrite;
+mod starter;
 mod tree;
 mod variables;
 mod yaml;
@@ -41,6 +42,7 @@ pub use nearest::nearest;
 pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Shutdown};
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
 pub use scores::{Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality};
+pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
 
 /// The whole configuration (DESIGN 9). Every value has passed its own checks.
@@ -79,3 +81,6 @@ pub struct Config {
     #[serde(skip)]
     pub origins: Origins,
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,7 +73,11 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(What::WrongType { expected: expected_words(expected), found: found_words(found) })
+        let expected = expected_words(expected);
+        Self::new(match found {
+            Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
+            found => What::WrongType { expected, found: found_words(found) },
+        })
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -112,7 +116,6 @@ fn found_words(found: Unexpected<'_>) -> String {
         Unexpected::Signed(value) => format!("`{value}`"),
         Unexpected::Float(value) => format!("`{value}`"),
         Unexpected::Str(value) => format!("the text `{value}`"),
-        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "a map".to_owned(),
         other => other.to_string(),
@@ -133,7 +136,7 @@ impl<'a> Reader<'a> {
             Value::Scalar(Scalar { kind: Kind::Null, .. }) => return Mistake::new(What::NoValue { expected }),
             Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{text}`"),
             Value::Scalar(Scalar { text, .. }) => format!("`{text}`"),
-            Value::List(_) => "a list".to_owned(),
+            Value::List(_) | Value::Gone => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         };
         Mistake::new(What::WrongType { expected, found })
@@ -157,7 +160,7 @@ impl<'a> Reader<'a> {
 
     fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.0.value {
-            Value::List(list) => visitor.visit_seq(Items { items: &list.items, next: 0 }),
+            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
             // A key whose whole list is commented out.
             Value::Scalar(Scalar { kind: Kind::Null, .. }) => visitor.visit_seq(Items { items: &[], next: 0 }),
             _ => Err(self.wrong("a list")),
@@ -210,8 +213,9 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Float(number) => visitor.visit_f64(*number),
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
-            Value::List(list) => visitor.visit_seq(Items { items: &list.items, next: 0 }),
+            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
             Value::Map(map) => visitor.visit_map(Entries { entries: &map.entries, next: 0 }),
+            Value::Gone => visitor.visit_unit(),
         }
     }
 
@@ -328,13 +332,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Mistake;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        while matches!(self.items.get(self.next), Some(Node { value: Value::Gone, .. })) {
+            self.next += 1;
+        }
         let Some(item) = self.items.get(self.next) else { return Ok(None) };
         self.next += 1;
         seed.deserialize(Reader(item)).map(Some).map_err(|mistake| mistake.below(self.next - 1))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.items.len() - self.next)
     }
 }
 

@@ -19,8 +19,10 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Scalar(Scalar),
-    List(List),
+    List(Vec<Node>),
     Map(Map),
+    /// An item of a list that was taken out for a mistake; the others keep their numbers.
+    Gone,
 }
 
 /// A scalar as it was written, and what YAML takes it for.
@@ -41,13 +43,6 @@ pub(super) enum Kind {
     Signed(i64),
     Float(f64),
     Text,
-}
-
-/// A list; `pruned` if a mistaken item was taken out.
-#[derive(Debug, Clone, Default)]
-pub(super) struct List {
-    pub(super) items: Vec<Node>,
-    pub(super) pruned: bool,
 }
 
 /// A map; `pruned` names the mistaken entries that were taken out.
@@ -107,8 +102,19 @@ pub(super) fn infer(text: &str) -> Kind {
 fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Problem {
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or(&message);
-    let spot = error.location().map(|location| texts.spot(texts.place_at(source, location.line() as usize, location.column() as usize)));
+    let place = error.location().map(|location| texts.place_at(source, location.line() as usize, location.column() as usize));
+    let mut spot = place.map(|place| texts.spot(place));
+    let line = spot.as_mut().and_then(|spot| {
+        let line = spot.excerpt.clone()?;
+        // Without a tree nobody knows which values are headers, so a line that may hold a secret is not shown.
+        spot.excerpt = spot.excerpt.take().filter(|line| !may_hold_a_secret(line));
+        Some(line)
+    });
+    let line = line.as_deref().unwrap_or_default();
     let (message, remedy) = match message {
+        _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => {
+            (format!("not valid YAML: {message}"), "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
+        }
         _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => (
             "the aliases of this file expand to more than anyone would write".to_owned(),
             "write it out, or split it with `criteria_files`",
@@ -120,10 +126,19 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
         }
         _ if message.contains("unexpected character") => (format!("not valid YAML: {message}"), "quote the value"),
         _ if message.contains("did not find expected key") => (format!("not valid YAML: {message}"), "check the indentation"),
+        _ if message.contains("illegal placement") => (format!("not valid YAML: {message}"), "is a bracket above left open?"),
+        _ if message.contains("did not find expected ','") => {
+            (format!("not valid YAML: {message}"), "quote a value that holds `: ` or a comma")
+        }
         _ => (format!("not valid YAML: {message}"), ""),
     };
     let problem = Problem::new(message, spot);
     if remedy.is_empty() { problem } else { problem.label(remedy) }
+}
+
+fn may_hold_a_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["headers", "authorization", "bearer", "key:", "key\":", "token", "secret", "password"].iter().any(|word| line.contains(word))
 }
 
 // === what the parser hands over ===
@@ -209,7 +224,7 @@ impl Builder<'_> {
                 let text = if kind == Kind::Text { text } else { self.texts.text(self.source)[place.start..place.end].to_owned() };
                 Value::Scalar(Scalar { text, kind, substituted: false })
             }
-            Raw::List(items) => Value::List(List { items: items.into_iter().map(|item| self.node(item)).collect(), pruned: false }),
+            Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
             Raw::Map(entries) => Value::Map(self.map(entries)),
         };
         Node { place, value }
@@ -282,7 +297,7 @@ impl Node {
     pub(super) fn put(&mut self, path: &[String], key_place: Place, value: Node, keep: Keep) {
         let Some((key, rest)) = path.split_first() else { return };
         if !matches!(self.value, Value::Map(_)) {
-            if keep == Keep::What && !self.is_null() {
+            if keep == Keep::What {
                 return;
             }
             self.value = Value::Map(Map::default());
@@ -309,19 +324,21 @@ impl Node {
     pub(super) fn prune(&mut self, path: &[usize]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         match &mut self.value {
-            Value::List(list) if rest.is_empty() && *first < list.items.len() => {
-                list.items.remove(*first);
-                list.pruned = true;
-                true
-            }
+            Value::List(items) if rest.is_empty() => match items.get_mut(*first) {
+                Some(item) => {
+                    item.value = Value::Gone;
+                    true
+                }
+                None => false,
+            },
             Value::Map(map) if rest.is_empty() && *first < map.entries.len() => {
                 let entry = map.entries.remove(*first);
                 map.pruned.push(entry.key);
                 true
             }
-            Value::List(list) => list.items.get_mut(*first).is_some_and(|item| item.prune(rest)),
+            Value::List(items) => items.get_mut(*first).is_some_and(|item| item.prune(rest)),
             Value::Map(map) => map.entries.get_mut(*first).is_some_and(|entry| entry.value.prune(rest)),
-            Value::Scalar(_) => false,
+            Value::Scalar(_) | Value::Gone => false,
         }
     }
 
@@ -329,7 +346,8 @@ impl Node {
     pub(super) fn is_pruned(&self) -> bool {
         match &self.value {
             Value::Scalar(_) => false,
-            Value::List(list) => list.pruned || list.items.iter().any(Self::is_pruned),
+            Value::Gone => true,
+            Value::List(items) => items.iter().any(Self::is_pruned),
             Value::Map(map) => !map.pruned.is_empty() || map.entries.iter().any(|entry| entry.value.is_pruned()),
         }
     }
@@ -342,14 +360,18 @@ impl Node {
             || map.entries.iter().find(|entry| entry.key == *key).is_some_and(|entry| entry.value.is_pruned_at(rest))
     }
 
-    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way (items as `[3]`).
+    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way (items as `[3]`, or by their name).
     pub(super) fn follow(&self, path: &[usize]) -> (&Node, Option<&Entry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
             match &node.value {
-                Value::List(list) => {
-                    let Some(item) = list.items.get(*idx) else { break };
-                    keys.push(format!("[{idx}]"));
+                Value::List(items) => {
+                    let Some(item) = items.get(*idx) else { break };
+                    let name = item.find(&["name"]).and_then(|name| match &name.value {
+                        Value::Scalar(Scalar { text, .. }) if !text.is_empty() => Some(text.as_str()),
+                        _ => None,
+                    });
+                    keys.push(name.map_or_else(|| format!("[{idx}]"), |name| format!("[{name}]")));
                     (node, holder) = (item, None);
                 }
                 Value::Map(map) => {
@@ -357,7 +379,7 @@ impl Node {
                     keys.push(entry.key.clone());
                     (node, holder) = (&entry.value, Some(entry));
                 }
-                Value::Scalar(_) => break,
+                Value::Scalar(_) | Value::Gone => break,
             }
         }
         (node, holder, keys)

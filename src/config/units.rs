@@ -65,9 +65,9 @@ impl fmt::Display for Duration {
         let millis = self.0.as_millis();
         match millis {
             0 => f.write_str("0s"),
-            _ if millis % 3_600_000 == 0 => write!(f, "{}h", millis / 3_600_000),
-            _ if millis % 60_000 == 0 => write!(f, "{}m", millis / 60_000),
-            _ if millis % 1_000 == 0 => write!(f, "{}s", millis / 1_000),
+            _ if millis.is_multiple_of(3_600_000) => write!(f, "{}h", millis / 3_600_000),
+            _ if millis.is_multiple_of(60_000) => write!(f, "{}m", millis / 60_000),
+            _ if millis.is_multiple_of(1_000) => write!(f, "{}s", millis / 1_000),
             _ => write!(f, "{millis}ms"),
         }
     }
@@ -103,7 +103,7 @@ fn expected_size(text: &str) -> String {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-            if self.0 != 0 && self.0 % (1 << shift) == 0 {
+            if self.0 != 0 && self.0.is_multiple_of(1 << shift) {
                 return write!(f, "{}{unit}", self.0 >> shift);
             }
         }
@@ -197,7 +197,13 @@ pub(super) fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Resu
             return Ok(address);
         }
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-        let port: u16 = port.parse().map_err(|_| format!("`{text}` has no port: write an address and a port, such as `127.0.0.1:4317`"))?;
+        let port: u16 = port.parse().map_err(|_| {
+            if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+                format!("`{port}` is no port: ports go up to 65535")
+            } else {
+                format!("`{text}` has no port: write an address and a port, such as `127.0.0.1:4317`")
+            }
+        })?;
         match host {
             "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
             "" => Err(format!("`{text}` has no address: write `127.0.0.1:{port}` for this host or pod only, `0.0.0.0:{port}` for anyone")),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::error::{Place, Problem, Problems, TextKind, Texts};
+use super::interpolate::holds_credentials;
 use super::keys::{self, Key};
 use super::nearest::nearest;
 use super::tree::{Entry, Keep, Kind, Map, Node, Scalar, Value, infer, parse};
@@ -30,7 +31,7 @@ pub(super) fn put_otel(root: &mut Node, environment: &BTreeMap<String, String>, 
         if root.find(path).is_some() {
             continue;
         }
-        let secret = path.ends_with(&["headers"]);
+        let secret = path.ends_with(&["headers"]) || holds_credentials(text);
         let source = texts.add(*variable, text, if secret { TextKind::SecretVariable } else { TextKind::Variable });
         let place = Place { source, start: 0, end: text.len() };
         let value = match *variable {
@@ -53,20 +54,20 @@ pub(super) fn put_otel(root: &mut Node, environment: &BTreeMap<String, String>, 
 
 /// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over what the file says.
 pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, texts: &mut Texts, problems: &mut Problems) {
-    let known = keys::all();
+    let known = keys::known();
     for (variable, text) in environment.iter().filter(|(_, text)| !text.trim().is_empty()) {
         let Some(name) = variable.strip_prefix(PREFIX) else { continue };
         if is_service_link(name) {
             continue;
         }
         let path: Vec<String> = name.split("__").map(str::to_lowercase).collect();
-        match spelled(&known, &path) {
+        match spelled(known, &path) {
             Some(path) => put(root, &path, variable, text.trim(), texts, problems),
             None => {
-                let names: Vec<String> = known.iter().map(|key| variable_of(&key.path)).collect();
+                let names: Vec<String> = known.iter().map(|key| key.path.join("__").to_uppercase()).collect();
                 let problem = Problem::new(format!("unknown variable `{variable}`"), None);
-                problems.push(match nearest(variable, names.iter().map(String::as_str)) {
-                    Some(candidate) => problem.label(format!("did you mean `{candidate}`?")),
+                problems.push(match nearest(name, names.iter().map(String::as_str)) {
+                    Some(candidate) => problem.label(format!("did you mean `{PREFIX}{candidate}`?")),
                     None => problem.label(format!(
                         "variables are `{PREFIX}` and the key in upper case with `__` between levels: `SPANSCORE_FORWARD__ENDPOINT`"
                     )),
@@ -78,10 +79,10 @@ pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, t
 
 /// Puts `--set forward.endpoint=…` over everything.
 pub(super) fn put_flags(root: &mut Node, flags: &[(String, String)], texts: &mut Texts, problems: &mut Problems) {
-    let known = keys::all();
+    let known = keys::known();
     for (key, text) in flags {
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-        match spelled(&known, &path) {
+        match spelled(known, &path) {
             Some(path) => put(root, &path, &format!("--set {key}"), text.trim(), texts, problems),
             None => {
                 let names: Vec<String> = known.iter().map(|key| key.path.join(".")).collect();
@@ -96,6 +97,7 @@ pub(super) fn put_flags(root: &mut Node, flags: &[(String, String)], texts: &mut
 }
 
 /// `SPANSCORE_FORWARD__ENDPOINT` for `forward.endpoint`.
+#[cfg(test)]
 pub(super) fn variable_of(path: &[String]) -> String {
     format!("{PREFIX}{}", path.join("__").to_uppercase())
 }
@@ -110,7 +112,7 @@ fn spelled(known: &[Key], path: &[String]) -> Option<Vec<String>> {
 }
 
 fn put(root: &mut Node, path: &[String], name: &str, text: &str, texts: &mut Texts, problems: &mut Problems) {
-    let secret = path.iter().any(|key| key == "headers");
+    let secret = path.iter().any(|key| key == "headers") || holds_credentials(text);
     let source = texts.add(name, text, if secret { TextKind::SecretVariable } else { TextKind::Variable });
     let place = Place { source, start: 0, end: text.len() };
     // Only what is plainly a list or a map is read as YAML; anything else is taken as it is, with its `#` and `: `.

@@ -6,12 +6,26 @@ mod judge;
 mod criterion;
 mod selector;
 
+mod execution_order;
+mod tool_call_args;
+mod tool_call_count;
 mod tool_call_order;
+mod tool_call_output;
+mod tool_calls;
+mod tool_order;
 
 mod alignment;
+mod arguments;
+mod capture;
+mod json;
 pub mod lcs;
+mod matching;
 mod names;
+mod pairing;
+mod pattern;
 mod score;
+mod spelling;
+mod tool_pattern;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,10 +33,19 @@ use serde::{Deserialize, Serialize};
 use crate::extract::Trajectory;
 
 pub use criterion::{Criterion, Scope};
+pub use execution_order::{ExecutionOrder, Over};
 pub use judge::judge;
+pub use names::{Names, NonEmptyNames};
+pub use pattern::Pattern;
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
+pub use tool_call_args::{ExpectedArgs, ToolCallArgs};
+pub use tool_call_count::{Counts, ToolCallCount};
 pub use tool_call_order::ToolCallOrder;
+pub use tool_call_output::{ExpectedOutput, ToolCallOutput};
+pub use tool_calls::ToolCalls;
+pub use tool_order::{ExpectedTool, ToolOrder};
+pub use tool_pattern::{AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written};
 
 use score::{Explanation, Score};
 
@@ -32,6 +55,18 @@ use score::{Explanation, Score};
 pub enum Evaluator {
     /// Were the tools called in the expected order?
     ToolCallOrder(ToolCallOrder),
+    /// Was each tool called as often as expected?
+    ToolCallCount(ToolCallCount),
+    /// Do the expected calls, with their parameters, occur in this order?
+    ToolOrder(ToolOrder),
+    /// How well do the tools called, or the nodes visited, match the expected ones?
+    ExecutionOrder(ExecutionOrder),
+    /// Were the required calls made, the disallowed ones not, and a sequence kept?
+    ToolCalls(ToolCalls),
+    /// Were the tools called with the expected arguments?
+    ToolCallArgs(ToolCallArgs),
+    /// Did the tools return what was expected?
+    ToolCallOutput(ToolCallOutput),
 }
 
 /// Calls `$do` with the evaluator, whichever it is: the one place where the enum is told apart.
@@ -39,6 +74,12 @@ macro_rules! with_evaluator {
     ($evaluator:expr, $name:ident => $do:expr) => {
         match $evaluator {
             Evaluator::ToolCallOrder($name) => $do,
+            Evaluator::ToolCallCount($name) => $do,
+            Evaluator::ToolOrder($name) => $do,
+            Evaluator::ExecutionOrder($name) => $do,
+            Evaluator::ToolCalls($name) => $do,
+            Evaluator::ToolCallArgs($name) => $do,
+            Evaluator::ToolCallOutput($name) => $do,
         }
     };
 }

@@ -33,6 +33,15 @@ impl Verdict {
             Self::Error => "error",
         }
     }
+
+    /// The reference's `success` and `passed`: `None` where nothing is known for certain.
+    pub(super) fn success(self) -> Option<bool> {
+        match self {
+            Self::Pass => Some(true),
+            Self::Fail => Some(false),
+            Self::NotEvaluated | Self::Error => None,
+        }
+    }
 }
 
 /// `explain`: how much of values explanations show.
@@ -156,13 +165,11 @@ impl From<String> for Explanation {
     }
 }
 
-/// A call that lacks what the criterion reads of it.
+/// A call that lacks what the criterion reads of it, and will whatever else comes to light.
 #[derive(Debug)]
 pub(super) struct Fault {
     /// The call, a position in the trajectory.
     pub(super) call_idx: usize,
-    /// No evidence and no further call could take it back.
-    pub(super) certain: bool,
     /// What is wrong and what to do about it.
     pub(super) error: EvaluationError,
 }

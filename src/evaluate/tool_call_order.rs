@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::alignment::{Alignment, counted, quoted};
 use super::names::NonEmptyNames;
 use super::score::{Explain, Explanation, Score, Verdict};
+use super::spelling::read_with_hints;
 use super::{Evaluate, lcs, names_of};
 use crate::extract::Trajectory;
 
@@ -40,7 +41,7 @@ use crate::extract::Trajectory;
 /// score fails for certain. Strict: fails for certain once the calls are no subsequence of the expected order (whatever comes
 /// between them, they can no longer become equal), and never passes for certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {
     /// The expected names, in order.
     pub tool_calls_order: NonEmptyNames,
@@ -48,6 +49,8 @@ pub struct ToolCallOrder {
     #[serde(default)]
     pub strict: bool,
 }
+
+read_with_hints!(ToolCallOrder);
 
 /// Positions (call, expected) of the longest common subsequence.
 type Pairs = Vec<(usize, usize)>;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{self, Destination, Signal};
+use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
 use crate::telemetry::{ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
 use crate::transport::TransportError;
@@ -47,28 +47,13 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const PULSE: Duration = Duration::from_secs(1);
 
 /// What the exporter is told at start.
-pub struct Plan {
-    /// `scores`.
-    pub scores: config::Scores,
-    /// Where each shape goes; `None` turns it off.
-    pub destinations: Destinations,
+pub struct Plan<'a> {
+    /// `scores`, and the `forward` that it falls back on.
+    pub config: &'a Config,
     /// Most bytes of scores that wait, all shapes together.
     pub budget: usize,
-    /// `service.instance.id`: a random UUID, or whatever else differs between processes.
-    pub instance_id: String,
-    /// Where evaluations are printed, if they are.
+    /// Where evaluations are printed, if they are: where no endpoint is set at all.
     pub print: Option<Print>,
-}
-
-/// Where each shape goes.
-#[derive(Debug, Clone, Default)]
-pub struct Destinations {
-    /// Score spans.
-    pub span: Option<Destination>,
-    /// Events.
-    pub event: Option<Destination>,
-    /// Metrics.
-    pub metrics: Option<Destination>,
 }
 
 /// Evaluations as text: what `run` does where no endpoint is set at all.
@@ -140,28 +125,37 @@ struct Lane<S> {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Starts the shapes that have a destination, and says which of the enabled ones have none. Must be called within a runtime.
-    pub fn start(plan: Plan, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
-        let Plan { scores, destinations, budget, instance_id, print } = plan;
-        let span = wanted("span", scores.span.enabled, destinations.span, telemetry);
-        let event = wanted("event", scores.event.enabled, destinations.event, telemetry);
-        let metrics = wanted("metrics", scores.metrics.enabled, destinations.metrics, telemetry);
-        let n_shares = [span.is_some(), event.is_some(), metrics.is_some(), print.is_some()].into_iter().filter(|is_on| *is_on).count();
+    /// Starts the shapes that have a destination, and says why an enabled one has none (unless evaluations are printed instead). Must be
+    /// called within a runtime. `rng` is for jitter and for the `service.instance.id` of our metrics, so its seed must differ between
+    /// processes.
+    pub fn start(plan: Plan<'_>, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
+        let Plan { config, budget, print } = plan;
+        let scores = &config.scores;
+        let [span, event, metrics] = [Shape::Span, Shape::Event, Shape::Metrics].map(|shape| match config.score_destination(shape) {
+            Ok(destination) => Some(destination),
+            Err(off) => {
+                if !matches!(off, Off::Disabled(_)) && print.is_none() {
+                    ScoreShapeOff { shape: shape.as_str(), why: off.to_string() }.emit(telemetry);
+                }
+                None
+            }
+        });
+        let n_shares = [&span, &event, &metrics].into_iter().flatten().count() + usize::from(print.is_some());
         let share = budget / n_shares.max(1);
 
         let mut outlets = Outlets::new(share, telemetry.clone());
-        let mut outlet = |name, signal, destination: Option<Destination>| {
-            destination.map(|destination| outlets.open(name, signal, &destination, rng.fork())).transpose()
+        let mut outlet = |name, shape: Shape, destination: Option<Destination>| {
+            destination.map(|destination| outlets.open(name, shape.signal(), &destination, rng.fork())).transpose()
         };
-        let span = outlet("score_spans", Signal::Traces, span)?;
-        let event = outlet("score_events", Signal::Logs, event)?;
-        let metrics_outlet = outlet("score_metrics", Signal::Metrics, metrics)?;
+        let span = outlet("score_spans", Shape::Span, span)?;
+        let event = outlet("score_events", Shape::Event, event)?;
+        let metrics_outlet = outlet("score_metrics", Shape::Metrics, metrics)?;
         let printer = print.map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer))).transpose();
 
         let shared = Arc::new(Shared {
-            spans: span.map(|outlet| Lane { settings: span_settings(&scores), open: Mutex::default(), outlet }),
+            spans: span.map(|outlet| Lane { settings: span_settings(scores), open: Mutex::default(), outlet }),
             events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
-            metrics: Metrics::new(metrics_settings(&scores.metrics, instance_id)),
+            metrics: Metrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_outlet,
             printer: printer.map_err(ExportError::Print)?,
             max_evaluations: scores.batch.max_evaluations.max(1),
@@ -203,7 +197,7 @@ impl Exporter {
         }
     }
 
-    /// Appends the scores' metrics as Prometheus text (version 0.0.4) for `/metrics`, whether or not they are sent anywhere.
+    /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`, whether or not they are sent anywhere.
     pub fn render(&self, out: &mut String) {
         self.shared.metrics.render(out);
     }
@@ -286,7 +280,7 @@ impl Running {
     }
 
     /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
-    /// queue it could not deliver. What is exported from now on is counted as dropped.
+    /// queue it could not deliver. The pipeline must have been drained before: what is exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may be gone, which is as good.
         let _ = self.stop.send(());
@@ -306,13 +300,6 @@ impl Running {
 }
 
 // === configuration, translated ===
-
-fn wanted(shape: &'static str, is_enabled: bool, destination: Option<Destination>, telemetry: &Telemetry) -> Option<Destination> {
-    if is_enabled && destination.is_none() {
-        ScoreShapeOff { shape }.emit(telemetry);
-    }
-    destination.filter(|_| is_enabled)
-}
 
 fn span_settings(scores: &config::Scores) -> score_span::Settings {
     score_span::Settings {
@@ -339,6 +326,13 @@ fn metrics_settings(metrics: &config::MetricScores, instance_id: String) -> scor
         limits: Limits { max_services: metrics.max_services, max_agents: metrics.max_agents },
         instance_id,
     }
+}
+
+/// A random UUID (version 4).
+fn uuid(rng: &mut fastrand::Rng) -> String {
+    let bits = rng.u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn limit_name(folded: Folded) -> &'static str {

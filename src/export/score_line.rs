@@ -20,6 +20,13 @@ pub enum Colour {
     Plain,
 }
 
+impl Colour {
+    /// Colours when somebody sees them.
+    pub fn when(seen: bool) -> Self {
+        if seen { Self::Ansi } else { Self::Plain }
+    }
+}
+
 /// One object per evaluation: the fields and their order are a contract. `span_id` is empty for trajectories made of log records,
 /// `agent` and `score` may be null, and `error` is there only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {

@@ -1,4 +1,4 @@
-//! Evaluations in, metrics out, as OTLP and as Prometheus text. Knows the instruments of DESIGN 7; does not know who asks for them.
+//! Evaluations in, metrics out, as OTLP and as OpenMetrics text. Knows the instruments of DESIGN 7; does not know who asks for them.
 //!
 //! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic addition, and readers are collected when
 //! we ask: there is no second clock and no second export path.
@@ -143,7 +143,7 @@ impl Metrics {
         (n_points > 0).then(|| (request.encode_to_vec(), n_points))
     }
 
-    /// Appends what was counted as Prometheus text (version 0.0.4), series in the order of their labels.
+    /// Appends what was counted as OpenMetrics text without its closing `# EOF`, series in the order of their labels.
     pub fn render(&self, out: &mut String) {
         score_prometheus::render(&self.scraped.collect(), out);
     }

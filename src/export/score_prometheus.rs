@@ -1,4 +1,4 @@
-//! Collected metrics in, Prometheus text out (exposition format 0.0.4). Knows how names and labels are written there; does not know
+//! Collected metrics in, OpenMetrics 1.0 text out, without its closing `# EOF`. Knows how names and labels are written there; does not know
 //! what they mean.
 
 use std::fmt::Write;
@@ -11,15 +11,15 @@ pub(super) fn render(metrics: &ResourceMetrics, out: &mut String) {
     for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
         match metric.data() {
             AggregatedMetrics::U64(MetricData::Sum(sum)) => {
-                let name = head(out, metric, "_total", "counter");
+                let name = head(out, metric, "counter");
                 let mut lines: Vec<_> = sum.data_points().map(|point| (labels(point.attributes()), point.value())).collect();
                 lines.sort();
                 for (labels, value) in lines {
-                    let _ = writeln!(out, "{name}{{{labels}}} {value}");
+                    let _ = writeln!(out, "{name}_total{{{labels}}} {value}");
                 }
             }
             AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
-                let name = head(out, metric, "", "histogram");
+                let name = head(out, metric, "histogram");
                 let mut points: Vec<_> = histogram.data_points().map(|point| (labels(point.attributes()), point)).collect();
                 points.sort_by(|a, b| a.0.cmp(&b.0));
                 for (labels, point) in points {
@@ -39,8 +39,8 @@ pub(super) fn render(metrics: &ResourceMetrics, out: &mut String) {
     }
 }
 
-fn head(out: &mut String, metric: &Metric, suffix: &str, kind: &str) -> String {
-    let name = format!("{}{suffix}", metric.name().replace('.', "_"));
+fn head(out: &mut String, metric: &Metric, kind: &str) -> String {
+    let name = metric.name().replace('.', "_");
     let _ = writeln!(out, "# HELP {name} {}", metric.description());
     let _ = writeln!(out, "# TYPE {name} {kind}");
     name

@@ -17,6 +17,9 @@ use crate::span::Status;
 /// The name of a call whose span tells none.
 pub(super) const UNNAMED: &str = "(unnamed)";
 
+/// How many calls of one id and name are looked at for a twin: more are made by a sender that repeats its ids.
+const MAX_TWINS: usize = 8;
+
 /// A call on its way into the trajectory.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -44,6 +47,8 @@ pub(super) struct Owner {
 pub(super) struct Turns {
     /// Outermost model spans in order, with their starts.
     by_owner: HashMap<Owner, Vec<(u64, SpanIdx)>>,
+    /// The place of a model span among those of its owner.
+    steps: HashMap<SpanIdx, u32>,
     /// Where model spans lie: in which run, for which agent, within which call.
     scopes: HashSet<(Owner, Option<SpanIdx>)>,
 }
@@ -54,7 +59,9 @@ impl Turns {
         for &model in models {
             let owner = owner(outline, model);
             turns.scopes.insert((owner.clone(), outline.call_above[model]));
-            turns.by_owner.entry(owner).or_default().push((outline.tree.start[model], model));
+            let models = turns.by_owner.entry(owner).or_default();
+            turns.steps.insert(model, u32::try_from(models.len()).unwrap_or(u32::MAX));
+            models.push((outline.tree.start[model], model));
         }
         turns
     }
@@ -62,11 +69,6 @@ impl Turns {
     /// How many models of this owner had started before: the step is one less.
     fn started_before(&self, owner: &Owner, start: u64) -> usize {
         self.by_owner.get(owner).map_or(0, |models| models.partition_point(|&(model_start, _)| model_start < start))
-    }
-
-    /// The step of a model span among those of its owner.
-    pub(super) fn step_of_model(&self, owner: &Owner, model: SpanIdx) -> usize {
-        self.by_owner.get(owner).and_then(|models| models.iter().position(|&(_, other)| other == model)).unwrap_or_default()
     }
 
     /// The model span that asked for the calls of a step.
@@ -116,7 +118,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> V
         let (span, mark) = &outline.spans[model];
         let n_before = calls.len();
         for messages::Announced { name, call_id, args } in reply {
-            if recogniser.ignores(&name) || call_id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
+            if outline.leaves_out(&name, recogniser) || call_id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
                 continue;
             }
             let result = call_id.as_ref().and_then(|id| responses.get(id.as_str())).cloned();
@@ -128,7 +130,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> V
                 error: false,
                 agent: owner.agent.clone(),
                 agent_run: owner.run,
-                step: turns.step_of_model(&owner, model) as u32,
+                step: turns.steps.get(&model).copied().unwrap_or_default(),
                 parallel_group: None,
                 span_id: Some(span.span_id),
                 start_unix_nanos: outline.tree.end[model],
@@ -201,7 +203,7 @@ fn fold(outline: &Outline<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
         }
         if let Some(id) = &draft.call.call_id {
             let same_id = by_id.entry((id.clone(), draft.call.name.clone())).or_default();
-            if let Some(&twin) = same_id.iter().find(|&&other| is_twin(outline, &kept[other], &draft)) {
+            if let Some(&twin) = same_id.iter().rev().take(MAX_TWINS).find(|&&other| is_twin(outline, &kept[other], &draft)) {
                 folded.push((kept[twin].span, draft));
                 continue;
             }

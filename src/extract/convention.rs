@@ -3,9 +3,8 @@
 
 use std::borrow::Cow;
 
-use crate::span::{KeyId, Span, Value};
-
 use super::keys::{self, Bits};
+use crate::span::{Attribute, Event, KeyId, Span, Value};
 
 /// One way in which frameworks spell their spans. Each lives in a file of its own, named like it.
 pub(super) struct Convention {
@@ -14,11 +13,69 @@ pub(super) struct Convention {
     /// No span without one of these attributes is of this convention; `SPAN_NAME` where the span's name alone can tell.
     pub(super) marks: Bits,
     /// The tool call that this span is.
-    pub(super) tool_call: fn(&Span) -> Option<Call<'_>>,
+    pub(super) tool_call: for<'a> fn(&View<'a>) -> Option<Call<'a>>,
     /// The name of the agent whose run this span is.
-    pub(super) agent_run: fn(&Span) -> Option<Cow<'_, str>>,
+    pub(super) agent_run: for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>,
     /// Is this span a call of a model?
-    pub(super) is_model: fn(&Span) -> bool,
+    pub(super) is_model: fn(&View<'_>) -> bool,
+}
+
+/// A span, and which of the built-in keys it has: conventions ask for many keys that are not there, and that must cost nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) span: &'a Span,
+    present: [Bits; N_WORDS],
+}
+
+const N_WORDS: usize = 3;
+const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for every built-in key");
+
+impl<'a> View<'a> {
+    pub(super) fn new(span: &'a Span) -> Self {
+        let mut present = [0; N_WORDS];
+        for attribute in span.facts.attributes() {
+            if let Some(word) = present.get_mut(usize::from(attribute.key.0 / 64)) {
+                *word |= 1 << (attribute.key.0 % 64);
+            }
+        }
+        Self { span, present }
+    }
+
+    /// Is there an attribute with one of these marks?
+    pub(super) fn has_any(&self, marks: Bits) -> bool {
+        self.present[0] & marks != 0
+    }
+
+    pub(super) fn has(&self, key: KeyId) -> bool {
+        match self.present.get(usize::from(key.0 / 64)) {
+            Some(word) => word & 1 << (key.0 % 64) != 0,
+            None => self.span.get(key).is_some(),
+        }
+    }
+
+    pub(super) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
+        if self.has(key) { self.span.facts.attribute(key) } else { None }
+    }
+
+    pub(super) fn get(&self, key: KeyId) -> Option<Value<'a>> {
+        self.attribute(key).map(|attribute| attribute.value)
+    }
+
+    pub(super) fn text(&self, key: KeyId) -> Option<&'a str> {
+        match self.get(key)? {
+            Value::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'a str {
+        self.span.name()
+    }
+
+    pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+        let span: &'a Span = self.span;
+        span.facts.events()
+    }
 }
 
 /// Marks of a convention that looks at the span's name.
@@ -68,13 +125,13 @@ pub(super) enum Envelope {
 }
 
 /// The first of these attributes that is there.
-pub(super) fn first_raw<'a>(span: &'a Span, keys: &[KeyId]) -> Option<Raw<'a>> {
+pub(super) fn first_raw<'a>(span: &View<'a>, keys: &[KeyId]) -> Option<Raw<'a>> {
     keys.iter().find_map(|&key| raw(span, key))
 }
 
 /// An attribute's value as it was received; an empty string says nothing of itself, but is a value.
-pub(super) fn raw(span: &Span, key: KeyId) -> Option<Raw<'_>> {
-    let attribute = span.facts.attribute(key)?;
+pub(super) fn raw<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
+    let attribute = span.attribute(key)?;
     let mime = match key {
         keys::INPUT_VALUE => span.text(keys::INPUT_MIME),
         keys::OUTPUT_VALUE => span.text(keys::OUTPUT_MIME),
@@ -84,12 +141,12 @@ pub(super) fn raw(span: &Span, key: KeyId) -> Option<Raw<'_>> {
 }
 
 /// The first of these attributes that holds a text that is not empty.
-pub(super) fn first_text<'a>(span: &'a Span, keys: &[KeyId]) -> Option<Cow<'a, str>> {
+pub(super) fn first_text<'a>(span: &View<'a>, keys: &[KeyId]) -> Option<Cow<'a, str>> {
     keys.iter().find_map(|&key| text(span, key))
 }
 
 /// A name or id: a string without the quotes that some frameworks leave around it; numbers as their digits.
-pub(super) fn text(span: &Span, key: KeyId) -> Option<Cow<'_, str>> {
+pub(super) fn text<'a>(span: &View<'a>, key: KeyId) -> Option<Cow<'a, str>> {
     match span.get(key)? {
         Value::Str(text) => unquoted(text),
         Value::Int(number) => Some(Cow::Owned(number.to_string())),
@@ -107,12 +164,12 @@ pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Is the attribute this word, in whatever case and with or without quotes around it?
-pub(super) fn is(span: &Span, key: KeyId, word: &str) -> bool {
+pub(super) fn is(span: &View<'_>, key: KeyId, word: &str) -> bool {
     span.text(key).is_some_and(|text| text.trim_matches('"').eq_ignore_ascii_case(word))
 }
 
 /// Is the attribute true?
-pub(super) fn is_true(span: &Span, key: KeyId) -> bool {
+pub(super) fn is_true(span: &View<'_>, key: KeyId) -> bool {
     match span.get(key) {
         Some(Value::Bool(value)) => value,
         Some(Value::Str(text)) => text.eq_ignore_ascii_case("true"),
@@ -121,22 +178,17 @@ pub(super) fn is_true(span: &Span, key: KeyId) -> bool {
 }
 
 /// What follows a word at the start of a span's name.
-pub(super) fn name_after<'a>(span: &'a Span, word: &str) -> Option<&'a str> {
+pub(super) fn name_after<'a>(span: &View<'a>, word: &str) -> Option<&'a str> {
     let rest = span.name().strip_prefix(word)?;
     (rest.starts_with([' ', ':'])).then(|| rest.trim_start_matches([' ', ':'])).filter(|rest| !rest.is_empty())
 }
 
 /// A convention without agent runs.
-pub(super) fn no_agent_run(_: &Span) -> Option<Cow<'_, str>> {
-    None
-}
-
-/// A convention without tool calls.
-pub(super) fn no_tool_call(_: &Span) -> Option<Call<'_>> {
+pub(super) fn no_agent_run<'a>(_: &View<'a>) -> Option<Cow<'a, str>> {
     None
 }
 
 /// A convention without model spans.
-pub(super) fn no_model(_: &Span) -> bool {
+pub(super) fn no_model(_: &View<'_>) -> bool {
     false
 }

@@ -3,20 +3,20 @@
 
 use std::borrow::Cow;
 
-use crate::span::{Event, Span, Value};
+use crate::span::{Event, KeyId, Value};
 
-use super::convention::{Call, Convention, Envelope, Raw, first_raw, is, name_after, raw, text};
+use super::convention::{Call, Convention, Envelope, Raw, View, first_raw, is, name_after, raw, text};
 use super::keys;
 
 pub(super) const GEN_AI: Convention =
     Convention { name: "gen_ai", marks: keys::bit(keys::OPERATION) | keys::bit(keys::GEN_AI_TOOL_NAME), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     let is_call = match span.text(keys::OPERATION) {
         // Gemini's command line says `tool_call`.
         Some(operation) => operation == "execute_tool" || operation == "tool_call",
         // Older pydantic-ai spans name the tool and no operation.
-        None => span.get(keys::GEN_AI_TOOL_NAME).is_some() && !has_other_kind(span),
+        None => span.get(keys::GEN_AI_TOOL_NAME).is_some() && !span.has_any(keys::KINDS),
     };
     if !is_call {
         return None;
@@ -38,7 +38,7 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     if span.get(keys::TOOL_STATUS).is_some() {
         call.result_in = Envelope::Blocks;
     }
-    for event in span.facts.events() {
+    for event in span.events() {
         match event.name {
             keys::TOOL_MESSAGE if call.args.is_none() => call.args = event_value(event, keys::CONTENT),
             keys::CHOICE if call.result.is_none() => {
@@ -51,16 +51,12 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     Some(call)
 }
 
-fn event_value(event: Event<'_>, key: crate::span::KeyId) -> Option<Raw<'_>> {
+fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
     let attribute = event.attributes().find(|attribute| attribute.key == key)?;
     Some(Raw { value: attribute.value, cut: attribute.cut, plain: false })
 }
 
-fn has_other_kind(span: &Span) -> bool {
-    span.facts.attributes().any(|attribute| keys::bit(attribute.key) & keys::KINDS != 0)
-}
-
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !is(span, keys::OPERATION, "invoke_agent") {
         return None;
     }
@@ -70,6 +66,6 @@ fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
         .or(Some(Cow::Borrowed(span.name())))
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     matches!(span.get(keys::OPERATION), Some(Value::Str("chat" | "generate_content" | "text_completion")))
 }

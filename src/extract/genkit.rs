@@ -3,13 +3,12 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, is, raw, text};
+use super::convention::{Call, Convention, View, is, raw, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const GENKIT: Convention = Convention { name: "genkit", marks: keys::bit(keys::GENKIT_SUBTYPE), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::GENKIT_SUBTYPE, "tool").then(|| Call {
         name: text(span, keys::GENKIT_NAME),
         last_name: Some(span.name()),
@@ -20,10 +19,10 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is(span, keys::GENKIT_SUBTYPE, "flow").then(|| text(span, keys::GENKIT_NAME).unwrap_or(Cow::Borrowed(span.name())))
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     is(span, keys::GENKIT_SUBTYPE, "model")
 }

@@ -32,18 +32,21 @@ pub(super) fn join(
     }
     let by_id: HashMap<String, usize> =
         announced.iter().enumerate().rev().filter_map(|(at, slot)| Some((slot.call.call_id.clone()?, at))).collect();
-    for draft in drafts.iter_mut() {
+    let mut joined = vec![false; drafts.len()];
+    for (draft, joined) in drafts.iter_mut().zip(&mut joined) {
         if let Some(&at) = draft.call.call_id.as_ref().and_then(|id| by_id.get(&**id)) {
             announced[at].give(draft);
+            *joined = true;
         }
     }
-    // A call without an id is the n-th of its name in the reply of its turn; equal arguments go first, since calls of one turn can start in any order.
+    // Where one side has no id, a call is the n-th of its name in the reply of its turn; equal arguments go first, since calls of one turn can start in any order.
     for by_args in [true, false] {
-        for draft in drafts.iter_mut().filter(|draft| draft.call.call_id.is_none()) {
+        for (draft, joined) in drafts.iter_mut().zip(&mut joined).filter(|(_, joined)| !**joined) {
             let Some(model) = turns.model_at(&draft.owner, draft.call.step) else { continue };
             let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
             if let Some(&at) = slots.iter().find(|&&at| announced[at].fits(&draft.call, by_args)) {
                 announced[at].give(draft);
+                *joined = true;
             }
         }
     }
@@ -60,11 +63,11 @@ pub(super) fn join(
 pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[SpanIdx]) -> Vec<Vec<Announced>> {
     let max_size = recogniser.tools.max_value_size;
     let place: HashMap<SpanIdx, usize> = models.iter().enumerate().map(|(at, &model)| (model, at)).collect();
-    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.spans[model].0, max_size)).collect();
+    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.views[model], max_size)).collect();
     for &span_idx in &outline.tree.parents_first {
         let Some(&at) = outline.model[span_idx].filter(|&model| model != span_idx).and_then(|model| place.get(&model)) else { continue };
         if replies[at].is_empty() && !outline.conventions[span_idx].is_empty() && outline.calls[span_idx].is_none() {
-            replies[at] = messages::announced(&outline.spans[span_idx].0, max_size);
+            replies[at] = messages::announced(&outline.views[span_idx], max_size);
         }
     }
     replies
@@ -74,7 +77,7 @@ pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[
 pub(super) fn responses(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<String, Payload> {
     let mut responses = HashMap::new();
     for model in outline.models() {
-        for (id, result) in messages::responses(&outline.spans[model].0, recogniser.tools.max_value_size) {
+        for (id, result) in messages::responses(&outline.views[model], recogniser.tools.max_value_size) {
             responses.entry(id).or_insert(result);
         }
     }
@@ -89,7 +92,8 @@ struct Slot {
 impl Slot {
     fn fits(&self, call: &ToolCall, by_args: bool) -> bool {
         let named = self.call.name == *call.name || &*call.name == UNNAMED;
-        !self.taken && named && (!by_args || same_args(self.call.args.as_ref(), call.args.as_ref()))
+        let ids_agree = self.call.call_id.is_none() || call.call_id.is_none();
+        !self.taken && named && ids_agree && (!by_args || same_args(self.call.args.as_ref(), call.args.as_ref()))
     }
 
     fn give(&mut self, draft: &mut Draft) {

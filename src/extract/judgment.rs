@@ -3,14 +3,13 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, is, raw};
+use super::convention::{Call, Convention, View, is, raw};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const JUDGMENT: Convention =
     Convention { name: "judgment", marks: keys::bit(keys::JUDGMENT_KIND), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::JUDGMENT_KIND, "tool").then(|| Call {
         name: Some(Cow::Borrowed(span.name())),
         args: raw(span, keys::JUDGMENT_INPUT),
@@ -19,10 +18,10 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is(span, keys::JUDGMENT_KIND, "agent").then_some(Cow::Borrowed(span.name()))
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     is(span, keys::JUDGMENT_KIND, "llm")
 }

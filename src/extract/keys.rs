@@ -143,10 +143,10 @@ keys! {
 
     // Messages of models.
     OUTPUT_MESSAGES = "gen_ai.output.messages" Messages,
-    AI_TOOL_CALLS = "ai.response.toolCalls" Value,
+    AI_TOOL_CALLS = "ai.response.toolCalls" Messages,
     ADK_RESPONSE = "gcp.vertex.agent.llm_response" Messages,
-    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Value,
-    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Value,
+    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Messages,
+    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Messages,
     INPUT_MESSAGES = "gen_ai.input.messages" Messages,
     OI_INPUT_MESSAGES = "llm.input_messages." Value,
 
@@ -155,7 +155,7 @@ keys! {
     TOOL_MESSAGE = "gen_ai.tool.message" Presence,
     CHOICE = "gen_ai.choice" Presence,
     CONTENT = "content" Value,
-    MESSAGE = "message" Messages,
+    MESSAGE = "message" Value,
 
     // Updates of one span.
     JUDGMENT_UPDATE = "judgment.update_id" Value,
@@ -205,7 +205,17 @@ pub(super) const N_BUILT_IN: usize = RULES.len();
 
 /// Long values that only a tool call's, an agent's or a model's span needs.
 pub(super) fn is_payload(key: KeyId) -> bool {
-    (GEN_AI_ARGS.0..=GEN_AI_COMPLETION.0).contains(&key.0) || (OUTPUT_MESSAGES.0..=MESSAGE.0).contains(&key.0)
+    (GEN_AI_ARGS.0..=GEN_AI_COMPLETION.0).contains(&key.0) || is_message(key) || matches!(key, CONTENT | MESSAGE)
+}
+
+/// Results of calls, and outputs of runs and models.
+pub(super) fn is_result(key: KeyId) -> bool {
+    (GEN_AI_RESULT.0..=GEN_AI_COMPLETION.0).contains(&key.0)
+}
+
+/// Messages of models.
+pub(super) fn is_message(key: KeyId) -> bool {
+    (OUTPUT_MESSAGES.0..=OI_INPUT_MESSAGES.0).contains(&key.0)
 }
 
 #[cfg(test)]

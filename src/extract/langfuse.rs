@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, first_text, is, raw, text};
+use super::convention::{Call, Convention, View, first_text, is, raw, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const LANGFUSE: Convention =
     Convention { name: "langfuse", marks: keys::bit(keys::LANGFUSE_TYPE), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::LANGFUSE_TYPE, "tool").then(|| Call {
         name: Some(Cow::Borrowed(span.name())),
         call_id: text(span, keys::LANGFUSE_CALL_ID),
@@ -19,12 +18,12 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     // The trace's agent is the root's: below it each agent has its own name.
     let names = [keys::LANGFUSE_AGENT, keys::LANGFUSE_TRACE_AGENT];
     is(span, keys::LANGFUSE_TYPE, "agent").then(|| first_text(span, &names).unwrap_or(Cow::Borrowed(span.name())))
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     is(span, keys::LANGFUSE_TYPE, "generation")
 }

@@ -1,14 +1,13 @@
 //! Pure. LangSmith's OpenTelemetry export. A failed tool has the status OK and an `exception` event. A span in, the call or model call
 //! it is out; agents have no span, only names.
 
-use super::convention::{Call, Convention, is, no_agent_run, raw, text};
+use super::convention::{Call, Convention, View, is, no_agent_run, raw, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const LANGSMITH: Convention =
     Convention { name: "langsmith", marks: keys::bit(keys::LANGSMITH_KIND), tool_call, agent_run: no_agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::LANGSMITH_KIND, "tool").then(|| Call {
         name: text(span, keys::GEN_AI_TOOL_NAME),
         last_name: Some(span.name()),
@@ -19,6 +18,6 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     is(span, keys::LANGSMITH_KIND, "llm")
 }

@@ -3,14 +3,14 @@
 
 use serde_json::Value as Json;
 
-use super::convention::{Call, Convention, is, name_after, no_agent_run, no_model, raw, text};
+use super::convention::{Call, Convention, View, is, name_after, no_agent_run, no_model, raw, text};
 use super::keys;
-use crate::span::{Span, Value};
+use crate::span::Value;
 
 pub(super) const MASTRA: Convention =
     Convention { name: "mastra", marks: keys::bit(keys::MASTRA_TYPE), tool_call, agent_run: no_agent_run, is_model: no_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     let is_call = is(span, keys::MASTRA_TYPE, "tool_call") || is(span, keys::MASTRA_TYPE, "mcp_tool_call");
     is_call.then(|| Call {
         name: text(span, keys::GEN_AI_TOOL_NAME),
@@ -24,7 +24,7 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
 }
 
 /// A call whose input does not fit the tool's schema has the status OK and a result that says so.
-fn refused_input(span: &Span) -> bool {
+fn refused_input(span: &View<'_>) -> bool {
     let Some(Value::Str(text)) = span.get(keys::GEN_AI_RESULT) else { return false };
     text.starts_with("{\"error\":true")
         && serde_json::from_str::<Json>(text).is_ok_and(|result| result.get("error") == Some(&Json::Bool(true)))

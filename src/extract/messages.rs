@@ -1,12 +1,15 @@
 //! Pure. A model's span in, the tool calls that its reply asks for and the tool results that its request brings out. Knows how messages
 //! are spelled; such calls tell what was asked for, not what was done.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json};
 
+use super::convention::View;
 use super::keys;
 use super::payload;
 use super::tool_call::Payload;
-use crate::span::{KeyId, Span, Value};
+use crate::span::{KeyId, Value};
 
 /// A call that a model's reply asks for.
 #[derive(Debug, Clone)]
@@ -31,17 +34,17 @@ const REPLIES: &[KeyId] = &[
 ];
 
 /// The calls that the reply of this model span asks for, in its order.
-pub(super) fn announced(span: &Span, max_size: usize) -> Vec<Announced> {
+pub(super) fn announced(span: &View<'_>, max_size: usize) -> Vec<Announced> {
     let mut calls = flattened(span, max_size);
     let texts = REPLIES.iter().filter_map(|&key| json_text(span.get(key)?));
-    let events = span.facts.events().filter(|event| event.name == keys::CHOICE).filter_map(|event| {
+    let events = span.events().filter(|event| event.name == keys::CHOICE).filter_map(|event| {
         event.attributes().find(|attribute| attribute.key == keys::MESSAGE).and_then(|attribute| json_text(attribute.value))
     });
     for text in texts.chain(events) {
         if !calls.is_empty() {
             break;
         }
-        if looks_like_calls(text)
+        if may_announce(text)
             && let Ok(json) = serde_json::from_str::<Json>(text)
         {
             find_calls(&json, false, max_size, &mut calls);
@@ -54,21 +57,23 @@ pub(super) fn announced(span: &Span, max_size: usize) -> Vec<Announced> {
 }
 
 /// The tool results among the messages that this model span was asked with: call id and content.
-pub(super) fn responses(span: &Span, max_size: usize) -> Vec<(String, Payload)> {
+pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payload)> {
     let mut found = Vec::new();
-    if let Some(text) = span.get(keys::INPUT_MESSAGES).and_then(json_text)
-        && let Ok(json) = serde_json::from_str::<Json>(text)
-    {
-        find_responses(&json, max_size, &mut found);
+    if let Some(text) = span.get(keys::INPUT_MESSAGES).and_then(json_text) {
+        // `slim` leaves the end of the list: its last messages, and the bracket that closes it.
+        let list = if text.starts_with('{') { Cow::Owned(format!("[{text}")) } else { Cow::Borrowed(text) };
+        if let Ok(json) = serde_json::from_str::<Json>(&list) {
+            find_responses(&json, max_size, &mut found);
+        }
     }
     let mut ids: Vec<(&str, &str)> = Vec::new();
-    for attribute in span.facts.attributes().filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES) {
+    for attribute in span.span.facts.attributes().filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES) {
         let (Some((message, field)), Value::Str(text)) = (attribute.suffix.split_once(".message."), attribute.value) else { continue };
         if field == "tool_call_id" {
             ids.push((message, text));
         }
     }
-    for attribute in span.facts.attributes().filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES) {
+    for attribute in span.span.facts.attributes().filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES) {
         let (Some((message, field)), Value::Str(text)) = (attribute.suffix.split_once(".message."), attribute.value) else { continue };
         if matches!(field, "content" | "contents.0.message_content.text")
             && let Some((_, id)) = ids.iter().find(|(of, _)| *of == message)
@@ -80,7 +85,7 @@ pub(super) fn responses(span: &Span, max_size: usize) -> Vec<(String, Payload)> 
 }
 
 /// Is there a call in it at all? Looked at before anything is parsed.
-pub(super) fn looks_like_calls(text: &str) -> bool {
+pub(super) fn may_announce(text: &str) -> bool {
     ["tool", "function", "Tool"].iter().any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
 }
 
@@ -94,9 +99,10 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 // === flattened attributes ===
 
 /// `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`, and Traceloop's older `gen_ai.completion.0.tool_calls.1.name`.
-fn flattened(span: &Span, max_size: usize) -> Vec<Announced> {
+fn flattened(span: &View<'_>, max_size: usize) -> Vec<Announced> {
     let mut calls: Vec<(&str, Announced)> = Vec::new();
-    for attribute in span.facts.attributes().filter(|attribute| matches!(attribute.key, keys::OI_OUTPUT_MESSAGES | keys::COMPLETION_CALLS))
+    for attribute in
+        span.span.facts.attributes().filter(|attribute| matches!(attribute.key, keys::OI_OUTPUT_MESSAGES | keys::COMPLETION_CALLS))
     {
         let Value::Str(text) = attribute.value else { continue };
         let Some((at, field)) = split_call(attribute.suffix) else { continue };

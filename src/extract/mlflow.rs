@@ -3,13 +3,12 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, is, raw};
+use super::convention::{Call, Convention, View, is, raw};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const MLFLOW: Convention = Convention { name: "mlflow", marks: keys::bit(keys::MLFLOW_TYPE), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::MLFLOW_TYPE, "TOOL").then(|| Call {
         name: Some(Cow::Borrowed(span.name())),
         args: raw(span, keys::MLFLOW_INPUT),
@@ -18,10 +17,10 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is(span, keys::MLFLOW_TYPE, "AGENT").then_some(Cow::Borrowed(span.name()))
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     is(span, keys::MLFLOW_TYPE, "LLM") || is(span, keys::MLFLOW_TYPE, "CHAT_MODEL")
 }

@@ -7,6 +7,7 @@ mod keys;
 
 mod convention;
 mod recognise;
+mod slim;
 
 mod gen_ai;
 mod genkit;
@@ -37,8 +38,9 @@ mod trajectory;
 use convention::Convention;
 
 pub use keys::keys;
-pub use recognise::{Recogniser, mark, slim};
+pub use recognise::{Recogniser, mark};
 pub use settings::{Handoffs, HouseConvention, Tools};
+pub use slim::slim;
 pub use tool_call::{Payload, ToolCall};
 pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 

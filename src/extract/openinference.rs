@@ -3,15 +3,13 @@
 
 use std::borrow::Cow;
 
-use crate::span::Span;
-
-use super::convention::{Call, Convention, Envelope, first_text, is, raw};
+use super::convention::{Call, Convention, Envelope, View, first_text, is, raw};
 use super::keys;
 
 pub(super) const OPENINFERENCE: Convention =
     Convention { name: "openinference", marks: keys::bit(keys::OI_KIND) | keys::bit(keys::UIPATH_TYPE), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     let is_call = is(span, keys::OI_KIND, "TOOL") || (is(span, keys::OI_KIND, "AGENT") && span.get(keys::TOOL_NAME).is_some());
     is_call.then(|| Call {
         name: first_text(span, &[keys::TOOL_NAME]).or_else(|| Some(Cow::Borrowed(bare(span.name())))),
@@ -31,7 +29,7 @@ pub(super) fn bare(name: &str) -> &str {
     [".__call__", ".acall", ".run", "._execute_core"].iter().find_map(|method| name.strip_suffix(method)).unwrap_or(name)
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     // UiPath marks the run of its agent with a kind of its own.
     if is(span, keys::UIPATH_TYPE, "agentRun") {
         return Some(Cow::Borrowed(span.name()));
@@ -42,13 +40,13 @@ fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
     })
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     // LlamaIndex marks the preparation of a request as a call of the model.
     (is(span, keys::OI_KIND, "LLM") && !span.name().ends_with("._prepare_chat_with_tools")) || is(span, keys::UIPATH_TYPE, "completion")
 }
 
 /// smolagents: a managed agent, when it runs below another agent, is a call that has no span of its own.
-pub(super) fn managed_agent(span: &Span) -> Option<Call<'_>> {
+pub(super) fn managed_agent<'a>(span: &View<'a>) -> Option<Call<'a>> {
     span.get(keys::SMOLAGENTS_STEPS)?;
     Some(Call { name: Some(Cow::Borrowed(bare(span.name()))), result: raw(span, keys::OUTPUT_VALUE), failed: false, ..Call::default() })
 }

@@ -5,17 +5,19 @@ use std::borrow::Cow;
 
 use hashbrown::HashSet;
 
-use super::convention::Call;
+use super::convention::{Call, View};
 use super::handoffs;
 use super::openinference;
-use super::recognise::{Recogniser, own_agent};
+use super::recognise::{Recogniser, fill, own_agent};
 use super::tree::{SpanIdx, Tree};
+use super::vercel_ai;
 use crate::assemble::Mark;
 use crate::span::Span;
 
 /// What each span of a trace is, and what lies above it; the vectors are indexed by span.
 pub(super) struct Outline<'a> {
     pub(super) spans: &'a [(Span, Mark)],
+    pub(super) views: Vec<View<'a>>,
     pub(super) tree: Tree,
     /// The call that a span is, if it is counted as one.
     pub(super) calls: Vec<Option<Call<'a>>>,
@@ -63,6 +65,7 @@ impl<'a> Outline<'a> {
         let n_spans = spans.len();
         let mut outline = Self {
             spans,
+            views: spans.iter().map(|(span, _)| View::new(span)).collect(),
             tree,
             calls: Vec::with_capacity(n_spans),
             conventions: Vec::with_capacity(n_spans),
@@ -75,8 +78,11 @@ impl<'a> Outline<'a> {
         };
         let mut agents = Vec::with_capacity(n_spans);
         let mut is_model = Vec::with_capacity(n_spans);
-        for (span_idx, (span, _)) in spans.iter().enumerate() {
-            let recognised = recogniser.recognise(span);
+        for span_idx in 0..n_spans {
+            let mut recognised = recogniser.recognise(&outline.views[span_idx]);
+            if let Some(call) = &mut recognised.call {
+                fill(call, &outline.views[span_idx], recognised.agent.is_some());
+            }
             outline.has_tool_spans |= recognised.call.is_some() || recognised.synthesized;
             if recognised.synthesized {
                 outline.left_out[span_idx] = Some(LeftOut::Synthesized);
@@ -86,11 +92,26 @@ impl<'a> Outline<'a> {
             agents.push(recognised.agent);
             is_model.push(recognised.model);
         }
+        outline.drop_plain_completions(&mut agents);
         outline.add_managed_agents(&agents);
         outline.leave_out(&agents, recogniser);
         outline.walk(agents, &is_model);
         outline.sort_runs();
         outline
+    }
+
+    /// Vercel's SDK marks a plain completion like an agent's run: it is one only with a tool call beneath it or with tools to choose from.
+    fn drop_plain_completions(&self, agents: &mut [Option<Cow<'_, str>>]) {
+        let mut uses_tools: Vec<bool> = self.calls.iter().map(Option::is_some).collect();
+        for &span_idx in self.tree.parents_first.iter().rev() {
+            let span = &self.views[span_idx];
+            if let Some(parent) = self.tree.parent[span_idx] {
+                uses_tools[parent] |= uses_tools[span_idx] || vercel_ai::offers_tools(span);
+            }
+            if agents[span_idx].is_some() && !uses_tools[span_idx] && vercel_ai::is_run(span) {
+                agents[span_idx] = None;
+            }
+        }
     }
 
     /// smolagents reports a managed agent, which the model calls like a tool, as nothing but a run below another run.
@@ -100,7 +121,7 @@ impl<'a> Outline<'a> {
             let Some(parent) = self.tree.parent[span_idx] else { continue };
             below_agent[span_idx] = below_agent[parent] || agents[parent].is_some();
             if below_agent[span_idx] && agents[span_idx].is_some() && self.calls[span_idx].is_none() {
-                self.calls[span_idx] = openinference::managed_agent(&self.spans[span_idx].0);
+                self.calls[span_idx] = openinference::managed_agent(&self.views[span_idx]);
                 self.has_tool_spans |= self.calls[span_idx].is_some();
             }
         }
@@ -108,10 +129,7 @@ impl<'a> Outline<'a> {
 
     /// Takes out what `tools.ignore` names, and transfers between agents.
     fn leave_out(&mut self, agents: &[Option<Cow<'_, str>>], recogniser: &Recogniser) {
-        let known_agents = || -> HashSet<String> {
-            let of_runs = agents.iter().flatten().map(|name| handoffs::letters(name));
-            of_runs.chain(self.spans.iter().filter_map(|(span, _)| own_agent(span)).map(|name| handoffs::letters(&name))).collect()
-        };
+        let known_agents = || self.agent_names(agents.iter().flatten().map(|name| &**name));
         let mut known: Option<HashSet<String>> = None;
         let mut left_out = Vec::new();
         for (span_idx, call) in self.calls.iter().enumerate() {
@@ -207,7 +225,18 @@ impl<'a> Outline<'a> {
 
     /// The name of the agent that a span names as its own, or of the run that it lies in.
     pub(super) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
-        own_agent(&self.spans[span_idx].0).or_else(|| self.run_above[span_idx].map(|run| Cow::Borrowed(&*self.runs[run].name)))
+        own_agent(&self.views[span_idx]).or_else(|| self.run_above[span_idx].map(|run| Cow::Borrowed(&*self.runs[run].name)))
+    }
+
+    /// The agents that the trace names, in letters and digits: those of its runs, and those that spans name as their own.
+    fn agent_names<'n>(&self, of_runs: impl Iterator<Item = &'n str>) -> HashSet<String> {
+        of_runs.map(handoffs::letters).chain(self.views.iter().filter_map(own_agent).map(|name| handoffs::letters(&name))).collect()
+    }
+
+    /// Is a call of this name none, by the settings: ignored, or a transfer?
+    pub(super) fn leaves_out(&self, name: &str, recogniser: &Recogniser) -> bool {
+        let is_agent = |name: &str| self.agent_names(self.runs.iter().map(|run| &*run.name)).contains(name);
+        recogniser.ignores(name) || handoffs::is_handoff(name, &recogniser.tools.handoffs, is_agent)
     }
 
     /// The outermost model spans, in order.

@@ -163,6 +163,10 @@ fn open(json: Json, envelope: Envelope, opened: &mut Opened) -> Result<Json, Jso
         opened.failed = map.get("is_error").and_then(Json::as_bool) == Some(true);
         return Ok(map.remove("raw_output").unwrap_or_default());
     }
+    // Mastra: what a sub-agent said, with all that it did.
+    if map.contains_key("subAgentThreadId") && map.contains_key("text") {
+        return Ok(map.remove("text").unwrap_or_default());
+    }
     if envelope == Envelope::Result && map.len() == 1 && map.contains_key("result") {
         return Ok(map.remove("result").unwrap_or_default());
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::convention::{self, Call, Convention, first_raw, first_text, is, is_true, text};
-use super::keys::{self, Bits};
+use super::convention::{self, Call, Convention, View, first_raw, first_text, is, is_true, text};
+use super::keys;
 use super::tool_name;
 use super::{CONVENTIONS, HouseConvention, Tools};
 use crate::assemble::Mark;
-use crate::span::{Attribute, KeyId, KeySet, Span, Value};
+use crate::span::{KeyId, KeySet, Span, Value};
 
 /// The settings of `tools`, made ready: built once for a configuration, asked for every span.
 #[derive(Debug, Clone)]
@@ -130,8 +130,7 @@ impl Recogniser {
         self.ignore.contains(name)
     }
 
-    pub(super) fn recognise<'a>(&'a self, span: &'a Span) -> Recognised<'a> {
-        let present = span.facts.attributes().fold(0, |bits, attribute| bits | keys::bit(attribute.key));
+    pub(super) fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
         let mut recognised = Recognised::default();
         for house in &self.house {
             if let Some(call) = house.tool_call(span) {
@@ -140,7 +139,7 @@ impl Recogniser {
             }
         }
         for convention in CONVENTIONS {
-            if convention.marks == convention::SPAN_NAME || convention.marks & present != 0 {
+            if convention.marks == convention::SPAN_NAME || span.has_any(convention.marks) {
                 recognised.ask(convention, span);
             }
         }
@@ -154,15 +153,12 @@ impl Recogniser {
         if recognised.synthesized {
             recognised.call = None;
         }
-        if let Some(call) = &mut recognised.call {
-            fill(call, span, present, recognised.agent.is_some());
-        }
         recognised
     }
 }
 
 impl<'a> Recognised<'a> {
-    fn ask(&mut self, convention: &'static Convention, span: &'a Span) {
+    fn ask(&mut self, convention: &'static Convention, span: &View<'a>) {
         if self.call.is_none() && !self.model {
             self.call = (convention.tool_call)(span);
             if self.call.is_some() {
@@ -182,7 +178,7 @@ impl<'a> Recognised<'a> {
 }
 
 impl House {
-    fn tool_call<'a>(&self, span: &'a Span) -> Option<Call<'a>> {
+    fn tool_call<'a>(&self, span: &View<'a>) -> Option<Call<'a>> {
         let matches = |(key, word): &(KeyId, String)| span.get(*key).and_then(attribute_text).is_some_and(|text| text == *word);
         self.matches.iter().all(matches).then(|| Call {
             name: self.name_from.and_then(|key| text(span, key)).or_else(|| Some(Cow::Borrowed(span.name()))),
@@ -195,22 +191,23 @@ impl House {
 }
 
 /// What the convention's own keys lack.
-fn fill<'a>(call: &mut Call<'a>, span: &'a Span, present: Bits, is_agent_run: bool) {
+pub(super) fn fill<'a>(call: &mut Call<'a>, span: &View<'a>, is_agent_run: bool) {
     call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim().is_empty());
     call.call_id = call.call_id.take().or_else(|| first_text(span, CALL_IDS));
-    let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| present & keys::KINDS != 0);
+    let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| span.has_any(keys::KINDS));
     call.args = call.args.or_else(|| other(ARGS));
     call.result = call.result.or_else(|| other(RESULTS));
-    if call.agent.is_none() && !is_agent_run {
-        call.agent = own_agent(span);
+    if call.agent.is_none() {
+        // The agent of a call that is a run itself is the callee; who called it stands in LangChain's metadata alone.
+        call.agent = if is_agent_run { metadata(span, "lc_agent_name") } else { own_agent(span) };
     }
     call.failed |= failed(span);
 }
 
 /// The marks of a failure that all conventions share.
-fn failed(span: &Span) -> bool {
+fn failed(span: &View<'_>) -> bool {
     span.get(keys::ERROR_TYPE).is_some()
-        || span.facts.events().any(|event| event.name == keys::EXCEPTION)
+        || span.events().any(|event| event.name == keys::EXCEPTION)
         || is(span, keys::TOOL_STATUS, "error")
         || is(span, keys::TASK_STATUS, "failure")
         || is(span, keys::LANGFUSE_LEVEL, "ERROR")
@@ -219,12 +216,12 @@ fn failed(span: &Span) -> bool {
 }
 
 /// The agent that a span names as its own.
-pub(super) fn own_agent(span: &Span) -> Option<Cow<'_, str>> {
+pub(super) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     first_text(span, AGENTS).or_else(|| metadata(span, "lc_agent_name"))
 }
 
 /// An entry of LangChain's `metadata`, which is JSON text: read without parsing all of it.
-pub(super) fn metadata<'a>(span: &'a Span, name: &str) -> Option<Cow<'a, str>> {
+pub(super) fn metadata<'a>(span: &View<'a>, name: &str) -> Option<Cow<'a, str>> {
     let text = span.text(keys::METADATA)?;
     let at = text.find(&format!("\"{name}\""))?;
     let rest = text[at + name.len() + 2..].trim_start().strip_prefix(':')?.trim_start();
@@ -249,6 +246,7 @@ pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
 
 /// What a span is, as far as assembly needs it. Asked once for each span that arrives.
 pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
+    let span = &View::new(span);
     let recognised = recogniser.recognise(span);
     let update = match span.get(keys::JUDGMENT_UPDATE) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),
@@ -259,50 +257,9 @@ pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
         tool_call: recognised.call.is_some() || recognised.synthesized,
         agent_run: recognised.agent.is_some(),
         model: recognised.model,
-        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
+        partial: update == Some(0) && span.span.start_unix_nanos == span.span.end_unix_nanos,
         update: update.unwrap_or_default(),
     }
-}
-
-/// Lets go of what a span turned out not to need: the inputs and outputs of what is neither call, nor run, nor model.
-pub fn slim(span: &mut Span, mark: Mark) {
-    if mark.tool_call || !span.facts.attributes().any(|attribute| keys::is_payload(attribute.key)) {
-        return;
-    }
-    let new_messages = new_messages(span);
-    span.facts.retain(|attribute| !keys::is_payload(attribute.key) || is_wanted(attribute, mark, new_messages));
-}
-
-fn is_wanted(attribute: Attribute<'_>, mark: Mark, new_messages: usize) -> bool {
-    let is_output = (keys::GEN_AI_RESULT.0..=keys::GEN_AI_COMPLETION.0).contains(&attribute.key.0);
-    if attribute.key == keys::OI_INPUT_MESSAGES {
-        return mark.model
-            && message_idx(attribute).is_some_and(|(message_idx, field)| message_idx >= new_messages && is_tool_field(field));
-    }
-    let Value::Str(text) = attribute.value else { return mark.model && !is_output };
-    if is_output {
-        return mark.agent_run || (mark.model && super::messages::looks_like_calls(text));
-    }
-    mark.model && (keys::OUTPUT_MESSAGES.0..=keys::MESSAGE.0).contains(&attribute.key.0)
-}
-
-/// The messages of a request repeat the whole conversation: only the tool results after the model's last word are new.
-fn new_messages(span: &Span) -> usize {
-    (span.facts.attributes())
-        .filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant"))
-        .filter_map(message_idx)
-        .map(|(message_idx, _)| message_idx + 1)
-        .max()
-        .unwrap_or_default()
-}
-
-fn message_idx<'a>(attribute: Attribute<'a>) -> Option<(usize, &'a str)> {
-    let (message_idx, field) = attribute.suffix.split_once(".message.")?;
-    Some((message_idx.parse().ok()?, field))
-}
-
-fn is_tool_field(field: &str) -> bool {
-    matches!(field, "tool_call_id" | "content" | "contents.0.message_content.text")
 }
 
 impl HouseConvention {

@@ -3,23 +3,17 @@
 
 use std::borrow::Cow;
 
-use crate::span::Span;
-
-use super::convention::{Call, Convention, SPAN_NAME, name_after, no_model};
+use super::convention::{Call, Convention, SPAN_NAME, View, name_after, no_model};
 use super::keys;
 
 pub(super) const SPAN_NAMES: Convention = Convention { name: "span_name", marks: SPAN_NAME, tool_call, agent_run, is_model: no_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     let name = name_after(span, "execute_tool")?;
-    unmarked(span).then(|| Call { name: Some(Cow::Borrowed(name)), ..Call::default() })
+    (!span.has_any(keys::KINDS)).then(|| Call { name: Some(Cow::Borrowed(name)), ..Call::default() })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     let name = name_after(span, "invoke_agent")?;
-    unmarked(span).then_some(Cow::Borrowed(name))
-}
-
-fn unmarked(span: &Span) -> bool {
-    !span.facts.attributes().any(|attribute| keys::bit(attribute.key) & keys::KINDS != 0)
+    (!span.has_any(keys::KINDS)).then_some(Cow::Borrowed(name))
 }

@@ -3,9 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::span::Span;
-
-use super::convention::{Call, Convention, first_raw, first_text, no_model, text};
+use super::convention::{Call, Convention, View, first_raw, first_text, no_model, text};
 use super::keys;
 
 pub(super) const TOOL_NAME: Convention = Convention {
@@ -16,13 +14,13 @@ pub(super) const TOOL_NAME: Convention = Convention {
     is_model: no_model,
 };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     named(span, text(span, keys::TOOL_NAME)?)
 }
 
 /// The call of a span that names its tool in an attribute of the author's choice.
-pub(super) fn named<'a>(span: &'a Span, name: Cow<'a, str>) -> Option<Call<'a>> {
-    (!has_kind(span)).then(|| Call {
+pub(super) fn named<'a>(span: &View<'a>, name: Cow<'a, str>) -> Option<Call<'a>> {
+    (!span.has_any(keys::KINDS)).then(|| Call {
         name: Some(name),
         call_id: first_text(span, &[keys::TOOL_CALL_ID, keys::TOOL_CALL_ID_FLAT, keys::OI_CALL_ID, keys::TOOL_ID]),
         args: first_raw(span, &[keys::TOOL_ARGUMENTS, keys::TOOL_ARGS, keys::TOOL_INPUT, keys::INPUT_VALUE, keys::VOLTAGENT_INPUT]),
@@ -31,11 +29,7 @@ pub(super) fn named<'a>(span: &'a Span, name: Cow<'a, str>) -> Option<Call<'a>> 
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     let name = text(span, keys::AGENT_NAME)?;
-    (!has_kind(span) && span.get(keys::TOOL_NAME).is_none() && span.get(keys::GEN_AI_TOOL_NAME).is_none()).then_some(name)
-}
-
-fn has_kind(span: &Span) -> bool {
-    span.facts.attributes().any(|attribute| keys::bit(attribute.key) & keys::KINDS != 0)
+    (!span.has_any(keys::KINDS) && span.get(keys::TOOL_NAME).is_none() && span.get(keys::GEN_AI_TOOL_NAME).is_none()).then_some(name)
 }

@@ -3,14 +3,13 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, Envelope, first_raw, first_text, is, name_after, no_model, text};
+use super::convention::{Call, Convention, Envelope, View, first_raw, first_text, is, name_after, no_model, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const TRACELOOP: Convention =
     Convention { name: "traceloop", marks: keys::bit(keys::TRACELOOP_KIND), tool_call, agent_run, is_model: no_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     if is(span, keys::OPERATION, "handoff") {
         return None;
     }
@@ -31,7 +30,7 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     let is_run = is(span, keys::TRACELOOP_KIND, "workflow") || is(span, keys::TRACELOOP_KIND, "agent");
     is_run.then(|| first_text(span, &[keys::GEN_AI_AGENT, keys::TRACELOOP_ENTITY]).unwrap_or(Cow::Borrowed(span.name())))
 }

@@ -1,16 +1,19 @@
 //! Pure. The outline of a closed trace in, its trajectory out: whose it is, which span is judged, how far it can be trusted, and its calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use super::calls;
-use super::convention::{first_text, text};
+use super::convention::{View, first_text, text};
 use super::keys;
 use super::outline::Outline;
-use super::recognise::{Recogniser, attribute_text, metadata};
+use super::recognise::{Recogniser, attribute_text, metadata, own_agent};
 use super::tool_call::ToolCall;
 use super::tree::SpanIdx;
 use crate::assemble::{CloseReason, Trace};
-use crate::span::{KeyId, Resource, Span, SpanId, TraceId};
+use crate::span::{KeyId, Resource, SpanId, TraceId};
 
 /// What one agent did in one trace: its tool calls in the order they were made.
 #[derive(Debug, Clone)]
@@ -137,7 +140,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let agent_runs = (runs.iter())
         .map(|run| {
             let (span, mark) = &trace.spans[run.span];
-            let own_session = own_session(span).filter(|own| session.as_deref() != Some(&**own));
+            let own_session = own_session(&outline.views[run.span]).filter(|own| session.as_deref() != Some(&**own));
             AgentRun {
                 name: (&*run.name).into(),
                 subject: self::subject(&outline, recogniser, run.span),
@@ -151,7 +154,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         trace_id: trace.trace_id,
         service: subject.resource.service.as_ref().into(),
         root: trace.spans[outline.tree.topmost(evaluated)].0.name().into(),
-        agent: runs.iter().find(|run| run.span == evaluated).map(|run| Arc::from(&*run.name)),
+        agent: (runs.iter().find(|run| run.span == evaluated).map(|run| Arc::from(&*run.name)))
+            .or_else(|| own_agent(&outline.views[evaluated]).map(|name| Arc::from(&*name))),
         subject: Some(subject),
         session: session.map(Arc::from),
         completeness: trace.reason,
@@ -194,9 +198,10 @@ fn cut_short(trace: &Trace, outline: &Outline<'_>) -> bool {
     match trace.reason {
         CloseReason::RootEnded => false,
         CloseReason::Inactive | CloseReason::NoRoot => {
+            let runs: HashSet<SpanIdx> = outline.runs.iter().map(|run| run.span).collect();
             let is_finished_run = |span_idx: SpanIdx| {
                 let (span, mark) = &trace.spans[span_idx];
-                span.end_unix_nanos != 0 && !mark.partial && outline.runs.iter().any(|run| run.span == span_idx)
+                span.end_unix_nanos != 0 && !mark.partial && runs.contains(&span_idx)
             };
             trace.parent_missing && !outline.tree.tops().all(is_finished_run)
         }
@@ -241,8 +246,8 @@ const SESSIONS: &[KeyId] = &[
 ];
 
 /// Of the evaluated span, else of those above it, else of the earliest span that names one: often only model spans do.
-fn session<'a>(outline: &'a Outline<'_>, evaluated: SpanIdx) -> Option<std::borrow::Cow<'a, str>> {
-    let of = |span_idx: SpanIdx| own_session(&outline.spans[span_idx].0);
+fn session<'a>(outline: &Outline<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
+    let of = |span_idx: SpanIdx| own_session(&outline.views[span_idx]);
     of(evaluated).or_else(|| outline.tree.ancestors(evaluated).find_map(of)).or_else(|| {
         let mut others: Vec<SpanIdx> = (0..outline.spans.len()).collect();
         others.sort_by_key(|&span_idx| outline.rank(span_idx));
@@ -250,7 +255,7 @@ fn session<'a>(outline: &'a Outline<'_>, evaluated: SpanIdx) -> Option<std::borr
     })
 }
 
-fn own_session(span: &Span) -> Option<std::borrow::Cow<'_, str>> {
+fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     first_text(span, SESSIONS)
 }
 
@@ -258,7 +263,7 @@ fn own_session(span: &Span) -> Option<std::borrow::Cow<'_, str>> {
 
 /// Agent runs, and the nodes of LangGraph, which every span of a node repeats: its topmost ones count.
 fn node_visits(outline: &Outline<'_>) -> Vec<Arc<str>> {
-    let nodes: Vec<Option<Node<'_>>> = outline.spans.iter().map(|(span, _)| Node::of(span)).collect();
+    let nodes: Vec<Option<Node<'_>>> = outline.views.iter().map(Node::of).collect();
     let mut visits: Vec<(SpanIdx, Arc<str>)> = outline.runs.iter().map(|run| (run.span, Arc::from(&*run.name))).collect();
     for (span_idx, node) in nodes.iter().enumerate() {
         let Some(node) = node else { continue };
@@ -276,12 +281,12 @@ fn node_visits(outline: &Outline<'_>) -> Vec<Arc<str>> {
 
 #[derive(PartialEq)]
 struct Node<'a> {
-    name: std::borrow::Cow<'a, str>,
-    step: Option<std::borrow::Cow<'a, str>>,
+    name: Cow<'a, str>,
+    step: Option<Cow<'a, str>>,
 }
 
 impl<'a> Node<'a> {
-    fn of(span: &'a Span) -> Option<Self> {
+    fn of(span: &View<'a>) -> Option<Self> {
         let spelled = [
             (keys::LANGFUSE_NODE, keys::LANGFUSE_STEP),
             (keys::LANGSMITH_NODE, keys::LANGSMITH_STEP),

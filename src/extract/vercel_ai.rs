@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, is, raw, text};
+use super::convention::{Call, Convention, View, is, raw, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const VERCEL_AI: Convention =
     Convention { name: "vercel_ai", marks: keys::bit(keys::AI_OPERATION), tool_call, agent_run, is_model };
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::AI_OPERATION, "ai.toolCall").then(|| Call {
         name: text(span, keys::AI_TOOL_NAME),
         call_id: text(span, keys::AI_CALL_ID),
@@ -23,20 +22,20 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
 }
 
 /// A plain completion looks the same: [`is_plain_completion`] is asked once the spans below are known.
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is_run(span).then(|| text(span, keys::AI_FUNCTION).unwrap_or(Cow::Borrowed(span.name())))
 }
 
 /// Could this span be a plain completion? It is an agent run only if a tool call lies beneath it or a child offers tools to the model.
-pub(super) fn is_run(span: &Span) -> bool {
+pub(super) fn is_run(span: &View<'_>) -> bool {
     is(span, keys::AI_OPERATION, "ai.generateText") || is(span, keys::AI_OPERATION, "ai.streamText")
 }
 
 /// Did the model have tools to choose from?
-pub(super) fn offers_tools(span: &Span) -> bool {
+pub(super) fn offers_tools(span: &View<'_>) -> bool {
     span.get(keys::AI_PROMPT_TOOLS).is_some()
 }
 
-fn is_model(span: &Span) -> bool {
+fn is_model(span: &View<'_>) -> bool {
     span.text(keys::AI_OPERATION).is_some_and(|operation| operation.ends_with(".doGenerate") || operation.ends_with(".doStream"))
 }

@@ -3,16 +3,15 @@
 
 use std::borrow::Cow;
 
-use super::convention::{Call, Convention, first_text, is, no_model, raw, text};
+use super::convention::{Call, Convention, View, first_text, is, no_model, raw, text};
 use super::keys;
-use crate::span::Span;
 
 pub(super) const VOLTAGENT: Convention =
     Convention { name: "voltagent", marks: keys::bit(keys::VOLTAGENT_TYPE), tool_call, agent_run, is_model: no_model };
 
 const AGENTS: &[crate::span::KeyId] = &[keys::SUBAGENT_NAME, keys::ENTITY_NAME, keys::AGENT_NAME];
 
-fn tool_call(span: &Span) -> Option<Call<'_>> {
+fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
     is(span, keys::VOLTAGENT_TYPE, "tool").then(|| Call {
         name: text(span, keys::TOOL_NAME),
         last_name: span.name().strip_prefix("tool.execution:"),
@@ -26,6 +25,6 @@ fn tool_call(span: &Span) -> Option<Call<'_>> {
     })
 }
 
-fn agent_run(span: &Span) -> Option<Cow<'_, str>> {
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is(span, keys::VOLTAGENT_TYPE, "agent").then(|| first_text(span, AGENTS).unwrap_or(Cow::Borrowed(span.name())))
 }

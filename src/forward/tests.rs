@@ -3,6 +3,7 @@
 //! to is tested where they are computed.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -26,7 +27,7 @@ struct Plane {
 
 impl Plane {
     fn new(destination: Destination) -> Self {
-        Self::with(Settings { destination: Some(destination), signals: Signal::ALL.to_vec(), pass_headers: Vec::new(), capacity: 1 << 20 })
+        Self::with(Settings { destination: Some(destination), signals: Signal::ALL.to_vec(), capacity: 1 << 20 })
     }
 
     fn with(settings: Settings) -> Self {
@@ -36,7 +37,7 @@ impl Plane {
     }
 
     fn offer(&self, body: impl Into<Bytes>, n_items: u64) {
-        assert_eq!(self.handle.offer(Signal::Traces, body.into(), n_items, &HeaderMap::new()), Ok(()));
+        assert_eq!(self.handle.offer(Signal::Traces, body.into(), n_items, Vec::new()), Ok(()));
     }
 
     /// Lets everything be delivered and gives the books.
@@ -113,31 +114,25 @@ async fn every_byte_arrives_once_and_unchanged() {
 }
 
 #[tokio::test]
-async fn named_request_headers_are_handed_on_and_others_are_not() {
-    let peer = Peer::willing().await;
-    let plane = Plane::with(Settings {
-        destination: Some(peer.destination(Protocol::Grpc)),
-        signals: Signal::ALL.to_vec(),
-        pass_headers: vec!["X-Tenant".to_owned()],
-        capacity: 1 << 20,
-    });
-    let headers = [("x-tenant", "a"), ("x-tenant", "b"), ("authorization", "s3cret")];
-    let headers: HeaderMap = headers.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    plane.handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, &headers).unwrap();
+async fn a_requests_own_headers_go_along_even_on_a_second_attempt() {
+    let peer = Peer::start(|n, _| if n == 0 { Reply::http(503) } else { Reply::taken() }).await;
+    let plane = Plane::new(peer.destination(Protocol::Grpc));
+    let headers = ["a", "b"].map(|value| (HeaderName::from_static("x-tenant"), HeaderValue::from_static(value)));
+    plane.handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, headers.to_vec()).unwrap();
     plane.finish().await;
-    let received = &peer.received()[0].headers;
-    assert_eq!(received.get_all("x-tenant").iter().collect::<Vec<_>>(), ["a", "b"]);
-    assert!(!received.contains_key("authorization"));
+    assert_eq!(peer.received().len(), 2);
+    for received in peer.received() {
+        assert_eq!(received.headers.get_all("x-tenant").iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
 }
 
 #[tokio::test]
 async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
     let peer = Peer::willing().await;
     let signals = vec![Signal::Traces];
-    let plane =
-        Plane::with(Settings { destination: Some(peer.destination(Protocol::Grpc)), signals, pass_headers: Vec::new(), capacity: 1 << 20 });
+    let plane = Plane::with(Settings { destination: Some(peer.destination(Protocol::Grpc)), signals, capacity: 1 << 20 });
     plane.offer(&b"x"[..], 2);
-    plane.handle.offer(Signal::Logs, Bytes::from_static(b"y"), 5, &HeaderMap::new()).unwrap();
+    plane.handle.offer(Signal::Logs, Bytes::from_static(b"y"), 5, Vec::new()).unwrap();
     let telemetry = plane.telemetry.clone();
     assert_eq!(plane.finish().await, books(2, 2, &[]));
     assert_eq!(telemetry.books()["logs"], books(5, 0, &[("discarded", 5)]));
@@ -147,19 +142,11 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
 #[test]
 fn without_a_downstream_everything_is_accepted_and_discarded() {
     let telemetry = Arc::new(Telemetry::default());
-    let settings = Settings { destination: None, signals: Signal::ALL.to_vec(), pass_headers: Vec::new(), capacity: 0 };
+    let settings = Settings { destination: None, signals: Signal::ALL.to_vec(), capacity: 0 };
     let (handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     assert!(delivery.is_none());
-    handle.offer(Signal::Traces, vec![0; 1 << 20].into(), 7, &HeaderMap::new()).unwrap();
+    handle.offer(Signal::Traces, vec![0; 1 << 20].into(), 7, Vec::new()).unwrap();
     assert_eq!(telemetry.books()["traces"], books(7, 0, &[("discarded", 7)]));
-}
-
-#[test]
-fn a_pass_header_that_is_none_is_named() {
-    let destination = crate::transport::peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc);
-    let settings = Settings { destination: Some(destination), signals: Vec::new(), pass_headers: vec!["x tenant".to_owned()], capacity: 0 };
-    let error = start(settings, &Arc::default(), fastrand::Rng::with_seed(7)).unwrap_err();
-    assert_eq!(error.to_string(), "`forward.pass_headers`: `x tenant` is not a valid header name, use letters, digits and `-`");
 }
 
 // === tried again ===
@@ -253,16 +240,30 @@ async fn a_peer_that_is_away_and_comes_back_gets_what_was_kept_for_it() {
 }
 
 #[tokio::test]
-async fn a_request_that_always_fails_holds_nobody_up() {
+async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let told = || log.lines().iter().filter(|line| line.contains("keeps failing while others get through: HTTP 503")).count();
     let peer = Peer::start(|_, received| if received.body == "cursed" { Reply::http(503) } else { Reply::taken() }).await;
     let plane = Plane::new(peer.destination(Protocol::Grpc));
     plane.offer(&b"cursed"[..], 1);
-    for _ in 0..50 {
-        plane.offer(&b"good"[..], 1);
-    }
-    let (undelivered, books_after) = plane.finish_within(Duration::from_millis(500)).await;
-    assert_eq!(books_after, books(51, 50, &[("shutdown", 1)]));
-    assert_eq!(undelivered, Undelivered::from([(Signal::Traces, 1)]));
+    let Plane { handle, delivery, telemetry } = plane;
+    let (undelivered, n_good) = tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
+        let mut n_good = 0;
+        while told() == 0 {
+            for _ in 0..20 {
+                handle.offer(Signal::Traces, Bytes::from_static(b"good"), 1, Vec::new()).unwrap();
+            }
+            n_good += 20;
+            while telemetry.books()["traces"].sent < n_good {
+                tokio::task::yield_now().await;
+            }
+        }
+        handle.close(tokio::time::Instant::now().into_std());
+        n_good
+    });
+    assert_eq!(telemetry.books()["traces"], books(n_good + 1, n_good, &[("shutdown", 1)]));
+    assert_eq!((undelivered, told()), (Undelivered::from([(Signal::Traces, 1)]), 1));
 }
 
 #[tokio::test]
@@ -351,16 +352,11 @@ async fn partly_rejected_items_are_dropped_as_such() {
 #[tokio::test]
 async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     let peer = Peer::willing().await;
-    let settings = |capacity| Settings {
-        destination: Some(peer.destination(Protocol::Grpc)),
-        signals: Signal::ALL.to_vec(),
-        pass_headers: Vec::new(),
-        capacity,
-    };
+    let settings = |capacity| Settings { destination: Some(peer.destination(Protocol::Grpc)), signals: Signal::ALL.to_vec(), capacity };
     let plane = Plane::with(settings(10_000));
-    let offer = |handle: &ForwardHandle, n_bytes: usize| handle.offer(Signal::Traces, vec![1; n_bytes].into(), 1, &HeaderMap::new());
+    let offer = |handle: &ForwardHandle, n_bytes: usize| handle.offer(Signal::Traces, vec![1; n_bytes].into(), 1, Vec::new());
     assert_eq!(plane.handle.largest(), 5_000);
-    assert_eq!(offer(&plane.handle, 5_001), Err(Refusal::TooLarge));
+    assert_eq!(offer(&plane.handle, 5_001), Err(Refusal::TooLarge { limit: 5_000 }));
     assert_eq!(
         (offer(&plane.handle, 5_000), offer(&plane.handle, 4_000), offer(&plane.handle, 4_000)),
         (Ok(()), Ok(()), Err(Refusal::Full))
@@ -374,7 +370,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
             tokio::task::yield_now().await;
         }
         handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
-        assert_eq!(offer(&handle, 1), Err(Refusal::Full), "closed");
+        assert_eq!(offer(&handle, 1), Err(Refusal::Closed));
     });
     assert_eq!(undelivered, Undelivered::new());
     assert_eq!(telemetry.books()["traces"], books(3, 3, &[]));
@@ -388,7 +384,7 @@ async fn what_is_undelivered_at_the_deadline_is_dropped_and_told() {
         for _ in 0..20 {
             plane.offer(&b"x"[..], 2);
         }
-        plane.handle.offer(Signal::Logs, Bytes::from_static(b"y"), 3, &HeaderMap::new()).unwrap();
+        plane.handle.offer(Signal::Logs, Bytes::from_static(b"y"), 3, Vec::new()).unwrap();
         let telemetry = plane.telemetry.clone();
         let (undelivered, books_after) = plane.finish_within(Duration::from_millis(200)).await;
         assert_eq!(undelivered, Undelivered::from([(Signal::Traces, 40), (Signal::Logs, 3)]));
@@ -404,7 +400,7 @@ async fn stopping_does_not_wait_for_the_next_interval() {
     destination.retry.initial = Duration::from_secs(3_600);
     destination.retry.max = Duration::from_secs(3_600);
     let Plane { handle, delivery, telemetry } = Plane::new(destination);
-    handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, &HeaderMap::new()).unwrap();
+    handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, Vec::new()).unwrap();
     let (undelivered, ()) = tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
         while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) == 0 {
             tokio::task::yield_now().await;
@@ -421,66 +417,93 @@ async fn the_pulse_of_an_idle_delivery_beats() {
     let settings = Settings {
         destination: Some(crate::transport::peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc)),
         signals: Vec::new(),
-        pass_headers: Vec::new(),
         capacity: 1 << 20,
     };
     let (_handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     let delivery = delivery.unwrap();
     let pulse = delivery.pulse();
     assert!(tokio::time::timeout(Duration::from_secs(10), delivery.run()).await.is_err(), "it does not end by itself");
-    assert!(pulse.load(Ordering::Relaxed) >= 10);
+    assert!(pulse.load(std::sync::atomic::Ordering::Relaxed) >= 10);
+    // A future that is dropped in mid-run is a worker that died.
+    assert_eq!(telemetry.workers(), ["forward delivery"]);
 }
 
-// === the loop guard ===
+// === what the log says ===
 
-#[test]
-fn our_own_listeners_are_known_by_all_their_addresses() {
-    let is_ours = |address: &str, listener: &str| {
-        let host = |ip: IpAddr| ip == IpAddr::from([192, 168, 1, 5]);
-        is_ours(address.parse().unwrap(), listener.parse().unwrap(), host)
-    };
-    let cases = [
-        ("127.0.0.1:4317", "127.0.0.1:4317", true),
-        ("127.0.0.1:4318", "127.0.0.1:4317", false),
-        ("127.0.0.2:4317", "127.0.0.1:4317", false),
-        ("[::1]:4317", "127.0.0.1:4317", false),
-        ("[::ffff:127.0.0.1]:4317", "127.0.0.1:4317", true),
-        ("0.0.0.0:4317", "127.0.0.1:4317", true),
-        ("[::]:4317", "[::1]:4317", true),
-        ("127.0.0.1:4317", "0.0.0.0:4317", true),
-        ("192.168.1.5:4317", "0.0.0.0:4317", true),
-        ("192.168.1.6:4317", "0.0.0.0:4317", false),
-        ("[::1]:4317", "0.0.0.0:4317", false),
-        ("192.168.1.5:4317", "[::]:4317", true),
-        ("[::1]:4317", "[::]:4317", true),
-        ("192.168.1.5:4317", "127.0.0.1:4317", false),
-    ];
-    for (address, listener, expected) in cases {
-        assert_eq!(is_ours(address, listener), expected, "{address} at {listener}");
+/// Where the log goes during a test.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Hears what this thread says; a test's runtime is one thread.
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let subscriber =
+            tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false).with_writer(move || log.clone()).finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// Its lines, ports blotted out.
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let port = regex::Regex::new(r"127\.0\.0\.1:[0-9]+").unwrap();
+        text.lines().map(|line| port.replace_all(line.trim(), "PEER").into_owned()).collect()
     }
 }
 
 #[tokio::test]
-async fn a_downstream_that_is_ourselves_is_refused_with_the_variable_it_came_from() {
-    let listeners = ["127.0.0.1:4317".parse().unwrap(), "127.0.0.1:4318".parse().unwrap()];
-    let check = async |host: &str, port: u16, origin: &str| {
-        let mut destination = crate::transport::peer::destination(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Grpc);
-        destination.endpoint.host = host.to_owned();
-        destination.origin = origin.to_owned();
-        check_loop(&destination, &listeners).await.map_err(|error| error.to_string())
-    };
+async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let refused = Reply::Http { status: 400, headers: vec![("content-type", "text/plain".to_owned())], body: b"no such tenant".to_vec() };
+    let peer = Peer::start(move |n, _| match n {
+        0..30 => Reply::http(503),
+        30..60 => refused.clone(),
+        _ => Reply::taken(),
+    })
+    .await;
+    let plane = Plane::new(peer.destination(Protocol::HttpProtobuf));
+    for _ in 0..40 {
+        plane.offer(&b"x"[..], 2);
+    }
+    assert_eq!(plane.finish().await, books(80, 20, &[("invalid_argument", 60)]));
+    let lines = log.lines();
     assert_eq!(
-        check("localhost", 4318, "OTEL_EXPORTER_OTLP_ENDPOINT").await,
-        Err("`OTEL_EXPORTER_OTLP_ENDPOINT` points at localhost:4318, where spanscore itself listens (127.0.0.1:4318): telemetry would go round in circles; \
-             in a pod, agent and sidecar often share the OTEL_ variables, so set SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
-            .to_owned())
+        [&lines[0], &lines[1]],
+        [
+            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN a request was refused for good and is dropped: HTTP 400: no such tenant \
+             origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
+        ]
     );
-    assert_eq!(
-        check("0.0.0.0", 4317, "forward.endpoint").await,
-        Err("`forward.endpoint` points at 0.0.0.0:4317, where spanscore itself listens (127.0.0.1:4317): telemetry would go round in circles; \
-             name the backend's endpoint, or listen on another port"
-            .to_owned())
+    assert!(
+        lines[2].starts_with("INFO delivery goes on origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="),
+        "{}",
+        lines[2]
     );
-    assert_eq!(check("localhost", 4319, "forward.endpoint").await, Ok(()));
-    assert_eq!(check("no-such-host.invalid", 4317, "forward.endpoint").await, Ok(()));
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn keys_are_not_shown_when_things_go_wrong() {
+    let log = Log::default();
+    let _guard = log.listen();
+    let peer = Peer::start(|n, _| if n < 3 { Reply::HangUp } else { Reply::http(401) }).await;
+    let plane = Plane::new(peer.destination(Protocol::Grpc));
+    let headers = vec![(HeaderName::from_static("authorization"), HeaderValue::from_static("Bearer s3cret"))];
+    plane.handle.offer(Signal::Traces, Bytes::from_static(b"x"), 1, headers).unwrap();
+    assert_eq!(plane.finish().await, books(1, 0, &[("unauthenticated", 1)]));
+    let lines = log.lines();
+    assert!(lines.len() >= 3 && !lines.iter().any(|line| line.contains("s3cret")), "{lines:#?}");
 }

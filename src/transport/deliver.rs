@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::config::Signal;
 use crate::telemetry::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, Pulse, RequestHeldUp, RequestRefused, RequestRetried,
+    RequestSplit, Telemetry,
 };
 
 use super::Client;
@@ -21,9 +22,6 @@ use super::split::split;
 
 /// Requests under way at once. Over gRPC they share a connection.
 const MAX_IN_FLIGHT: usize = 8;
-
-/// The loop turns at least this often, so that its pulse tells a live one from a stuck one.
-const PULSE: Duration = Duration::from_secs(1);
 
 /// What was still undelivered at the deadline, by signal; for the last line of the log.
 pub type Undelivered = BTreeMap<Signal, u64>;
@@ -44,6 +42,7 @@ pub struct Delivery {
     /// What is under way, by its task. A handful.
     under_way: Vec<(Id, Attempt, Entry)>,
     rejections: Seldom,
+    hold_ups: Seldom,
     /// Refusals by reason.
     refusals: BTreeMap<&'static str, Seldom>,
     is_closing: bool,
@@ -65,21 +64,30 @@ impl Delivery {
             attempts: JoinSet::new(),
             under_way: Vec::new(),
             rejections: Seldom::default(),
+            hold_ups: Seldom::default(),
             refusals: BTreeMap::new(),
             is_closing: false,
         }
     }
 
-    /// Grows at least once a second while the loop is alive.
+    /// Grows at least once a second while the loop is alive, as does the worker's pulse in [`Telemetry`] that `/livez` looks at.
     pub fn pulse(&self) -> Arc<AtomicU64> {
         self.pulse.clone()
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. What is then left is dropped as `shutdown` and told.
     pub async fn run(mut self) -> Undelivered {
+        let pulse = self.telemetry.pulse(format!("{} delivery", self.queue.name()), now());
+        let undelivered = self.deliver(&pulse).await;
+        pulse.rest();
+        undelivered
+    }
+
+    async fn deliver(&mut self, pulse: &Pulse) -> Undelivered {
         loop {
-            self.pulse.fetch_add(1, Ordering::Relaxed);
             let now = now();
+            pulse.beat(now);
+            self.pulse.fetch_add(1, Ordering::Relaxed);
             let deadline = self.queue.deadline();
             if deadline.is_some() && !self.is_closing {
                 self.is_closing = true;
@@ -95,7 +103,7 @@ impl Delivery {
             let due_at = if self.pacer.is_up() { self.queue.due_at() } else { self.pacer.wake_at() };
             // What was due by now has been started, or waits for a place: then an attempt that ends is what to wake up for.
             let due_at = due_at.filter(|due_at| *due_at > now);
-            let wake_at = [due_at, deadline].into_iter().flatten().fold(now + PULSE, Instant::min);
+            let wake_at = [due_at, deadline].into_iter().flatten().fold(now + Pulse::INTERVAL, Instant::min);
             tokio::select! {
                 Some(ended) = self.attempts.join_next_with_id() => self.settle(ended),
                 () = self.queue.changed() => {}
@@ -132,6 +140,14 @@ impl Delivery {
                 RequestRetried { queue: self.queue.name() }.emit(&self.telemetry);
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 let wait = wait(&self.client.destination().retry, entry.n_failures, after, self.rng.f64());
+                // Twice may be a hiccup.
+                if self.pacer.is_up()
+                    && entry.n_failures > 2
+                    && let Some(n_held_back) = self.hold_ups.ready(now)
+                {
+                    let (n_attempts, why) = (entry.n_failures, why.clone());
+                    RequestHeldUp { origin: self.origin(), signal: signal.as_str(), n_attempts, why, n_held_back }.emit(&self.telemetry);
+                }
                 self.queue.put_back(entry, now + wait);
                 self.last_why = why;
                 self.tell(now);
@@ -189,7 +205,7 @@ impl Delivery {
         self.client.destination().origin.clone()
     }
 
-    fn abandon(mut self) -> Undelivered {
+    fn abandon(&mut self) -> Undelivered {
         while let Some(ended) = self.attempts.try_join_next_with_id() {
             self.settle(ended);
         }

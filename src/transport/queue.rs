@@ -272,3 +272,6 @@ impl State {
         Some(entry)
     }
 }
+
+#[cfg(test)]
+mod tests;

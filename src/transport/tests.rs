@@ -138,7 +138,7 @@ async fn compression_is_undone_to_the_same_bytes() {
                 assert_eq!(client(&destination).send(Signal::Traces, body.clone(), &HeaderMap::new()).await, DELIVERED);
                 let received = peer.received().pop().unwrap();
                 assert_eq!(received.headers[name], header);
-                assert_eq!(received.prefix.is_none_or(|prefix| prefix[0] == 1), true, "gRPC's flag");
+                assert!(received.prefix.is_none_or(|prefix| prefix[0] == 1), "gRPC's flag");
                 assert!(received.body.len() < body.len());
                 let mut plain = Vec::new();
                 match compression {
@@ -215,8 +215,11 @@ async fn a_tonic_server_understands_us_and_we_it() {
     assert_eq!(client.send(Signal::Logs, Bytes::new(), &HeaderMap::new()).await, DELIVERED);
     let refused = Answer::Refused { reason: "permission_denied", why: "PERMISSION_DENIED: no metrics, s'il vous plaît".to_owned() };
     assert_eq!(client.send(Signal::Metrics, Bytes::new(), &HeaderMap::new()).await, refused);
-    let large = client.send(Signal::Traces, vec![0; 60_000].into(), &HeaderMap::new()).await;
-    assert!(matches!(&large, Answer::TooLarge { why } if why.starts_with("OUT_OF_RANGE")), "{large:?}");
+    // The latter is more than the server reads before it answers.
+    for n_bytes in [60_000, 30 << 20] {
+        let large = client.send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new()).await;
+        assert!(matches!(&large, Answer::TooLarge { why } if why.starts_with("OUT_OF_RANGE")), "{large:?}");
+    }
 }
 
 // === when it goes wrong ===
@@ -251,6 +254,35 @@ async fn an_answer_of_any_length_is_read_no_further_than_it_matters() {
     let long = Reply::Http { status: 200, headers: Vec::new(), body: vec![b'x'; 10 << 20] };
     let peer = Peer::start(move |_, _| long.clone()).await;
     assert_eq!(client(&peer.destination(Protocol::HttpProtobuf)).send(Signal::Traces, Bytes::new(), &HeaderMap::new()).await, DELIVERED);
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_before_the_request_is_through_counts() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut start = [0; 1_000];
+        stream.read_exact(&mut start).await.unwrap();
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+        // Reads on, as a server does that wants its answer to be seen.
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap();
+    });
+    let client = client(&peer::destination(address, Protocol::HttpProtobuf));
+    let answer = client.send(Signal::Traces, vec![0; 30 << 20].into(), &HeaderMap::new()).await;
+    assert_eq!(answer, Answer::TooLarge { why: "HTTP 413".to_owned() });
+}
+
+#[test]
+fn a_proxy_in_the_environment_is_noticed() {
+    let proxy =
+        |pairs: &[(&str, &str)]| ignored_proxy(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
+    assert_eq!(proxy(&[("https_proxy", "http://user:s3cret@proxy:3128"), ("NO_PROXY", "*")]), Some("https_proxy"));
+    assert_eq!(proxy(&[("HTTPS_PROXY", "")]), None);
 }
 
 #[tokio::test]

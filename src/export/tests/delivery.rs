@@ -12,14 +12,15 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::fixture::{END, fail, pass, with};
-use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Protocol, Scores};
+use crate::config::{Config, Signal};
 use crate::evaluate::{Evaluation, Explain};
-use crate::export::{Destinations, Exporter, Form, Plan, Print, Running};
+use crate::export::{Exporter, Form, Plan, Print, Running};
 use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 
@@ -75,34 +76,38 @@ async fn sink() -> (SocketAddr, mpsc::Receiver<Received>) {
 
 // === an exporter ===
 
-fn destination(address: SocketAddr) -> Option<Destination> {
-    Some(Destination {
-        origin: "scores.endpoint".to_owned(),
-        endpoint: Endpoint { tls: false, host: address.ip().to_string(), port: address.port(), base_path: String::new() },
-        protocol: Protocol::Grpc,
-        headers: vec![],
-        compression: Compression::None,
-        timeout: Duration::from_secs(10),
-        tls: ClientTls::default(),
-        retry: Backoff { initial: Duration::from_secs(1), multiplier: 1.5, max: Duration::from_secs(30) },
-    })
-}
+/// A budget that nothing here exceeds.
+const PLENTY: usize = 64 << 20;
 
-fn everywhere(address: SocketAddr) -> Destinations {
-    Destinations { span: destination(address), event: destination(address), metrics: destination(address) }
+fn to(address: SocketAddr) -> Option<String> {
+    Some(format!("http://{address}"))
 }
 
 /// Nothing leaves before it is asked for, unless a test changes that.
-fn plan(destinations: Destinations) -> Plan {
-    let mut scores = Scores::default();
-    scores.batch.max_delay.0 = Duration::from_secs(3_600);
-    scores.metrics.interval.0 = Duration::from_secs(3_600);
-    Plan { scores, destinations, budget: 64 << 20, instance_id: "5f1c".to_owned(), print: None }
+fn config() -> Config {
+    let mut config = Config::default();
+    config.scores.batch.max_delay.0 = Duration::from_secs(3_600);
+    config.scores.metrics.interval.0 = Duration::from_secs(3_600);
+    config
 }
 
-fn start(plan: Plan) -> (Exporter, Running, Arc<Telemetry>) {
+/// All shapes go there.
+fn everywhere(address: SocketAddr) -> Config {
+    let mut config = config();
+    config.scores.endpoint = to(address);
+    config
+}
+
+/// Only score spans go there.
+fn only_spans(address: SocketAddr) -> Config {
+    let mut config = config();
+    config.scores.span.endpoint = to(address);
+    config
+}
+
+fn start(config: &Config, budget: usize, print: Option<Print>) -> (Exporter, Running, Arc<Telemetry>) {
     let telemetry = Arc::default();
-    let (exporter, running) = Exporter::start(plan, &telemetry, &mut fastrand::Rng::with_seed(7)).unwrap();
+    let (exporter, running) = Exporter::start(Plan { config, budget, print }, &telemetry, &mut fastrand::Rng::with_seed(7)).unwrap();
     (exporter, running, telemetry)
 }
 
@@ -124,11 +129,12 @@ fn counted(telemetry: &Telemetry, shape: &'static str) -> (u64, u64) {
 #[tokio::test]
 async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
     let (address, mut received) = sink().await;
-    let (exporter, running, telemetry) = start(plan(everywhere(address)));
+    let (exporter, running, telemetry) = start(&everywhere(address), PLENTY, None);
     export(&exporter, &[fail(), pass()]);
     assert!(running.drain(in_time()).await.is_empty());
 
     let mut n_received = [0; 3];
+    let mut instances = Vec::new();
     while let Ok(request) = received.try_recv() {
         match request {
             Received::Traces(request) => {
@@ -145,10 +151,16 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
                 );
                 n_received[1] += records.len();
             }
-            Received::Metrics(request) => n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len(),
+            Received::Metrics(request) => {
+                let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+                instances.extend(resource.attributes.iter().filter(|pair| pair.key == "service.instance.id").cloned());
+                n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len();
+            }
         }
     }
     assert_eq!(n_received, [2, 2, 2]);
+    let Some(any_value::Value::StringValue(id)) = instances[0].value.clone().unwrap().value else { panic!("{instances:?}") };
+    assert_eq!((id.len(), &id[14..15], id.matches('-').count()), (36, "4", 4), "{id} is a random UUID");
     assert_eq!(counted(&telemetry, "score_spans"), (2, 0));
     assert_eq!(counted(&telemetry, "score_events"), (2, 0));
     assert_eq!(counted(&telemetry, "score_metrics"), (4, 0), "two labels, two instruments");
@@ -158,8 +170,10 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
 async fn each_shape_has_a_destination_of_its_own() {
     let (address_of_spans, mut spans) = sink().await;
     let (address_of_events, mut events) = sink().await;
-    let destinations = Destinations { span: destination(address_of_spans), event: destination(address_of_events), metrics: None };
-    let (exporter, running, telemetry) = start(plan(destinations));
+    let mut config = config();
+    config.scores.span.endpoint = to(address_of_spans);
+    config.scores.event.endpoint = to(address_of_events);
+    let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     assert!(running.drain(in_time()).await.is_empty());
     assert!(matches!(spans.try_recv(), Ok(Received::Traces(_))));
@@ -167,18 +181,34 @@ async fn each_shape_has_a_destination_of_its_own() {
     assert!(matches!(events.try_recv(), Ok(Received::Logs(_))));
     assert!(events.try_recv().is_err());
     assert_eq!(counted(&telemetry, "score_metrics"), (0, 0));
-    let mut page = String::new();
-    exporter.render(&mut page);
-    assert!(page.contains("spanscore_evaluations_total{"), "the page shows what is sent nowhere");
+    let page = telemetry.metrics_text(END, &[Arc::new(move |out| exporter.render(out))]);
+    assert!(page.contains("\nspanscore_evaluations_total{"), "the page shows what is sent nowhere");
+    assert!(page.contains("\nspanscore_scores_sent_total{shape=\"score_spans\"} 1\n"), "{page}");
+    assert!(page.ends_with("\n# EOF\n"));
+}
+
+/// Phoenix, Langfuse and others take traces only.
+#[tokio::test]
+async fn a_forward_endpoint_for_traces_gets_score_spans_only() {
+    let (address, mut received) = sink().await;
+    let mut config = config();
+    config.forward.endpoint = to(address);
+    config.forward.signals = vec![Signal::Traces];
+    let (exporter, running, telemetry) = start(&config, PLENTY, None);
+    export(&exporter, &[fail()]);
+    assert!(running.drain(in_time()).await.is_empty());
+    assert!(matches!(received.try_recv(), Ok(Received::Traces(_))));
+    assert!(received.try_recv().is_err());
+    assert_eq!((counted(&telemetry, "score_events"), counted(&telemetry, "score_metrics")), ((0, 0), (0, 0)));
 }
 
 #[tokio::test]
 async fn a_shape_that_is_switched_off_sends_nothing() {
     let (address, mut received) = sink().await;
-    let mut plan = plan(everywhere(address));
-    plan.scores.span.enabled = false;
-    plan.scores.metrics.enabled = false;
-    let (exporter, running, _) = start(plan);
+    let mut config = everywhere(address);
+    config.scores.span.enabled = false;
+    config.scores.metrics.enabled = false;
+    let (exporter, running, _) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     assert!(running.drain(in_time()).await.is_empty());
     assert!(matches!(received.try_recv(), Ok(Received::Logs(_))));
@@ -188,9 +218,9 @@ async fn a_shape_that_is_switched_off_sends_nothing() {
 #[tokio::test]
 async fn a_full_batch_does_not_wait() {
     let (address, mut received) = sink().await;
-    let mut plan = plan(Destinations { span: destination(address), ..Destinations::default() });
-    plan.scores.batch.max_evaluations = 2;
-    let (exporter, running, _) = start(plan);
+    let mut config = only_spans(address);
+    config.scores.batch.max_evaluations = 2;
+    let (exporter, running, _) = start(&config, PLENTY, None);
     export(&exporter, &[fail(), pass(), fail()]);
     let Some(Received::Traces(request)) = received.recv().await else { panic!("no traces") };
     assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2);
@@ -202,10 +232,11 @@ async fn a_full_batch_does_not_wait() {
 #[tokio::test]
 async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
     let (address, mut received) = sink().await;
-    let mut plan = plan(Destinations { event: None, ..everywhere(address) });
-    plan.scores.batch.max_delay.0 = Duration::from_millis(20);
-    plan.scores.metrics.interval.0 = Duration::from_millis(50);
-    let (exporter, running, _) = start(plan);
+    let mut config = everywhere(address);
+    config.scores.event.enabled = false;
+    config.scores.batch.max_delay.0 = Duration::from_millis(20);
+    config.scores.metrics.interval.0 = Duration::from_millis(50);
+    let (exporter, running, _) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     let mut kinds = [false; 2];
     while kinds != [true; 2] {
@@ -225,9 +256,7 @@ async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
-    let mut plan = plan(Destinations { span: destination(address), ..Destinations::default() });
-    plan.budget = 256 << 10;
-    let (exporter, running, telemetry) = start(plan);
+    let (exporter, running, telemetry) = start(&only_spans(address), 256 << 10, None);
     let evaluations = vec![fail(); 100];
     for _ in 0..20 {
         export(&exporter, &evaluations);
@@ -277,14 +306,14 @@ impl Write for Stuck {
     }
 }
 
-fn printing(form: Form, out: Box<dyn Write + Send>) -> Plan {
-    Plan { print: Some(Print { form, out }), ..plan(Destinations::default()) }
+fn lines_to(out: impl Write + Send + 'static) -> Option<Print> {
+    Some(Print { form: Form::Jsonl, out: Box::new(out) })
 }
 
 #[tokio::test]
 async fn without_any_endpoint_evaluations_are_lines() {
     let page = Page::default();
-    let (exporter, running, _) = start(printing(Form::Jsonl, Box::new(page.clone())));
+    let (exporter, running, _) = start(&config(), PLENTY, lines_to(page.clone()));
     let other = with(pass(), |trajectory| trajectory.trace_id = TraceId::try_new(&[1; 16]).unwrap());
     export(&exporter, &[fail(), other]);
     assert!(running.drain(in_time()).await.is_empty());
@@ -295,7 +324,7 @@ async fn without_any_endpoint_evaluations_are_lines() {
 
 #[tokio::test]
 async fn a_closed_pipe_is_not_an_error() {
-    let (exporter, running, telemetry) = start(printing(Form::Jsonl, Box::new(Page { fails: true, ..Page::default() })));
+    let (exporter, running, telemetry) = start(&config(), PLENTY, lines_to(Page { fails: true, ..Page::default() }));
     export(&exporter, &[fail()]);
     export(&exporter, &[pass()]);
     assert!(running.drain(in_time()).await.is_empty());
@@ -305,9 +334,7 @@ async fn a_closed_pipe_is_not_an_error() {
 #[tokio::test]
 async fn a_reader_that_is_stuck_holds_nothing_back() {
     let (let_go, is_stuck) = std::sync::mpsc::sync_channel(0);
-    let mut plan = printing(Form::Jsonl, Box::new(Stuck(is_stuck)));
-    plan.budget = 4 << 10;
-    let (exporter, running, telemetry) = start(plan);
+    let (exporter, running, telemetry) = start(&config(), 4 << 10, lines_to(Stuck(is_stuck)));
     export(&exporter, &vec![fail(); 50]);
     let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20)).await;
     let (_, dropped) = counted(&telemetry, "print");

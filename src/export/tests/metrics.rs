@@ -1,4 +1,4 @@
-//! Metrics, decoded with prost and read as Prometheus text: instruments, labels, bounds, temporality. Does not prove that the SDK
+//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds, temporality. Does not prove that the SDK
 //! counts right under contention (that is its own affair).
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -222,7 +222,7 @@ fn an_instrument_has_at_most_2_000_series() {
 }
 
 #[test]
-fn the_page_to_scrape_is_prometheus_text() {
+fn the_page_to_scrape_is_openmetrics_text() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&of(pass(), "shop \"north\"\\\n", "b"));
     metrics.record(&of(fail(), "shop", "a"));
@@ -234,8 +234,8 @@ fn the_page_to_scrape_is_prometheus_text() {
     let page: Vec<_> =
         page.lines().filter(few).map(|line| line.replace("criterion=\"checkout-order\",evaluator=\"tool_call_order\",", "")).collect();
     insta::assert_snapshot!(page.join("\n"), @r#"
-    # HELP spanscore_evaluations_total Evaluations of finished traces
-    # TYPE spanscore_evaluations_total counter
+    # HELP spanscore_evaluations Evaluations of finished traces
+    # TYPE spanscore_evaluations counter
     spanscore_evaluations_total{agent="a",label="fail",service="shop"} 1
     spanscore_evaluations_total{agent="b",label="pass",service="shop \"north\"\\\n"} 1
     # HELP spanscore_evaluation_score Scores of finished traces, 0 to 1
@@ -250,8 +250,8 @@ fn the_page_to_scrape_is_prometheus_text() {
     spanscore_evaluation_score_bucket{agent="b",label="pass",service="shop \"north\"\\\n",le="+Inf"} 1
     spanscore_evaluation_score_sum{agent="b",label="pass",service="shop \"north\"\\\n"} 1
     spanscore_evaluation_score_count{agent="b",label="pass",service="shop \"north\"\\\n"} 1
-    # HELP spanscore_evaluation_revisions_total Evaluations whose label late spans changed
-    # TYPE spanscore_evaluation_revisions_total counter
+    # HELP spanscore_evaluation_revisions Evaluations whose label late spans changed
+    # TYPE spanscore_evaluation_revisions counter
     spanscore_evaluation_revisions_total{from="fail",to="pass"} 1
     "#);
 }

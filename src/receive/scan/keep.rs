@@ -4,8 +4,8 @@
 use memchr::memmem;
 
 use super::render::value_as_json;
-use super::value::Held;
-use super::wire::{Fault, check_utf8};
+use super::value::{Held, VALUE};
+use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
 use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value};
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
@@ -68,7 +68,13 @@ impl<'k> Keeper<'k> {
             return;
         }
         let Kept { key, keep, .. } = kept;
-        if keep == Keep::Messages && !may_hold_tool_call(suffix.as_bytes()) && !may_hold_tool_call(encoded) {
+        let is_wanted = match held {
+            _ if keep != Keep::Messages || may_hold_tool_call(suffix.as_bytes()) => true,
+            Held::Str(text) | Held::Bytes(text) => may_hold_tool_call(text),
+            Held::Nested => delimited_fields(encoded, tag_of(VALUE)).any(may_hold_tool_call),
+            _ => false,
+        };
+        if !is_wanted {
             return;
         }
         let held = if keep == Keep::Presence { Held::Str(b"") } else { held };
@@ -92,7 +98,9 @@ impl<'k> Keeper<'k> {
             Held::Nested => {
                 let mut json = std::mem::take(&mut self.json);
                 let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
-                if let Some(granted) = self.grant(keep, suffix, json.len()) {
+                // The encoding may hold words that a later value replaced, or in fields that nobody knows.
+                let is_wanted = keep != Keep::Messages || cut || may_hold_tool_call(suffix.as_bytes()) || may_hold_tool_call(&json);
+                if is_wanted && let Some(granted) = self.grant(keep, suffix, json.len()) {
                     let value = Value::Json(cut_at_char(&json, granted));
                     self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
                 }

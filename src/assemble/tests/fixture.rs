@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{CloseReason, Closed, Inserted, Mark, Memo, Settings, TraceBuffer};
+use crate::assemble::{CloseReason, Closed, Inserted, Mark, Memo, Settings, TraceBuffer};
 use crate::span::{Facts, FactsBuilder, Now, Resource, Span, SpanId, Status, TraceId};
 
 /// Unix time at which every test begins, in seconds.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::fixture::{BEGIN, Fixture, Sent, Told, settings, span, trace_id};
-use super::{CloseReason, Settings};
+use crate::assemble::{CloseReason, Settings};
 use crate::span::Span;
 
 // === the model ===

@@ -1,0 +1,195 @@
+//! A command line in, what is asked for out. Knows every subcommand and flag; does not know what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+/// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
+#[derive(Debug, Parser)]
+#[command(name = "spanscore", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What every subcommand takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do; `run` if left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXIT_CODES: &str = "\
+Configuration: flag, then SPANSCORE_… variable, then file, then OTEL_EXPORTER_OTLP_… variable, then default.
+A variable is SPANSCORE_ and the key in upper case, __ between levels: SPANSCORE_FORWARD__ENDPOINT.
+
+Exit codes: 0 fine, 1 a criterion failed, 2 usage or configuration, 3 unreadable input, 4 could not start.";
+
+/// What every subcommand takes.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it is there].
+    #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Set a key of the configuration, over file and variables: --set forward.endpoint=http://localhost:4319.
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub set: Vec<(String, String)>,
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
+    }
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Receive OTLP, score finished traces, forward everything (this is the default).
+    Run,
+    /// Start a real sidecar, feed it a recorded agent session over OTLP, print the scores.
+    Demo,
+    /// Score recorded traces.
+    Replay(Replay),
+    /// Show the tool calls of recorded traces as spanscore understands them.
+    Inspect(Inspect),
+    /// Check a configuration and print every problem.
+    Validate(Validate),
+    /// Write a commented starter configuration.
+    Init(Init),
+    /// Print the JSON Schema of the configuration.
+    Schema,
+    /// Print the completion script of a shell.
+    Completions(Completions),
+    /// Exit 0 if the running sidecar is ready (for probes).
+    Health(Health),
+    /// Tell the running sidecar to drain (for preStop hooks in an image without a shell).
+    Drain(Drain),
+}
+
+/// Which recordings to read.
+#[derive(Debug, Clone, Args)]
+pub struct Recordings {
+    /// OTLP JSON lines, .json or .pb request bodies, also .gz and .zst; - is standard input. Read in this order.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Signal of bodies whose file name and content do not tell.
+    #[arg(long, value_enum, default_value_t = RecordedSignal::Traces)]
+    pub signal: RecordedSignal,
+}
+
+/// A signal on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecordedSignal {
+    /// Spans.
+    Traces,
+    /// Log records.
+    Logs,
+    /// Metric points; read and ignored.
+    Metrics,
+}
+
+/// `replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// Which recordings to read.
+    #[command(flatten)]
+    pub recordings: Recordings,
+    /// How to print the evaluations.
+    #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
+    pub format: ReplayFormat,
+    /// Count `not_evaluated` as a failure.
+    #[arg(long)]
+    pub strict: bool,
+    /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.
+    #[arg(long, value_name = "X", value_parser = share)]
+    pub fail_under: Option<f64>,
+    /// Do not fail when nothing was judged.
+    #[arg(long)]
+    pub allow_empty: bool,
+    /// Exit 0 whatever the scores are.
+    #[arg(long)]
+    pub exit_zero: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "write a number from 0 to 1".to_owned())
+}
+
+/// Forms of `replay`'s results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReplayFormat {
+    /// For people.
+    Human,
+    /// One JSON object per evaluation.
+    Jsonl,
+    /// JUnit XML: a suite per criterion, a case per trace.
+    Junit,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Which recordings to read.
+    #[command(flatten)]
+    pub recordings: Recordings,
+    /// How to print the trajectories.
+    #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
+    pub format: InspectFormat,
+}
+
+/// Forms of `inspect`'s results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InspectFormat {
+    /// For people.
+    Human,
+    /// One JSON object per trajectory.
+    Jsonl,
+}
+
+/// `validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// Files to check, each as a configuration of its own; without any, the file of `--config`.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Print the effective configuration, secrets masked, with the place that each value came from.
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where to write; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "spanscore.yaml", value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+    /// Overwrite the file if it is there.
+    #[arg(long)]
+    pub force: bool,
+    /// Propose criteria from the tool calls of a recorded trace.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub from: Option<PathBuf>,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// `health`.
+#[derive(Debug, Args)]
+pub struct Health {
+    /// Seconds to wait for an answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub timeout: u64,
+}
+
+/// `drain`.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// Process to tell; in a container, the sidecar is process 1.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+}

@@ -1,0 +1,82 @@
+//! Files, variables and flags in, a loaded configuration or a printed report of every problem out. The one place that reads
+//! configuration files; what stands in them is `config`'s business.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::args::Global;
+use crate::config::{Config, Files, Loaded, Problems, Sources};
+
+/// The file that is read without `--config`, if it is there.
+pub const DEFAULT_FILE: &str = "spanscore.yaml";
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The file itself cannot be read.
+    #[error("error: cannot read `{path}`: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        error: String,
+    },
+    /// It, a variable or a flag has mistakes.
+    #[error("{0}")]
+    Wrong(Problems),
+}
+
+impl Unusable {
+    /// Prints every problem, in colour if that is wanted.
+    ///
+    /// # Errors
+    /// `out` cannot be written to.
+    pub fn print(&self, out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        match self {
+            Self::Unreadable { .. } => writeln!(out, "{self}"),
+            Self::Wrong(problems) => write!(out, "{}", problems.render(colour)),
+        }
+    }
+}
+
+/// Loads the configuration that the flags and variables ask for. The file that was read is told with it, if there was one.
+///
+/// # Errors
+/// Every problem of every source.
+pub fn load(global: &Global, environment: &BTreeMap<String, String>) -> Result<(Loaded, Option<PathBuf>), Unusable> {
+    let path = global.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+    load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
+}
+
+/// The same with a given file.
+///
+/// # Errors
+/// Every problem of every source.
+pub fn load_file(path: Option<&Path>, global: &Global, environment: &BTreeMap<String, String>) -> Result<Loaded, Unusable> {
+    let text = match path {
+        Some(path) => {
+            let text = Disk.read(path).map_err(|error| Unusable::Unreadable { path: path.display().to_string(), error })?;
+            Some((path, text))
+        }
+        None => None,
+    };
+    let file = text.as_ref().map(|(path, text)| (*path, text.as_str()));
+    Config::load(&Sources { file, environment, flags: &global.set, files: &Disk }).map_err(Unusable::Wrong)
+}
+
+/// The file system.
+#[derive(Debug, Clone, Copy)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> Result<String, String> {
+        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        String::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 from byte {} on", error.utf8_error().valid_up_to()))
+    }
+
+    fn list(&self, glob: &str) -> Result<Vec<PathBuf>, String> {
+        let paths = glob::glob(glob).map_err(|error| error.to_string())?;
+        paths.map(|path| path.map_err(|error| error.to_string())).collect()
+    }
+}

@@ -1,0 +1,236 @@
+//! `spanscore demo`: a real sidecar on its real ports, fed over OTLP with a recorded agent session, in front of a stand-in for a backend.
+//! What it prints is what happened; nothing is made up.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::HeaderMap;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::configuration::Disk;
+use super::{Exit, Streams, inspect, rules};
+use crate::config::{Config, Protocol, Signal, Sources};
+use crate::evaluate::Evaluation;
+use crate::export::score_line::{self, Colour};
+use crate::extract::Trajectory;
+use crate::listen::Port;
+use crate::receive::{self, Intake, Received, Receiver, Refusal};
+use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
+use crate::span::KeySet;
+use crate::telemetry::Telemetry;
+use crate::transport::{Answer, Client};
+
+/// A session of a pydantic-ai agent, as its exporter sent it.
+const RECORDING: [&[u8]; 6] = [
+    include_bytes!("../../examples/recording/001.traces.pb"),
+    include_bytes!("../../examples/recording/002.traces.pb"),
+    include_bytes!("../../examples/recording/003.traces.pb"),
+    include_bytes!("../../examples/recording/004.traces.pb"),
+    include_bytes!("../../examples/recording/005.traces.pb"),
+    include_bytes!("../../examples/recording/006.traces.pb"),
+];
+
+/// What it is judged by.
+const CRITERIA: &str = include_str!("../../examples/demo.yaml");
+
+/// A recording has no stragglers to wait for.
+const SETTLE: &str = "300ms";
+
+/// Longest wait for the scores.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longest value shown, in characters.
+const MAX_SHOWN: usize = 80;
+
+/// Runs the command.
+pub(super) fn demo(streams: &mut Streams<'_>) -> io::Result<Exit> {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return streams.complain(&format!("cannot start: {error}")).map(|()| Exit::NoStart),
+    };
+    let shown = match runtime.block_on(show(streams)) {
+        Ok(shown) => shown,
+        Err(DemoError::Output(error)) => return Err(error),
+        Err(error) => return streams.complain(&error.to_string()).map(|()| Exit::NoStart),
+    };
+    Ok(shown)
+}
+
+/// Why the demo did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum DemoError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the sidecar did not take a request: {0}")]
+    NotTaken(String),
+    #[error("no scores came within {} s; what the sidecar logged above may tell why", PATIENCE.as_secs())]
+    NoScores,
+    #[error(transparent)]
+    Output(#[from] io::Error),
+}
+
+async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
+    let backend = Backend::start().await?;
+    let (mut judged, sidecar, moved) = start(&backend).await?;
+    let Addresses { grpc, http, admin } = sidecar.addresses;
+    let shown = |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |address| address.to_string());
+
+    let out = &mut *streams.out;
+    writeln!(out, "spanscore {} is running: OTLP/gRPC on {}, OTLP/HTTP on {}", env!("CARGO_PKG_VERSION"), shown(grpc), shown(http))?;
+    writeln!(out, "  health and metrics on {admin}, a stand-in for your backend on {}", backend.address)?;
+    if moved {
+        writeln!(out, "  (the usual ports are taken on this machine, so the demo uses free ones)")?;
+    }
+    out.flush()?;
+
+    feed(grpc, http).await?;
+    let (trajectories, evaluations) = tokio::time::timeout(PATIENCE, collect(&mut judged)).await.map_err(|_| DemoError::NoScores)?;
+
+    writeln!(out, "\nThe recorded session was sent to it over both. The agent's tool calls:\n")?;
+    for trajectory in &trajectories {
+        writeln!(out, "{}", inspect::human(trajectory, MAX_SHOWN))?;
+    }
+    writeln!(out, "The scores ({} criteria, examples/demo.yaml):\n", rules(&config(&backend, false)).criteria.len())?;
+    for evaluation in &evaluations {
+        writeln!(out, "{}", score_line::human(evaluation, Colour::when(streams.colour)).trim_end())?;
+    }
+    out.flush()?;
+
+    sidecar.stop().await;
+    let Arrived { n_originals, n_original_bytes, n_scores } = backend.stop();
+    let n_sent = RECORDING.len();
+    let same = if n_originals == n_sent { "the very bytes that were sent" } else { "NOT what was sent" };
+    writeln!(out, "\nThe backend received {n_originals} of {n_sent} requests, {n_original_bytes} bytes, {same},")?;
+    writeln!(out, "and beside them {n_scores} requests with the scores: spans in the same trace, log events, metrics.\n")?;
+    writeln!(out, "Next: start it with `spanscore run` and point your agent at it:")?;
+    writeln!(out, "  export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317   # or :4318 for OTLP/HTTP")?;
+    Ok(if n_originals == n_sent && !evaluations.is_empty() { Exit::Fine } else { Exit::CriterionFailed })
+}
+
+type Seen = (Vec<Arc<Trajectory>>, Vec<Evaluation>);
+
+/// The sidecar, on its usual ports or, where these are taken, on free ones.
+async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool), DemoError> {
+    for moved in [false, true] {
+        let config = config(backend, moved);
+        let (sender, judged) = mpsc::channel(64);
+        let observer: sidecar::Observer = Box::new(move |judged, _| {
+            if !judged.trajectories.is_empty() {
+                // A demo that has seen enough listens no longer.
+                let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
+            }
+        });
+        let plan = Plan { rules: rules(&config), config, cgroup_limit: None, print: None, observer: Some(observer) };
+        match Sidecar::start(plan).await {
+            Err(StartError::Bind(_)) if !moved => {}
+            started => return Ok((judged, started?, moved)),
+        }
+    }
+    Err(DemoError::NoScores)
+}
+
+fn config(backend: &Backend, moved: bool) -> Config {
+    let mut flags = vec![
+        ("forward.endpoint".to_owned(), format!("http://{}", backend.address)),
+        ("forward.protocol".to_owned(), "grpc".to_owned()),
+        ("assemble.settle".to_owned(), SETTLE.to_owned()),
+        ("scores.batch.max_delay".to_owned(), "100ms".to_owned()),
+        ("shutdown.quiet".to_owned(), "0s".to_owned()),
+    ];
+    if moved {
+        let ports = ["receivers.otlp.grpc.listen", "receivers.otlp.http.listen", "admin.listen"];
+        flags.extend(ports.map(|port| (port.to_owned(), "127.0.0.1:0".to_owned())));
+    }
+    let file = Some((Path::new("examples/demo.yaml"), CRITERIA));
+    let sources = Sources { file, environment: &BTreeMap::new(), flags: &flags, files: &Disk };
+    Config::load(&sources).expect("the bundled configuration is valid, as a test makes sure").config
+}
+
+/// Sends the recording, a request over gRPC and a request over HTTP in turn.
+async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), DemoError> {
+    let not_taken = |error: String| DemoError::NotTaken(error);
+    let mut clients = Vec::new();
+    for (address, protocol) in [(grpc, Protocol::Grpc), (http, Protocol::HttpProtobuf)] {
+        let Some(address) = address else { continue };
+        let mut config = Config::default();
+        config.forward.endpoint = Some(format!("http://{address}"));
+        config.forward.protocol = Some(protocol);
+        let destination = config.forward_destination().ok_or_else(|| not_taken("it has no address".to_owned()))?;
+        clients.push(Client::new(&destination, &Arc::default()).map_err(|error| not_taken(error.to_string()))?);
+    }
+    for (body, client) in RECORDING.iter().zip(clients.iter().cycle()) {
+        match client.send(Signal::Traces, Bytes::from_static(body), &HeaderMap::new()).await {
+            Answer::Delivered { .. } => {}
+            answer => return Err(not_taken(format!("{answer:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The judgements of the recorded session: its one trace.
+async fn collect(judged: &mut mpsc::Receiver<Seen>) -> Seen {
+    judged.recv().await.unwrap_or_default()
+}
+
+// === a stand-in for a backend ===
+
+/// Takes OTLP and remembers what came.
+struct Backend {
+    address: SocketAddr,
+    taken: Arc<Taken>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Taken(Mutex<Vec<Bytes>>);
+
+struct Arrived {
+    n_originals: usize,
+    n_original_bytes: usize,
+    n_scores: usize,
+}
+
+impl Backend {
+    async fn start() -> Result<Self, DemoError> {
+        let config = Config::default();
+        let telemetry = Arc::new(Telemetry::default());
+        let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into(), "demo", None).await.map_err(StartError::from)?;
+        let address = port.address()?;
+        let settings = receive::Settings::try_new(&config.receivers.otlp, &config.forward, &config.budgets(None), false)
+            .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
+        let taken = Arc::new(Taken::default());
+        let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
+        let pulse = telemetry.pulse("backend", sidecar::now().instant);
+        let mut serving = JoinSet::new();
+        serving.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry));
+        Ok(Self { address, taken, _serving: serving })
+    }
+
+    /// What came, told apart by comparing it with what was sent.
+    fn stop(self) -> Arrived {
+        let taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let originals: Vec<&Bytes> = taken.iter().filter(|body| RECORDING.contains(&&body[..])).collect();
+        Arrived {
+            n_originals: originals.len(),
+            n_original_bytes: originals.iter().map(|body| body.len()).sum(),
+            n_scores: taken.len() - originals.len(),
+        }
+    }
+}
+
+impl Intake for Taken {
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        None
+    }
+
+    fn offer(&self, received: Received) -> Result<(), Refusal> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(received.body);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! `spanscore health`: exit 0 if the running sidecar is ready. For probes in an image without a shell or curl.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::args::Health;
+use super::{Exit, Streams};
+use crate::config::Config;
+
+/// Runs the command.
+pub(super) fn health(args: &Health, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    let address = reachable(config.admin.listen);
+    match ask(address, Duration::from_secs(args.timeout)) {
+        Ok((true, body)) => {
+            writeln!(streams.out, "{}", body.trim_end())?;
+            Ok(Exit::Fine)
+        }
+        Ok((false, body)) => streams.complain(&format!("not ready: {}", body.trim_end())).map(|()| Exit::CriterionFailed),
+        Err(error) => {
+            let message = format!("no answer from {address}: {error}; is the sidecar running, and is `admin.listen` the same there?");
+            streams.complain(&message).map(|()| Exit::CriterionFailed)
+        }
+    }
+}
+
+/// One who listens on every address is reached on this machine's own.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// One HTTP/1.0 request, for which the answer ends with the connection.
+fn ask(address: SocketAddr, timeout: Duration) -> io::Result<(bool, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    write!(stream, "GET /readyz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(64 << 10).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
+    Ok((status == "200", body.to_owned()))
+}

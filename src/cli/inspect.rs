@@ -1,0 +1,129 @@
+//! `spanscore inspect`: recorded traces in, their tool calls as spanscore understands them out.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::args::{Inspect, InspectFormat};
+use super::replay::{self, counted};
+use super::{Exit, Streams};
+use crate::extract::{Payload, ToolCall, Trajectory};
+use crate::pipeline::Rules;
+
+/// Longest arguments or result shown to people, in characters.
+const MAX_SHOWN: usize = 160;
+
+/// Runs the command.
+pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    // Nothing is judged here.
+    let rules = Rules { criteria: Vec::new(), ..rules.clone() };
+    let replayed = match replay::judge(&args.recordings, &rules) {
+        Ok(replayed) => replayed,
+        Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
+    };
+    let trajectories = &replayed.judged.trajectories;
+    match args.format {
+        InspectFormat::Jsonl => {
+            for trajectory in trajectories {
+                writeln!(streams.out, "{}", to_json(trajectory))?;
+            }
+        }
+        InspectFormat::Human => {
+            for trajectory in trajectories {
+                writeln!(streams.out, "{}", human(trajectory, MAX_SHOWN))?;
+            }
+            let n_calls = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
+            let calls = counted(n_calls, "tool call", "tool calls");
+            let found = counted(trajectories.len(), "trajectory", "trajectories");
+            let traces = counted(replayed.judged.reasons.len(), "trace", "traces");
+            let read = [counted(replayed.n_requests, "request", "requests"), counted(replayed.n_spans, "span", "spans")].join(", ");
+            writeln!(streams.out, "{calls} in {found} of {traces} ({read})")?;
+            if trajectories.is_empty() && replayed.n_spans > 0 {
+                writeln!(
+                    streams.out,
+                    "no span was recognised as a tool call or an agent run; `tools.name_attributes` names attributes of yours that mark a call, \
+                     `tools.conventions` a whole spelling"
+                )?;
+            }
+        }
+    }
+    streams.out.flush()?;
+    Ok(Exit::Fine)
+}
+
+/// The line of the jsonl contract.
+pub(super) fn to_json(trajectory: &Trajectory) -> Value {
+    json!({
+        "trace_id": trajectory.trace_id.to_string(),
+        "span_id": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()),
+        "service": &*trajectory.service,
+        "root": &*trajectory.root,
+        "agent": trajectory.agent.as_deref(),
+        "session": trajectory.session.as_deref(),
+        "completeness": trajectory.completeness.as_str(),
+        "spans": trajectory.n_spans,
+        "tool_calls": trajectory.tool_calls.iter().map(call_to_json).collect::<Vec<_>>(),
+    })
+}
+
+fn call_to_json(call: &ToolCall) -> Value {
+    json!({
+        "name": &*call.name,
+        "call_id": call.call_id.as_deref(),
+        "args": call.args.as_ref().map(|payload| &payload.json),
+        "result": call.result.as_ref().map(|payload| &payload.json),
+        "error": call.error,
+        "agent": call.agent.as_deref(),
+        "step": call.step,
+        "parallel_group": call.parallel_group,
+        "span_id": call.span_id.map(|span_id| span_id.to_string()),
+        "start": call.start_unix_nanos.to_string(),
+        "end": call.end_unix_nanos.to_string(),
+        "convention": &*call.convention,
+    })
+}
+
+/// A block for people: the trace, then a line a call.
+pub(super) fn human(trajectory: &Trajectory, max_value_length: usize) -> String {
+    let mut text = format!("trace {}  {}", trajectory.trace_id, trajectory.root);
+    let facts =
+        [("service", Some(&*trajectory.service)), ("agent", trajectory.agent.as_deref()), ("session", trajectory.session.as_deref())];
+    for (word, value) in facts {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&format!("  {word} {value}"));
+        }
+    }
+    text.push_str(&format!("  {}  {}\n", counted(trajectory.n_spans, "span", "spans"), trajectory.completeness.as_str()));
+    if trajectory.tool_calls.is_empty() {
+        text.push_str("  no tool calls\n");
+    }
+    let width = trajectory.tool_calls.iter().map(|call| call.name.chars().count()).max().unwrap_or_default().min(40);
+    for (call_idx, call) in trajectory.tool_calls.iter().enumerate() {
+        text.push_str(&format!("  {:>3}. {:width$}", call_idx + 1, call.name));
+        text.push_str(&format!("  step {}", call.step));
+        if let Some(group) = call.parallel_group {
+            text.push_str(&format!("  group {group}"));
+        }
+        if call.error {
+            text.push_str("  ERROR");
+        }
+        if let Some(agent) = &call.agent {
+            text.push_str(&format!("  by {agent}"));
+        }
+        text.push_str(&format!("  [{}]\n", call.convention));
+        for (word, payload) in [("args", &call.args), ("result", &call.result)] {
+            if let Some(payload) = payload {
+                text.push_str(&format!("       {word:6} {}\n", shorten(payload, max_value_length)));
+            }
+        }
+    }
+    text
+}
+
+fn shorten(payload: &Payload, max_length: usize) -> String {
+    let mut text: String = payload.text.chars().take(max_length).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if payload.cut || payload.text.chars().nth(max_length).is_some() {
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,169 @@
+//! `spanscore replay`: recorded traces in, their scores out, and an exit code that CI understands.
+//! The same engine as the sidecar's, without its clock: traces close only at the end of the input.
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::args::{RecordedSignal, Recordings, Replay, ReplayFormat};
+use super::recording::{self, Unreadable};
+use super::{Exit, Streams, junit};
+use crate::assemble::Settings;
+use crate::config::Signal;
+use crate::evaluate::{Evaluation, Verdict};
+use crate::export::score_line::{self, Colour};
+use crate::pipeline::{Judged, Pipeline, Rules};
+use crate::receive::{scan, scan_logs, scan_metrics};
+use crate::sidecar;
+
+/// What some recordings came to.
+#[derive(Debug, Default)]
+pub(super) struct Replayed {
+    pub(super) judged: Judged,
+    pub(super) n_requests: usize,
+    pub(super) n_spans: usize,
+}
+
+/// Runs the command.
+pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    if rules.criteria.is_empty() {
+        streams.complain("there is nothing to judge by, since no criterion is configured; write some under `criteria:` in spanscore.yaml, or name a file that has some with --config; `spanscore init --from FILE` proposes them")?;
+        return Ok(Exit::Usage);
+    }
+    let replayed = match judge(&args.recordings, rules) {
+        Ok(replayed) => replayed,
+        Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
+    };
+    let evaluations = &replayed.judged.evaluations;
+    match args.format {
+        ReplayFormat::Human => {
+            for evaluation in evaluations {
+                streams.out.write_all(score_line::human(evaluation, Colour::when(streams.colour)).as_bytes())?;
+            }
+            writeln!(streams.out, "{}", summary(&replayed))?;
+        }
+        ReplayFormat::Jsonl => {
+            for evaluation in evaluations {
+                writeln!(streams.out, "{}", Value::Object(score_line::json(evaluation)))?;
+            }
+        }
+        ReplayFormat::Junit => streams.out.write_all(junit::render(evaluations).map_err(io::Error::other)?.as_bytes())?,
+    }
+    streams.out.flush()?;
+    exit(args, rules, &replayed, streams)
+}
+
+/// Judges the traces of some recordings.
+pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, Unreadable> {
+    judge_files(&recordings.files, signal(recordings.signal), rules)
+}
+
+fn signal(signal: RecordedSignal) -> Signal {
+    match signal {
+        RecordedSignal::Traces => Signal::Traces,
+        RecordedSignal::Logs => Signal::Logs,
+        RecordedSignal::Metrics => Signal::Metrics,
+    }
+}
+
+/// The same, for one who has only files.
+pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> Result<Replayed, Unreadable> {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let mut replayed = Replayed::default();
+    for file in files {
+        for request in recording::read(file, signal)? {
+            replayed.n_requests += 1;
+            let place = &request.place;
+            match request.signal {
+                Signal::Traces => {
+                    let scanned = scan::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "trace", &error))?;
+                    replayed.n_spans += scanned.n_spans;
+                    pipeline.accept(rules, scanned.batch, now);
+                }
+                Signal::Logs => {
+                    scan_logs::scan(&request.body).map_err(|error| not_otlp(place, "logs", &error))?;
+                }
+                Signal::Metrics => {
+                    scan_metrics::scan(&request.body).map_err(|error| not_otlp(place, "metrics", &error))?;
+                }
+            }
+        }
+    }
+    replayed.judged = pipeline.end_of_input(rules, now);
+    Ok(replayed)
+}
+
+fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
+    Unreadable::new(place, format!("is not an OTLP {what} request ({error}); if it is one of another signal, say so with --signal"))
+}
+
+/// One line for people: what was read, and how it went.
+fn summary(replayed: &Replayed) -> String {
+    let Judged { evaluations, reasons, n_no_trajectory, .. } = &replayed.judged;
+    let count = |verdict| evaluations.iter().filter(|evaluation| evaluation.verdict == verdict).count();
+    let words =
+        [(Verdict::Pass, "passed"), (Verdict::Fail, "failed"), (Verdict::NotEvaluated, "not evaluated"), (Verdict::Error, "in error")];
+    let counts: Vec<String> = words
+        .into_iter()
+        .map(|(verdict, word)| (count(verdict), word))
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, word)| format!("{n} {word}"))
+        .collect();
+    let outcome = if counts.is_empty() { "nothing was judged".to_owned() } else { counts.join(", ") };
+    let mut text =
+        format!("{} of {}: {outcome}", counted(evaluations.len(), "evaluation", "evaluations"), counted(reasons.len(), "trace", "traces"));
+    if *n_no_trajectory > 0 {
+        text.push_str(&format!("; {} with neither a tool call nor an agent run", counted(*n_no_trajectory, "trace", "traces")));
+    }
+    text
+}
+
+/// A number and its noun.
+pub(super) fn counted(n: usize, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+}
+
+/// 1 on any `fail` or `error`, and when nothing was judged; the flags say otherwise.
+fn exit(args: &Replay, rules: &Rules, replayed: &Replayed, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    let evaluations = &replayed.judged.evaluations;
+    let is_any = |verdict| evaluations.iter().any(|evaluation| evaluation.verdict == verdict);
+    let failed = if evaluations.iter().all(|evaluation| evaluation.verdict == Verdict::NotEvaluated) && !args.allow_empty {
+        streams.complain(&nothing_judged(rules, replayed))?;
+        true
+    } else if args.strict && is_any(Verdict::NotEvaluated) {
+        true
+    } else if let Some(floor) = args.fail_under {
+        rules.criteria.iter().any(|criterion| mean_score(&criterion.name, evaluations).is_some_and(|mean| mean < floor))
+    } else {
+        is_any(Verdict::Fail) || is_any(Verdict::Error)
+    };
+    Ok(if failed && !args.exit_zero { Exit::CriterionFailed } else { Exit::Fine })
+}
+
+/// Mean over the evaluations of one criterion; an `error` counts 0, what was not evaluated does not count.
+fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
+    let scores: Vec<f64> = evaluations
+        .iter()
+        .filter(|evaluation| evaluation.criterion.name == criterion && evaluation.verdict != Verdict::NotEvaluated)
+        .map(|evaluation| evaluation.value.unwrap_or_default())
+        .collect();
+    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
+}
+
+/// Why nothing was judged, and what to do about it.
+fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
+    let judged = &replayed.judged;
+    let why = if replayed.n_spans == 0 {
+        "the recordings hold no spans".to_owned()
+    } else if judged.trajectories.is_empty() {
+        "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised".to_owned()
+    } else if judged.evaluations.is_empty() {
+        format!("no trajectory matches the selector of {}", counted(rules.criteria.len(), "the criterion", "criteria"))
+    } else {
+        "every evaluation is `not_evaluated`".to_owned()
+    };
+    format!("nothing was judged: {why} (with --allow-empty that is no failure)")
+}

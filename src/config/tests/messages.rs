@@ -1,0 +1,272 @@
+//! What a user is told about every kind of mistake. Snapshots; a new message is a new case here.
+
+use proptest::prelude::*;
+
+use super::{Given, config, messages};
+
+const TEN_MISTAKES: &str = r#"# A configuration with ten mistakes, and a few more.
+receivers:
+  otlp:
+    grpc: { enabled: yes, listen: "127.0.0.1" }
+    htpp: { enabled: true }
+forward:
+  endpoint: otel-collector:4317
+  protocol: grcp
+  timeout: 10 seconds
+  signals: [traces, spans]
+  queue: { max_size: 64MB }
+criteria:
+  - name: checkout-order
+    evaluate:
+      tool_call_ordr: { tool_calls_order: [search, edit] }
+  - name: checkout
+    treshold: 0.8
+    evaluate:
+      tool_call_order: { tool_calls_order: search }
+  - evaluate: { tool_call_order: { tool_calls_order: [search] } }
+    threshold: 3
+"#;
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once_each_at_its_place() {
+    let found: Vec<String> = messages(TEN_MISTAKES)
+        .iter()
+        .map(|problem| {
+            let spot = problem.spot.as_ref().unwrap();
+            format!("{}:{} {}", spot.line, spot.column, problem.title)
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "4:22 `receivers.otlp.grpc.enabled` is the text `yes`",
+            "4:35 `127.0.0.1` has no port",
+            "5:5 unknown key `htpp` in `receivers.otlp`",
+            "7:13 `otel-collector:4317` has no scheme",
+            "8:13 unknown protocol `grcp`",
+            "9:12 `10 seconds` is not a duration",
+            "10:21 unknown signal `spans`",
+            "11:22 `64MB` is not a size",
+            "15:7 unknown evaluator `tool_call_ordr`",
+            "17:5 unknown key `treshold` in `criteria[checkout]`",
+            "19:44 `criteria[checkout].evaluate.tool_call_order.tool_calls_order` is the text `search`",
+            "20:5 `criteria[2]` has no `name`",
+            "21:16 a threshold is a number from 0 to 1, since scores are; found 3",
+        ]
+    );
+}
+
+#[test]
+fn the_message_of_the_house_rules_looks_as_they_say() {
+    let text = "\n\n\n\n\n\n\n\n\n\n\ncriteria:\n  - name: a\n    evaluate:\n      tool_call_ordr: { tool_calls_order: [search, edit] }\n";
+    insta::assert_snapshot!(messages(text), @r"
+    error: unknown evaluator `tool_call_ordr`
+      --> spanscore.yaml:15:7
+       |
+    15 |       tool_call_ordr: { tool_calls_order: [search, edit] }
+       |       ^^^^^^^^^^^^^^ did you mean `tool_call_order`?
+    ");
+}
+
+/// A name for the case, and the text that is wrong.
+const CASES: &[(&str, &str)] = &[
+    // === syntax ===
+    ("a tab", "forward:\n\ttimeout: 1s\n"),
+    ("bad indentation", "forward:\n  timeout: 1s\n   protocol: grpc\n"),
+    ("a colon in a value", "forward:\n  endpoint: x: y\n"),
+    ("an open bracket", "forward:\n  signals: [traces\n  timeout: 1s\n"),
+    ("an unquoted at sign", "log:\n  level: @info\n"),
+    ("two documents", "log: {}\n---\nlog: {}\n"),
+    ("a variable unquoted in a flow map", "forward: { endpoint: ${env:BACKEND} }\n"),
+    ("a secret beside a syntax error", "forward:\n  headers: { authorization: Bearer abc: d }\n"),
+    ("a key given twice", "forward:\n  timeout: 1s\n  protocol: grpc\n  timeout: 2s\n"),
+    ("an unknown alias", "log: *level\n"),
+    ("a list as a key", "[a, b]: 1\n"),
+    ("not a map", "- forward\n"),
+    ("a long line", LONG_LINE),
+    ("letters beyond ASCII", "explain: { größe: 5 }\n"),
+    // === keys ===
+    ("an unknown section", "fordward: {}\n"),
+    ("a key of another section", "receivers:\n  otlp:\n    listen: \"127.0.0.1:4317\"\n"),
+    ("a dotted key", "forward.endpoint: http://localhost:4319\n"),
+    ("a section of the Collector", "exporters: {}\n"),
+    ("a key like none", "shutdown:\n  zzz: 1\n"),
+    ("a required key", "receivers:\n  otlp:\n    tls:\n      cert_file: a.pem\n"),
+    // === types ===
+    ("a text for a section", "forward: http://localhost:4317\n"),
+    ("a number for a text", "forward:\n  endpoint: [1]\n"),
+    ("a text for a list", "forward:\n  signals: traces\n"),
+    ("a negative count", "assemble:\n  span_limit: -1\n"),
+    ("a fraction for a count", "assemble:\n  span_limit: 1.5\n"),
+    ("a bare number for a duration", "forward:\n  timeout: 10\n"),
+    ("a boolean for a duration", "forward:\n  timeout: true\n"),
+    ("no value", "forward:\n  timeout:\n"),
+    ("a map for a word", "log:\n  level: { info: debug }\n"),
+    ("two evaluators", "criteria:\n  - name: a\n    evaluate:\n      tool_call_order: { tool_calls_order: [a] }\n      tool_order: {}\n"),
+    ("no evaluator", "criteria:\n  - name: a\n    evaluate: {}\n"),
+    ("an evaluator without fields", "criteria:\n  - name: a\n    evaluate: tool_call_order\n"),
+    ("a criterion without evaluator", "criteria:\n  - name: a\n"),
+    ("a text for a criterion", "criteria:\n  - checkout\n"),
+    ("a reserved scope", "criteria:\n  - name: a\n    scope: session\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n"),
+    ("an unknown scope", "criteria:\n  - name: a\n    scope: agents\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n"),
+    ("a listen address by name", "admin:\n  listen: sidecar:13133\n"),
+    ("a listen address without host", "admin:\n  listen: \":13133\"\n"),
+    ("a port alone", "admin:\n  listen: 13133\n"),
+    ("a port too large", "admin:\n  listen: 127.0.0.1:99999\n"),
+    // === spellings of the reference documents ===
+    ("graders", "graders:\n  - type: tool-calls\n    config:\n      required: [search, { name: edit, path: src/.* }]\n"),
+    ("a grader as a criterion", "criteria:\n  - type: tool-calls\n    config: { required: [search] }\n"),
+    (
+        "an evaluator configuration",
+        "criteria:\n  - name: a\n    evaluatorTypeId: uipath-tool-call-order\n    evaluatorConfig:\n      strict: true\n      defaultEvaluationCriteria: { toolCallsOrder: [a, b] }\n",
+    ),
+    (
+        "default criteria",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order:\n        default_evaluation_criteria: { tool_calls_order: [a, b] }\n",
+    ),
+    ("camel case", "criteria:\n  - name: a\n    evaluate: { tool_call_order: { toolCallsOrder: [a] } }\n"),
+    ("the name of a program's class", "criteria:\n  - name: a\n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n"),
+    ("http/json", "forward:\n  protocol: http/json\n"),
+    // === variables in values ===
+    ("an unset variable", "forward:\n  endpoint: ${env:BACKEND}\n"),
+    ("a variable without env", "forward:\n  endpoint: ${BACKEND}\n"),
+    ("a file outside headers", "forward:\n  endpoint: ${file:/run/secrets/endpoint}\n"),
+    ("a missing secret", "forward:\n  headers: { authorization: \"Bearer ${file:/run/secrets/key}\" }\n"),
+    // === endpoints ===
+    ("credentials in an endpoint", "forward:\n  endpoint: https://user:pass@otlp.example.com\n"),
+    ("a strange scheme", "forward:\n  endpoint: grpc://collector:4317\n"),
+    ("a signal's path", "forward:\n  endpoint: http://collector:4318/v1/traces\n"),
+    ("a path with gRPC", "forward:\n  endpoint: http://collector:4317/otlp\n  protocol: grpc\n"),
+    ("a port that is none", "scores:\n  endpoint: http://collector:http\n"),
+    ("an IPv6 address without brackets", "forward:\n  endpoint: http://::1:4317\n"),
+    ("a query", "forward:\n  endpoint: http://collector:4318/?key=1\n"),
+    // === what does not go together ===
+    ("both receivers off", "receivers:\n  otlp:\n    grpc: { enabled: false }\n    http: { enabled: false }\n"),
+    ("one port twice", "receivers:\n  otlp:\n    http: { listen: \"0.0.0.0:4317\" }\n"),
+    ("quiet longer than the deadline", "shutdown: { deadline: 1s, quiet: 5s }\n"),
+    ("a certificate without key", "forward:\n  endpoint: https://a\n  tls: { cert_file: a.pem }\n"),
+    ("a key without certificate", "scores:\n  endpoint: https://a\n  tls: { key_file: a.pem }\n"),
+    ("a large size limit", "assemble:\n  size_limit: 16MiB\n  open: { max_size: 32MiB }\n"),
+    ("zeros", "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\nforward: { queue: { max_size: 0 } }\n"),
+    ("a share above one", "scores: { span: { sample_pass: 1.5 } }\n"),
+    ("a shrinking backoff", "forward: { retry: { multiplier: 0.5 } }\n"),
+    ("little memory", "memory: { limit: 16MiB }\n"),
+    ("header names and values", "forward:\n  headers: { \"a b\": c, content-type: x, d: \"e\\nf\" }\n"),
+    ("an origin without scheme", "receivers: { otlp: { http: { cors_allowed_origins: [example.com] } } }\n"),
+    (
+        "one name for two criteria",
+        "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n  - evaluate: { tool_call_order: { tool_calls_order: [b] } }\n    name: a\n",
+    ),
+    // === warnings ===
+    ("any certificate", "forward:\n  endpoint: https://a\n  tls: { insecure_skip_verify: true }\n"),
+    ("TLS without https", "forward:\n  endpoint: http://a\n  tls: { ca_file: ca.pem }\n"),
+    ("gRPC at the port of HTTP", "forward:\n  endpoint: http://a:4318\n  protocol: grpc\n"),
+    ("headers for another host", "forward:\n  endpoint: https://a\n  headers: { authorization: x }\nscores:\n  endpoint: https://b\n"),
+    ("more than the memory", "memory: { limit: 64MiB }\nforward: { queue: { max_size: 64MiB } }\n"),
+    (
+        "criteria without scoring",
+        "scoring: { enabled: false }\ncriteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+    ),
+    ("no signals", "forward:\n  endpoint: http://a\n  signals: []\n"),
+];
+
+const LONG_LINE: &str = r#"{"receivers":{"otlp":{"grpc":{"enabled":true,"listen":"127.0.0.1:4317"},"http":{"enabled":true,"listen":"127.0.0.1:4318"},"max_request_size":"64MiB"}},"forward":{"endpoint":"http://collector:4317","protocl":"grpc","timeout":"10s","compression":"none","signals":["traces","logs","metrics"]}}"#;
+
+#[test]
+fn every_mistake_is_told_with_its_place_and_remedy() {
+    let mut told = String::new();
+    for (name, text) in CASES {
+        let messages = messages(text);
+        assert!(!messages.is_empty(), "nothing was said about {name}");
+        told.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
+    }
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn a_comment_with_nothing_wrong_says_nothing() {
+    assert!(messages("# only a comment\n").is_empty());
+    assert!(messages("").is_empty());
+    assert!(messages("forward:\n  # endpoint: http://a\nscores:\n  span:\n").is_empty());
+}
+
+#[test]
+fn colour_is_only_added_never_needed() {
+    let problems = messages("forward:\n  timeout: soon\n");
+    let coloured = problems.render(true);
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        plain.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    plain.push_str(rest);
+    assert_ne!(coloured, plain);
+    assert_eq!(plain, problems.render(false));
+}
+
+#[test]
+fn a_header_value_is_never_shown() {
+    let secret = "s3cr3t";
+    let texts = [
+        format!("forward: {{ headers: {{ authorization: {secret} }}, timeout: soon }}\n"),
+        format!("forward:\n  headers: {{ authorization: \"Bearer {secret}\", \"a b\": c }}\n"),
+        format!("forward:\n  headers: {{ authorization: Bearer {secret}: d }}\n"),
+        format!("forward:\n  headers: {{ authorization: [\"{secret}\"] }}\n"),
+    ];
+    for text in &texts {
+        let told = messages(text).render(false);
+        assert!(told.contains("error"), "{told}");
+        assert!(!told.contains(secret), "{told}");
+    }
+    let variables = [
+        ("SPANSCORE_FORWARD__HEADERS", "{ authorization: s3cr3t, \"a b\": s3cr3t, c: [s3cr3t] }"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "s3cr3t"),
+    ];
+    for variable in variables {
+        let told = Given { variables: &[variable], ..Given::default() }.messages().render(false);
+        assert!(told.contains("error") && !told.contains(secret), "{told}");
+    }
+    let loaded = config(&format!("forward: {{ endpoint: http://a, headers: {{ authorization: {secret} }} }}\n"));
+    assert!(!loaded.to_yaml().contains(secret));
+    assert!(!format!("{loaded:?}").contains(secret));
+    assert!(loaded.to_yaml().contains("authorization: \"****\""), "{}", loaded.to_yaml());
+}
+
+#[test]
+fn an_alias_bomb_is_stopped() {
+    let mut text = "log: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+    }
+    let told = messages(&text).render(false);
+    assert!(told.contains("expand to more than anyone would write"), "{told}");
+}
+
+#[test]
+fn hundreds_of_mistakes_end_with_the_first_hundred() {
+    let text: String = (0..500).map(|n| format!("zzz{n}: 1\n")).collect();
+    let n_told = messages(&text).len();
+    assert!((100..=110).contains(&n_told), "{n_told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_mangled_file_never_panics(cut in 0..TEN_MISTAKES.len(), len in 0..40_usize, put in "[\\[\\]{}:,\"' \n\t&*!|>%@`$-]{0,4}|ü|\\$\\{env:X") {
+        let from = (0..=cut).rev().find(|at| TEN_MISTAKES.is_char_boundary(*at)).unwrap();
+        let to = (from + len).min(TEN_MISTAKES.len());
+        let text = format!("{}{put}{}", &TEN_MISTAKES[..from], &TEN_MISTAKES[to..]);
+        let told = messages(&text).render(true);
+        prop_assert!(!told.is_empty());
+    }
+
+    #[test]
+    fn a_mangled_variable_never_panics(name in "(FORWARD|SCORES|RECEIVERS)(__(ENDPOINT|HEADERS|OTLP|TLS|SPAN)){0,3}", value in "[\\[\\]{}:,\"' a1&*!|>%@`$=-]{1,12}") {
+        let name = format!("SPANSCORE_{name}");
+        let variables = [(name.as_str(), value.as_str()), ("OTEL_EXPORTER_OTLP_HEADERS", value.as_str()), ("OTEL_EXPORTER_OTLP_ENDPOINT", value.as_str())];
+        let _ = Given { variables: &variables, ..Given::default() }.load();
+    }
+}

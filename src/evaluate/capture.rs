@@ -1,0 +1,115 @@
+//! Pure. What is known of a call's arguments and results, and what was not captured. Knows no expectation.
+
+use std::cell::Cell;
+
+use serde_json::Value;
+
+use super::score::Missing;
+use crate::extract::{Payload, Trajectory};
+
+/// No, perhaps, yes; in this order, so that "and" is the least and "or" the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tri {
+    No,
+    Maybe,
+    Yes,
+}
+
+impl From<bool> for Tri {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+impl std::ops::Not for Tri {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        match self {
+            Self::No => Self::Yes,
+            Self::Maybe => Self::Maybe,
+            Self::Yes => Self::No,
+        }
+    }
+}
+
+impl Tri {
+    /// For details: `null` where it is not known.
+    pub(super) fn known(self) -> Option<bool> {
+        match self {
+            Self::No => Some(false),
+            Self::Maybe => None,
+            Self::Yes => Some(true),
+        }
+    }
+}
+
+/// A value of a call, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Known<T> {
+    /// Captured whole.
+    Value(T),
+    /// Other calls carry theirs, so this one has none.
+    None,
+    /// Not captured, or cut.
+    Unknown,
+}
+
+/// Reads arguments and results of a trajectory's calls, and notes what it had to leave unanswered.
+pub(super) struct Capture<'a> {
+    trajectory: &'a Trajectory,
+    has_args: bool,
+    has_results: bool,
+    missing: Cell<Missing>,
+}
+
+impl<'a> Capture<'a> {
+    pub(super) fn new(trajectory: &'a Trajectory) -> Self {
+        let has_args = trajectory.tool_calls.iter().any(|call| call.args.is_some());
+        let has_results = trajectory.tool_calls.iter().any(|call| call.result.is_some());
+        Self { trajectory, has_args, has_results, missing: Cell::default() }
+    }
+
+    /// The arguments of a call, as JSON.
+    pub(super) fn args(&self, call_idx: usize) -> Known<&'a Value> {
+        let trajectory = self.trajectory;
+        match self.known(call_idx, trajectory.tool_calls[call_idx].args.as_ref(), self.has_args) {
+            Ok(Some(payload)) => Known::Value(&payload.json),
+            Ok(None) => Known::None,
+            Err(missing) => {
+                self.missing.set(Missing { no_args: self.missing.get().no_args || !self.has_args, ..missing });
+                Known::Unknown
+            }
+        }
+    }
+
+    /// The text of a call's result, empty where it has none; `None` where it is not known.
+    pub(super) fn result(&self, call_idx: usize) -> Option<&'a str> {
+        let trajectory = self.trajectory;
+        match self.known(call_idx, trajectory.tool_calls[call_idx].result.as_ref(), self.has_results) {
+            Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
+            Err(missing) => {
+                self.missing.set(Missing { no_results: self.missing.get().no_results || !self.has_results, ..missing });
+                None
+            }
+        }
+    }
+
+    /// What was asked for and could not be answered.
+    pub(super) fn missing(&self) -> Missing {
+        self.missing.get()
+    }
+
+    fn known(&self, call_idx: usize, payload: Option<&'a Payload>, captured: bool) -> Result<Option<&'a Payload>, Missing> {
+        // The rest of a cut trace may bring the end of this span, and with it what it carries.
+        let unfinished = self.trajectory.cut_short && self.trajectory.tool_calls[call_idx].partial;
+        let mut missing = self.missing.get();
+        match payload {
+            Some(payload) if !payload.cut && !unfinished => return Ok(Some(payload)),
+            None if captured && !unfinished => return Ok(None),
+            None if !captured => {}
+            _ => missing.cut = missing.cut.or(Some(call_idx)),
+        }
+        Err(missing)
+    }
+}

@@ -1,0 +1,267 @@
+//! Pure. A regular expression that was checked when it was loaded: text in, a bounded, linear-time matcher out. Knows nothing of
+//! tools.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use regex::{Regex, RegexBuilder};
+use regex_syntax::ast::{self, AssertionKind, Ast, ClassPerlKind, ClassSetItem, ErrorKind, Visitor};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this bounds it; a hundred ordinary
+/// patterns stay far below.
+const MAX_COMPILED_SIZE: usize = 1 << 20;
+/// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but still linear.
+const MAX_CACHE_SIZE: usize = 256 << 10;
+/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
+const MAX_NESTING: u32 = 100;
+
+/// An unanchored regular expression in the syntax of the `regex` crate, where `\d`, `\w` and `\b` (and `\D`, `\W`, `\B`) are
+/// ASCII, as in the reference, and `\s` is Unicode white space. `.` and literals are whole characters, in any script.
+///
+/// The `regex` crate has no such mixture: its Unicode switch turns all classes at once, and without it `.` would match half a
+/// character. So the pattern is parsed and the classes that are to be ASCII are written out: `\d` becomes `[0-9]`.
+/// One trace remains: `(?i)[\w]`, in brackets, also matches `ſ` and the Kelvin sign, which fold to `s` and `k`.
+#[derive(Clone)]
+pub struct Pattern {
+    source: String,
+    regex: Regex,
+}
+
+impl Pattern {
+    /// Compiles a pattern; the error says what is wrong and what to write instead.
+    pub fn try_new(source: &str) -> Result<Self, String> {
+        let ast =
+            ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(source).map_err(|error| refusal(source, &error))?;
+        let rewritten = ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
+        let regex = RegexBuilder::new(&rewritten)
+            .size_limit(MAX_COMPILED_SIZE)
+            .dfa_size_limit(MAX_CACHE_SIZE)
+            .nest_limit(MAX_NESTING * 2)
+            .build()
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(limit) => {
+                    format!("the pattern `{source}` is larger than {} KiB when compiled: use smaller repetitions", limit >> 10)
+                }
+                error => format!("`{source}` is not a regular expression: {}", last_line(&error.to_string())),
+            })?;
+        Ok(Self { source: source.to_owned(), regex })
+    }
+
+    /// Is there a match anywhere in the text?
+    pub fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+}
+
+fn refusal(source: &str, error: &ast::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnsupportedLookAround => format!(
+            "`{source}` uses look-around, which is not supported: patterns run in linear time, so that none can hang the sidecar; \
+             split it over `required` and `disallowed`"
+        ),
+        ErrorKind::UnsupportedBackreference => format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}"),
+        ErrorKind::EscapeUnrecognized if source[error.span().start.offset..].starts_with("\\k") => {
+            format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}")
+        }
+        kind => {
+            let column = source[..error.span().start.offset].chars().count() + 1;
+            format!("`{source}` is not a regular expression: {kind}, at character {column}")
+        }
+    }
+}
+
+const NO_BACK_REFERENCE: &str =
+    "which is not supported: patterns run in linear time, so that none can hang the sidecar; write the alternatives out";
+
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or(text).trim_start_matches("error: ")
+}
+
+// === ASCII classes ===
+
+/// Copies a pattern, writing out what is to be ASCII.
+struct AsciiClasses<'a> {
+    source: &'a str,
+    copied: usize,
+    out: String,
+}
+
+impl<'a> AsciiClasses<'a> {
+    fn new(source: &'a str) -> Self {
+        Self { source, copied: 0, out: String::with_capacity(source.len()) }
+    }
+
+    fn replace(&mut self, span: &ast::Span, replacement: fmt::Arguments<'_>) {
+        self.out.push_str(&self.source[self.copied..span.start.offset]);
+        let _ = fmt::Write::write_fmt(&mut self.out, replacement);
+        self.copied = span.end.offset;
+    }
+}
+
+impl Visitor for AsciiClasses<'_> {
+    type Output = String;
+    type Err = ast::Error;
+
+    fn finish(mut self) -> Result<String, ast::Error> {
+        self.out.push_str(&self.source[self.copied..]);
+        Ok(self.out)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), ast::Error> {
+        match ast {
+            // Case-folding would add `ſ` and the Kelvin sign to the letters, so these are kept out of a surrounding `(?i)`.
+            Ast::ClassPerl(class) => match written_out(class) {
+                Some(class_text) => self.replace(&class.span, format_args!("(?-i:{class_text})")),
+                None => {}
+            },
+            Ast::Assertion(assertion) => match assertion.kind {
+                AssertionKind::StartLine | AssertionKind::EndLine | AssertionKind::StartText | AssertionKind::EndText => {}
+                _ => {
+                    let source = self.source;
+                    let boundary = &source[assertion.span.start.offset..assertion.span.end.offset];
+                    self.replace(&assertion.span, format_args!("(?-u:{boundary})"));
+                }
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), ast::Error> {
+        if let ClassSetItem::Perl(class) = item
+            && let Some(class_text) = written_out(class)
+        {
+            self.replace(&class.span, format_args!("{class_text}"));
+        }
+        Ok(())
+    }
+}
+
+fn written_out(class: &ast::ClassPerl) -> Option<&'static str> {
+    match (&class.kind, class.negated) {
+        (ClassPerlKind::Digit, false) => Some("[0-9]"),
+        (ClassPerlKind::Digit, true) => Some("[^0-9]"),
+        (ClassPerlKind::Word, false) => Some("[0-9A-Za-z_]"),
+        (ClassPerlKind::Word, true) => Some("[^0-9A-Za-z_]"),
+        (ClassPerlKind::Space, _) => None,
+    }
+}
+
+// === as a value of the configuration ===
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.source.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Pattern {
+    fn schema_name() -> Cow<'static, str> {
+        "Pattern".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An unanchored regular expression in the syntax of the `regex` crate; \\d, \\w and \\b are ASCII, \\s is \
+                            Unicode white space; no look-around, no back-references.",
+            "type": "string",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_words_and_boundaries_are_ascii_but_white_space_is_unicode() {
+        for (pattern, text, matches) in [
+            (r"^\d+$", "123", true),
+            (r"^\d+$", "١٢٣", false),
+            (r"^\D+$", "١٢٣", true),
+            (r"^[\d.]+$", "1.5", true),
+            (r"^[^\d]$", "٣", true),
+            (r"^\w+$", "caf", true),
+            (r"^\w+$", "café", false),
+            (r"^\W$", "é", true),
+            (r"(?i)^\w$", "ſ", false),
+            (r"(?i)^\W$", "ſ", true),
+            (r"(?i)^[a-z]x$", "QX", true),
+            (r"\bcaf\b", "café", true),
+            (r"\Bé", "日é", true),
+            (r"\b{start}b", "é b", true),
+            (r"^a\sb$", "a\u{2003}b", true),
+            (r"^a\Sb$", "a\u{2003}b", false),
+            (r"^.$", "日", true),
+            (r"^[é日]$", "日", true),
+            (r"^\p{L}+$", "日本", true),
+            (r"^\\d$", r"\d", true),
+            (
+                r"(?x) ^ \d # a digit: \d
+                 $",
+                "7",
+                true,
+            ),
+            ("npm test", "run npm test now", true),
+        ] {
+            let compiled = Pattern::try_new(pattern).unwrap();
+            assert_eq!(compiled.is_match(text), matches, "`{pattern}` on `{text}`");
+        }
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        for (pattern, part) in [
+            ("(?=x)", "uses look-around, which is not supported: patterns run in linear time"),
+            ("a(?!b)", "uses look-around"),
+            ("(?<!x)y", "uses look-around"),
+            (r"(a)\1", "uses a back-reference, which is not supported: patterns run in linear time"),
+            (r"(?<n>a)\k<n>", "uses a back-reference"),
+            ("é[a", "`é[a` is not a regular expression: unclosed character class, at character 2"),
+            ("[a-\\d]", "is not a regular expression: invalid range boundary"),
+            ("a{1000}{1000}", "is larger than 1024 KiB when compiled"),
+            (r"\p{Nonsense}", "is not a regular expression: Unicode property not found"),
+        ] {
+            let refusal = Pattern::try_new(pattern).unwrap_err();
+            assert!(refusal.contains(part), "`{pattern}`: {refusal}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_not_a_stack_overflow() {
+        let deep = format!("{}a{}", "(".repeat(100_000), ")".repeat(100_000));
+        assert!(Pattern::try_new(&deep).unwrap_err().contains("nest"));
+    }
+
+    #[test]
+    fn a_hostile_pattern_reads_10_mb_in_linear_time() {
+        // Exponential for a backtracking engine. Here the work is bounded by pattern × text; the test ends or it does not.
+        let pattern = Pattern::try_new(r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$").unwrap();
+        assert!(!pattern.is_match(&("a".repeat(10 << 20) + "?")));
+    }
+}

@@ -1,0 +1,182 @@
+//! Pure. Fields of the reference documents that are spelled or placed differently here, refused with the rewrite where they stand.
+//! Knows the words, not the evaluators.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Another spelling, and the fields that could be meant: the first of them that stands here.
+const SPELLINGS: &[(&str, &[&str])] = &[
+    ("toolCallsOrder", &["tool_calls_order"]),
+    ("toolCallsCount", &["tool_calls_count"]),
+    ("toolCalls", &["tool_calls"]),
+    ("toolOutputs", &["tool_outputs"]),
+    ("expectedTools", &["expected_tools"]),
+    ("expectedOutput", &["expected_output"]),
+    ("exactMatch", &["exact_match"]),
+    ("exact_match", &["should_exact_match", "strict", "exact"]),
+    ("should_exact_match", &["exact_match", "strict", "exact"]),
+    ("strictMode", &["strict_mode", "strict"]),
+    ("strict_mode", &["strict"]),
+    ("strict", &["strict_mode", "exact_match"]),
+    ("tool_name", &["name"]),
+    ("toolName", &["tool_name", "name"]),
+    ("name", &["tool_name"]),
+    ("args", &["parameters"]),
+    ("arguments", &["args", "parameters"]),
+    ("parameters", &["args"]),
+    ("params", &["args", "parameters"]),
+    ("input", &["args", "parameters"]),
+    ("result", &["output"]),
+    ("output", &["result"]),
+    ("expected_tools", &["expected_output", "tool_calls_order", "tool_calls"]),
+    ("forbidden", &["disallowed"]),
+    ("minCount", &["min_count"]),
+    ("atStep", &["at_step"]),
+    ("beforeStep", &["before_step"]),
+];
+
+/// Fields that belong elsewhere.
+const PLACES: &[(&str, &str)] = &[
+    ("threshold", "`threshold` belongs to the criterion: write it beside `evaluate`"),
+    ("default_evaluation_criteria", "there are no default criteria apart: write these fields directly below the evaluator's name"),
+    ("defaultEvaluationCriteria", "there are no default criteria apart: write these fields directly below the evaluator's name"),
+    ("evaluation_criteria", "write these fields directly below the evaluator's name"),
+    ("evaluationCriteria", "write these fields directly below the evaluator's name"),
+    ("config", "write these fields directly below the evaluator's name, without `config`"),
+    ("min_count", "`min_count` is for entries of `required` only: to limit a number of calls use `tool_call_count`"),
+    ("final", "`final` is for entries of `required` only"),
+    ("at_step", "`at_step` is for entries of `required` only"),
+    ("before_step", "`before_step` is for entries of `required` only"),
+    ("result", "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`"),
+];
+
+/// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all else is as before.
+pub(super) struct Hinted<D>(pub(super) D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_struct(name, fields, Fields { visitor, fields })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
+        tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// A struct's visitor; takes maps only, since a list of values without names would say nothing to a reader.
+struct Fields<V> {
+    visitor: V,
+    fields: &'static [&'static str],
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map with ")?;
+        for (at, field) in self.fields.iter().enumerate() {
+            write!(f, "{}`{field}`", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(HintedMap { map, fields: self.fields })
+    }
+}
+
+struct HintedMap<A> {
+    map: A,
+    fields: &'static [&'static str],
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        self.map.next_key_seed(Key { seed, fields: self.fields })
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.map.size_hint()
+    }
+}
+
+/// Reads a key; the error is raised while it is read, so that it is placed at the key.
+struct Key<K> {
+    seed: K,
+    fields: &'static [&'static str],
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<K> {
+    type Value = K::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<K::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
+    type Value = K::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
+        if !self.fields.contains(&key) {
+            let meant = SPELLINGS.iter().find(|(word, _)| *word == key).map_or(&[][..], |(_, meant)| meant);
+            if let Some(field) = meant.iter().find(|field| self.fields.contains(field)) {
+                return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
+            }
+            if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
+                return Err(E::custom(message));
+            }
+        }
+        self.seed.deserialize(de::value::StrDeserializer::new(key))
+    }
+}
+
+/// Makes a struct whose derives are `#[serde(remote = "Self")]` read with hints and checked as a whole: `check` says what is wrong
+/// between its fields. (What can be said of one field alone is said by that field's type, where the error is placed better.)
+macro_rules! read_with_hints {
+    ($name:ident) => {
+        read_with_hints!($name, |_| Ok(()));
+    };
+    ($name:ident, $check:expr) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let read = $name::deserialize($crate::evaluate::spelling::Hinted(deserializer))?;
+                let check: fn(&Self) -> Result<(), String> = $check;
+                check(&read).map_err(serde::de::Error::custom)?;
+                Ok(read)
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+    };
+}
+pub(super) use read_with_hints;

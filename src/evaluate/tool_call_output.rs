@@ -1,0 +1,121 @@
+//! Pure. The evaluator `tool_call_output`: did the tools return what was expected?
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Evaluate;
+use super::capture::{Capture, Tri};
+use super::pairing::{Expectations, Pairing};
+use super::score::{Explain, Explanation, Score, Verdict};
+use super::spelling::read_with_hints;
+use crate::extract::Trajectory;
+
+/// Did the tools return what was expected?
+///
+/// # What it checks
+/// Every expected result wants a call of its own: of the same name, whose result's text equals the expected text. The text is
+/// the one that was received; results that came as OTLP arrays or maps are compact JSON. The order does not matter. The score
+/// is the number of expected results found, divided by their number; with `strict` all or nothing. The pairing is the best
+/// there is.
+///
+/// # Why
+/// A tool that answers `not found` where it should have found something spoils everything the agent does next.
+///
+/// # Example
+/// ```yaml
+/// evaluate:
+///   tool_call_output: { tool_outputs: [{ name: check_stock, output: "in stock" }] }
+/// ```
+/// A call `check_stock` that returned `in stock` matches; `In stock` does not.
+///
+/// # Parameters
+/// - `tool_outputs`: entries of `name` and `output`, a text. Empty: the score is 1 if nothing was called, else 0 (loads with a
+///   warning).
+/// - `strict` (false): all or nothing.
+///
+/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values where `explain.values` shows them.
+///
+/// # When the trace was cut short
+/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and none fails for certain
+/// (but an empty expectation, once anything was called). Where no call carries a result, or those in question were cut or are
+/// still to come, the verdict is given only if they could not change it.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ToolCallOutput {
+    /// The expected results, in any order.
+    pub tool_outputs: Vec<ExpectedOutput>,
+    /// All or nothing.
+    #[serde(default)]
+    pub strict: bool,
+}
+
+/// One expected result.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ExpectedOutput {
+    /// The tool's name.
+    pub name: String,
+    /// The text of its result.
+    pub output: String,
+}
+
+read_with_hints!(ToolCallOutput);
+read_with_hints!(ExpectedOutput);
+
+impl Evaluate for ToolCallOutput {
+    const NAME: &'static str = "tool_call_output";
+
+    type Evidence = Pairing;
+
+    fn evaluate(&self, trajectory: &Trajectory) -> Score<Pairing> {
+        self.score(trajectory)
+    }
+
+    fn explanation(&self, paired: &Pairing, trajectory: &Trajectory, explain: &Explain) -> Explanation {
+        let capture = Capture::new(trajectory);
+        self.in_words(paired, trajectory, |expected, call_idx| {
+            let expected = &self.tool_outputs[expected].output;
+            let Some(actual) = capture.result(call_idx) else { return (2, "its result is not known".to_owned()) };
+            let text = match (explain.value(actual), explain.value(expected)) {
+                (Some(actual), Some(expected)) => format!("returned {}, expected {}", Value::from(actual), Value::from(expected)),
+                _ if actual.is_empty() => "returned nothing".to_owned(),
+                _ => "returned something else".to_owned(),
+            };
+            (1, text)
+        })
+    }
+
+    fn details(&self, paired: &Pairing, trajectory: &Trajectory, _: Verdict, explain: &Explain) -> Value {
+        let capture = Capture::new(trajectory);
+        let explained = self.explained(paired, |expected, call_idx| {
+            let expected = explain.value(&self.tool_outputs[expected].output)?;
+            Some(match call_idx.and_then(|call_idx| capture.result(call_idx)) {
+                Some(actual) => format!("Actual: {}, Expected: {expected}", explain.value(actual)?),
+                None => format!("Expected: {expected}"),
+            })
+        });
+        json!({ "explained_tool_calls_outputs": explained })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match self.tool_outputs.is_empty() {
+            true => vec!["`tool_outputs` is empty: the score is 1 if nothing was called, else 0".to_owned()],
+            false => Vec::new(),
+        }
+    }
+}
+
+impl Expectations for ToolCallOutput {
+    fn names(&self) -> Vec<&str> {
+        self.tool_outputs.iter().map(|expected| expected.name.as_str()).collect()
+    }
+
+    fn fits(&self, expected: usize, call_idx: usize, capture: &Capture<'_>) -> Tri {
+        capture.result(call_idx).map_or(Tri::Maybe, |actual| Tri::from(*actual == *self.tool_outputs[expected].output))
+    }
+
+    fn strict(&self) -> bool {
+        self.strict
+    }
+}

@@ -1,0 +1,68 @@
+//! Pure. A span with its mark in, the same without what nobody will read out: inputs and outputs of what is no call, and all of a model's
+//! request but the tool results that are new in it. So that an open trace costs by its calls, not by its prompts.
+
+use super::keys;
+use super::messages;
+use crate::assemble::Mark;
+use crate::span::{Attribute, Span, Value};
+
+/// Lets go of what a span turned out not to need. Asked once for each span that arrives, after [`mark`](super::mark()).
+pub fn slim(span: &mut Span, mark: Mark) {
+    let has_events = || span.facts.events().next().is_some();
+    if mark.tool_call || !(span.facts.attributes().any(|attribute| keys::is_payload(attribute.key)) || has_events()) {
+        return;
+    }
+    let new_messages = new_messages(span);
+    span.facts.retain(
+        |attribute| if keys::is_payload(attribute.key) { wanted(attribute, mark, new_messages) } else { Some(attribute) },
+        // Strands repeats the whole conversation in events; what the model answered is the `gen_ai.choice`.
+        |event| mark.model && event == keys::CHOICE,
+    );
+}
+
+fn wanted(attribute: Attribute<'_>, mark: Mark, new_messages: usize) -> Option<Attribute<'_>> {
+    let is_wanted = match attribute.key {
+        keys::INPUT_MESSAGES => return mark.model.then(|| new_results(attribute))?,
+        keys::OI_INPUT_MESSAGES => {
+            mark.model && message_idx(attribute).is_some_and(|(message_idx, field)| message_idx >= new_messages && is_tool_field(field))
+        }
+        key if keys::is_message(key) => mark.model,
+        key if keys::is_result(key) => {
+            let may_announce = |value: Value<'_>| matches!(value, Value::Str(text) | Value::Json(text) if messages::may_announce(text));
+            mark.agent_run || (mark.model && may_announce(attribute.value))
+        }
+        _ => false,
+    };
+    is_wanted.then_some(attribute)
+}
+
+/// Of `gen_ai.input.messages`, which repeat the whole conversation, what follows the model's last word. Of messages cut at their end nothing.
+fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
+    let (Value::Str(text) | Value::Json(text)) = attribute.value else { return None };
+    if attribute.cut {
+        return None;
+    }
+    let last_word = memchr::memmem::rfind(text.as_bytes(), b"\"assistant\"").unwrap_or_default();
+    let Some(next) = memchr::memmem::find(&text.as_bytes()[last_word..], b"{\"role\"") else { return Some(attribute) };
+    let rest = text.get(last_word + next..)?;
+    messages::may_announce(rest).then_some(Attribute { value: Value::Str(rest), ..attribute })
+}
+
+/// The first of the flattened messages that is new: the one after the model's last word.
+fn new_messages(span: &Span) -> usize {
+    (span.facts.attributes())
+        .filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant"))
+        .filter_map(message_idx)
+        .map(|(message_idx, _)| message_idx + 1)
+        .max()
+        .unwrap_or_default()
+}
+
+fn message_idx(attribute: Attribute<'_>) -> Option<(usize, &str)> {
+    let (message_idx, field) = attribute.suffix.split_once(".message.")?;
+    Some((message_idx.parse().ok()?, field))
+}
+
+fn is_tool_field(field: &str) -> bool {
+    matches!(field, "tool_call_id" | "content" | "contents.0.message_content.text")
+}

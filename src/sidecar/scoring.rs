@@ -1,0 +1,179 @@
+//! The scoring thread: batches in through a queue bounded in bytes, judgements out. It waits for a batch or the pipeline's deadline
+//! and hands the clock in. A thread of its own, since a huge trace may take long to judge, and telemetry must not wait for that.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use arc_swap::ArcSwap;
+
+use super::now;
+use crate::assemble::Settings;
+use crate::pipeline::{Judged, Pipeline, Rules};
+use crate::span::{Batch, TraceId};
+use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
+
+/// Batches that may wait, whatever their size.
+const MAX_BATCHES: usize = 4096;
+
+/// Batches taken in before traces are looked at again.
+const MAX_BATCHES_AT_ONCE: usize = 64;
+
+/// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open trace is incomplete.
+const MAX_MISSED: usize = 65_536;
+
+/// Quiet time after a root's end once somebody has announced that we will be stopped.
+const HURRIED_SETTLE: Duration = Duration::from_millis(500);
+
+/// Takes what the thread judged: the exporter, the printer, the demo.
+pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
+
+/// Where receivers put what is to be scored. Never waits.
+#[derive(Debug, Clone)]
+pub(super) struct Scoring {
+    sender: SyncSender<Batch>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rules: Arc<ArcSwap<Rules>>,
+    telemetry: Arc<Telemetry>,
+    /// Bytes that wait in the channel, and how many may.
+    waiting: AtomicUsize,
+    capacity: usize,
+    missed: Mutex<Missed>,
+    /// Traces close sooner: the sidecar is about to be stopped.
+    hurry: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Missed {
+    trace_ids: Vec<TraceId>,
+    overflowed: bool,
+}
+
+impl Scoring {
+    /// Starts the thread. It ends, after judging what is open, when the last handle is dropped.
+    pub(super) fn start(
+        settings: Settings,
+        capacity: usize,
+        rules: Arc<ArcSwap<Rules>>,
+        telemetry: Arc<Telemetry>,
+        judge: Judge,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
+        let (sender, inbox) = sync_channel(MAX_BATCHES);
+        let shared = Arc::new(Shared {
+            rules,
+            telemetry,
+            waiting: AtomicUsize::new(0),
+            capacity,
+            missed: Mutex::default(),
+            hurry: AtomicBool::new(false),
+        });
+        let pulse = shared.telemetry.pulse("scoring", now().instant);
+        let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || run(&inbox, &shared, settings, judge, pulse)
+        })?;
+        Ok((Self { sender, shared }, thread))
+    }
+
+    /// Takes a batch to be scored, or counts it as unscored and remembers whose spans they were.
+    pub(super) fn offer(&self, batch: Batch) {
+        if batch.n_without_ids > 0 {
+            SpansWithoutIds { n_spans: batch.n_without_ids }.emit(&self.shared.telemetry);
+        }
+        if batch.spans.is_empty() {
+            return;
+        }
+        let size = batch.size();
+        // Compared before adding: a batch larger than the whole queue may pass an empty one.
+        let waiting = self.shared.waiting.fetch_add(size, Ordering::Relaxed);
+        if waiting > 0 && waiting + size > self.shared.capacity {
+            self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
+            return self.miss(&batch);
+        }
+        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = self.sender.try_send(batch) {
+            self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
+            self.miss(&batch);
+        }
+    }
+
+    /// Close what can be closed sooner (`spanscore drain`).
+    pub(super) fn hurry(&self) {
+        self.shared.hurry.store(true, Ordering::Relaxed);
+    }
+
+    fn miss(&self, batch: &Batch) {
+        SpansUnscored { n_spans: batch.spans.len() }.emit(&self.shared.telemetry);
+        let mut missed = self.shared.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = None;
+        for trace_id in batch.spans.iter().map(|span| span.trace_id) {
+            if last == Some(trace_id) {
+                continue;
+            }
+            last = Some(trace_id);
+            if missed.trace_ids.len() < MAX_MISSED {
+                missed.trace_ids.push(trace_id);
+            } else {
+                missed.overflowed = true;
+            }
+        }
+    }
+}
+
+fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
+    let mut pipeline = Pipeline::new(settings, now());
+    let mut hurried = false;
+    loop {
+        let first = wait(inbox, pipeline.next_deadline());
+        let time = now();
+        pulse.beat(time.instant);
+        let rules = shared.rules.load_full();
+        if !hurried && shared.hurry.load(Ordering::Relaxed) {
+            hurried = true;
+            pipeline.hurry(HURRIED_SETTLE);
+        }
+        let missed = mem::take(&mut *shared.missed.lock().unwrap_or_else(PoisonError::into_inner));
+        if missed.overflowed {
+            pipeline.miss_all(time);
+        }
+        if !missed.trace_ids.is_empty() {
+            pipeline.miss(&missed.trace_ids, time);
+        }
+        let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
+        for batch in first.into_iter().chain(inbox.try_iter().take(MAX_BATCHES_AT_ONCE)) {
+            shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
+            let intake = pipeline.accept(&rules, batch, time);
+            SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
+        }
+        let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
+        report(&judged, &shared.telemetry);
+        let stats = pipeline.stats();
+        TracesHeld { n_open: stats.n_open, open_bytes: stats.open_size, n_recent: stats.n_recent, recent_bytes: stats.recent_size }
+            .emit(&shared.telemetry);
+        judge(&judged, &rules);
+        if ended {
+            return pulse.rest();
+        }
+    }
+}
+
+/// The next batch, unless the deadline or the next beat comes first.
+fn wait(inbox: &Receiver<Batch>, deadline: Option<Instant>) -> Result<Batch, RecvTimeoutError> {
+    let until_deadline = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now().instant));
+    inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
+}
+
+fn report(judged: &Judged, telemetry: &Telemetry) {
+    for reason in &judged.reasons {
+        TraceClosed { reason: reason.as_str() }.emit(telemetry);
+    }
+    let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
+    TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
+}

@@ -1,0 +1,242 @@
+//! What happened to requests on their way out: queues, attempts, outages.
+
+use std::time::Duration;
+
+use super::Telemetry;
+
+/// A request was taken in and given up at once, in one entry, so that the books balance in between.
+#[derive(Debug)]
+pub struct Discarded {
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+    /// `discarded`: the backend does not take the signal, or there is none.
+    pub reason: &'static str,
+}
+
+impl Discarded {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let mut state = telemetry.state();
+        let books = state.books.entry(self.signal).or_default();
+        books.accepted += self.n_items;
+        *books.dropped.entry(self.reason).or_default() += self.n_items;
+    }
+}
+
+/// A queue was made.
+#[derive(Debug)]
+pub struct QueueOpened {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+    /// Most bytes in it.
+    pub capacity: usize,
+}
+
+impl QueueOpened {
+    /// Set the gauge.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let capacity = i64::try_from(self.capacity).unwrap_or(i64::MAX);
+        telemetry.set("spanscore_exporter_queue_capacity_bytes", &[("queue", self.queue)], capacity);
+    }
+}
+
+/// A queue grew or shrank.
+#[derive(Debug)]
+pub struct QueueMoved {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+    /// Bytes in it, those under way included.
+    pub n_bytes: usize,
+}
+
+impl QueueMoved {
+    /// Set the gauge.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let n_bytes = i64::try_from(self.n_bytes).unwrap_or(i64::MAX);
+        telemetry.set("spanscore_exporter_queue_size_bytes", &[("queue", self.queue)], n_bytes);
+    }
+}
+
+/// An attempt failed and will be made again.
+#[derive(Debug)]
+pub struct RequestRetried {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+}
+
+impl RequestRetried {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_exporter_retries_total", &[("queue", self.queue)], 1);
+    }
+}
+
+/// A request failed again while others get through: something is wrong with it, or with what stands in its way alone.
+#[derive(Debug)]
+pub struct RequestHeldUp {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// How often it was tried.
+    pub n_attempts: u32,
+    /// What happened last.
+    pub why: String,
+    /// Further ones since the last line.
+    pub n_held_back: u64,
+}
+
+impl RequestHeldUp {
+    /// Log it; the attempts are counted.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_attempts, why, n_held_back } = self;
+        tracing::warn!(origin, signal, n_attempts, more_before = n_held_back, "a request keeps failing while others get through: {why}");
+    }
+}
+
+/// A request was too large for the peer and goes out again as two.
+#[derive(Debug)]
+pub struct RequestSplit {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+}
+
+impl RequestSplit {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_exporter_splits_total", &[("queue", self.queue)], 1);
+    }
+}
+
+/// A peer refused a request for good.
+#[derive(Debug)]
+pub struct RequestRefused {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Spans, log records or points that were dropped.
+    pub n_items: u64,
+    /// Under which they are counted.
+    pub reason: &'static str,
+    /// What the peer said.
+    pub why: String,
+    /// Further refusals for this reason since the last line.
+    pub n_held_back: u64,
+}
+
+impl RequestRefused {
+    /// Log it; the items are counted in the books.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_items, reason, why, n_held_back } = self;
+        tracing::warn!(origin, signal, n_items, reason, more_before = n_held_back, "a request was refused for good and is dropped: {why}");
+    }
+}
+
+/// A peer took a request but threw some of its items away, or had something to say about it.
+#[derive(Debug)]
+pub struct PartlyRejected {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Items it threw away.
+    pub n_items: u64,
+    /// What it said.
+    pub message: String,
+    /// Further ones since the last line.
+    pub n_held_back: u64,
+}
+
+impl PartlyRejected {
+    /// Log it; the items are counted in the books.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, signal, n_items, message, n_held_back } = self;
+        tracing::warn!(origin, signal, n_items, more_before = n_held_back, "the peer rejected part of a request: {message}");
+    }
+}
+
+/// A destination cannot be reached or asks for a pause.
+#[derive(Debug)]
+pub struct DestinationDown {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// What happened.
+    pub why: String,
+}
+
+impl DestinationDown {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { queue, origin, endpoint, why } = self;
+        telemetry.add("spanscore_exporter_outages_total", &[("queue", queue)], 1);
+        tracing::warn!(origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
+    }
+}
+
+/// A destination is still down.
+#[derive(Debug)]
+pub struct DestinationStillDown {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// What happened last.
+    pub why: String,
+    /// How long it has been down.
+    pub since: Duration,
+    /// What waits for it.
+    pub n_bytes: usize,
+}
+
+impl DestinationStillDown {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, endpoint, why, since, n_bytes } = self;
+        tracing::warn!(origin, endpoint, down_secs = since.as_secs(), queued_bytes = n_bytes, "delivery is still paused: {why}");
+    }
+}
+
+/// A destination takes requests again.
+#[derive(Debug)]
+pub struct DestinationRecovered {
+    /// The setting or variable the endpoint came from.
+    pub origin: String,
+    /// Where it is.
+    pub endpoint: String,
+    /// How long it was down.
+    pub after: Duration,
+    /// What waits for it.
+    pub n_bytes: usize,
+}
+
+impl DestinationRecovered {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { origin, endpoint, after, n_bytes } = self;
+        tracing::info!(origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
+    }
+}
+
+/// The environment names a proxy, and we do not use proxies.
+#[derive(Debug)]
+pub struct ProxyIgnored {
+    /// The variable. Its value may hold a password.
+    pub variable: &'static str,
+}
+
+impl ProxyIgnored {
+    /// Log it. Once, at start.
+    pub fn emit(self) {
+        tracing::warn!(
+            variable = self.variable,
+            "proxies are not supported: the proxy of the environment is ignored, and endpoints are connected to directly"
+        );
+    }
+}

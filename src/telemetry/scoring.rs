@@ -1,0 +1,207 @@
+//! What happened to spans and traces on the score plane.
+
+use super::Telemetry;
+
+/// Spans were forwarded without being scored: the scoring queue was full.
+#[derive(Debug)]
+pub struct SpansUnscored {
+    /// How many.
+    pub n_spans: usize,
+}
+
+impl SpansUnscored {
+    /// Count it; the first time is worth a warning, since every trace they belong to is incomplete.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let n_spans = self.n_spans as u64;
+        if telemetry.add("spanscore_unscored_spans_total", &[], n_spans) == n_spans {
+            tracing::warn!(
+                n_spans,
+                "the scoring queue is full: spans are forwarded unscored and their traces are incomplete (further ones are only counted); \
+                 raise scoring.queue or memory.limit, or give the sidecar more CPU"
+            );
+        }
+    }
+}
+
+/// Spans were forwarded, but belong to no trace: their trace or span id is empty or all zero.
+#[derive(Debug)]
+pub struct SpansWithoutIds {
+    /// How many.
+    pub n_spans: usize,
+}
+
+impl SpansWithoutIds {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_spans_without_ids_total", &[], self.n_spans as u64);
+    }
+}
+
+/// Spans came for traces that had been judged before.
+#[derive(Debug)]
+pub struct SpansLate {
+    /// Taken: their traces are judged again.
+    pub n_taken: usize,
+    /// Not taken: their traces are full, or their facts are forgotten.
+    pub n_refused: usize,
+}
+
+impl SpansLate {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        if self.n_taken > 0 {
+            telemetry.add("spanscore_late_spans_total", &[("outcome", "taken")], self.n_taken as u64);
+        }
+        if self.n_refused > 0 {
+            telemetry.add("spanscore_late_spans_total", &[("outcome", "too_late")], self.n_refused as u64);
+        }
+    }
+}
+
+/// A trace was closed for the first time.
+#[derive(Debug)]
+pub struct TraceClosed {
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl TraceClosed {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_traces_closed_total", &[("reason", self.reason)], 1);
+    }
+}
+
+/// Closed traces were judged.
+#[derive(Debug)]
+pub struct TracesJudged {
+    /// Evaluations, new and changed.
+    pub n_evaluations: usize,
+    /// Evaluations that late spans did not change.
+    pub n_unchanged: usize,
+    /// Traces with neither a tool call nor an agent run.
+    pub n_no_trajectory: usize,
+}
+
+impl TracesJudged {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { n_evaluations, n_unchanged, n_no_trajectory } = self;
+        for (name, n) in [
+            ("spanscore_judgements_total", n_evaluations),
+            ("spanscore_judgements_unchanged_total", n_unchanged),
+            ("spanscore_traces_without_trajectory_total", n_no_trajectory),
+        ] {
+            if n > 0 {
+                telemetry.add(name, &[], n as u64);
+            }
+        }
+    }
+}
+
+/// How much the score plane holds on to.
+#[derive(Debug)]
+pub struct TracesHeld {
+    /// Open traces.
+    pub n_open: usize,
+    /// Bytes of them.
+    pub open_bytes: usize,
+    /// Closed traces that are remembered.
+    pub n_recent: usize,
+    /// Bytes of them.
+    pub recent_bytes: usize,
+}
+
+impl TracesHeld {
+    /// Set the gauges.
+    pub fn emit(self, telemetry: &Telemetry) {
+        for (name, value) in [
+            ("spanscore_traces_open", self.n_open),
+            ("spanscore_traces_open_bytes", self.open_bytes),
+            ("spanscore_traces_recent", self.n_recent),
+            ("spanscore_traces_recent_bytes", self.recent_bytes),
+        ] {
+            telemetry.set(name, &[], i64::try_from(value).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// The first line of the log: what this process does.
+#[derive(Debug)]
+pub struct ConfigurationInForce {
+    /// Where the downstream was configured, and where it is.
+    pub downstream: Option<(String, String)>,
+    /// Registered criteria.
+    pub n_criteria: usize,
+    /// Is anything scored?
+    pub scoring: bool,
+}
+
+impl ConfigurationInForce {
+    /// Log it.
+    pub fn emit(self) {
+        let Self { downstream, n_criteria, scoring } = self;
+        let version = env!("CARGO_PKG_VERSION");
+        match downstream {
+            Some((origin, endpoint)) => tracing::info!(version, endpoint, origin, n_criteria, scoring, "forwarding to the downstream"),
+            None => tracing::warn!(
+                version,
+                n_criteria,
+                scoring,
+                "no downstream is configured: telemetry is accepted and scored, but not forwarded; set forward.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
+            ),
+        }
+    }
+}
+
+/// Trajectories that no criterion judged, where nobody can be shown them.
+#[derive(Debug)]
+pub struct TrajectoriesSeen {
+    /// So far.
+    pub n_seen: u64,
+}
+
+impl TrajectoriesSeen {
+    /// Log it.
+    pub fn emit(self) {
+        tracing::info!(n_seen = self.n_seen, "trajectories seen, and no criterion to judge them by: register some under `criteria`");
+    }
+}
+
+/// The sidecar was told to stop.
+#[derive(Debug)]
+pub struct Stopping {
+    /// What told it.
+    pub signal: &'static str,
+}
+
+impl Stopping {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::info!(
+            signal = self.signal,
+            "stopping: taking requests until they fall quiet, then delivering what is queued; a second signal ends at once"
+        );
+    }
+}
+
+/// The last line of the log.
+#[derive(Debug)]
+pub struct Stopped {
+    /// Spans, log records and metric points that could not be delivered.
+    pub n_undelivered: u64,
+    /// Scores that could not be delivered.
+    pub n_undelivered_scores: u64,
+}
+
+impl Stopped {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        let Self { n_undelivered, n_undelivered_scores } = self;
+        if n_undelivered + n_undelivered_scores > 0 {
+            tracing::warn!(n_undelivered, n_undelivered_scores, "stopped; not everything could be delivered before shutdown.deadline");
+        } else {
+            tracing::info!("stopped; everything was delivered");
+        }
+    }
+}

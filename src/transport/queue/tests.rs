@@ -1,0 +1,124 @@
+//! The queue by itself: who goes first, who makes room, what the books hear. Does not prove anything about delivery.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Writes down every entry.
+#[derive(Debug, Default)]
+struct Notebook(Mutex<Vec<(&'static str, u64)>>);
+
+impl Ledger for Notebook {
+    fn queued(&self, _: Signal, n_items: u64) {
+        self.0.lock().unwrap().push(("queued", n_items));
+    }
+
+    fn sent(&self, _: Signal, n_items: u64) {
+        self.0.lock().unwrap().push(("sent", n_items));
+    }
+
+    fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
+        self.0.lock().unwrap().push((reason, n_items));
+    }
+}
+
+fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
+    let notebook = Arc::new(Notebook::default());
+    (Queue::new("scores", 4 * (OVERHEAD + 100), when_full, notebook.clone(), Arc::default()), notebook)
+}
+
+/// A quarter of the queue, told apart by its number of items.
+fn parcel(n_items: u64) -> Parcel {
+    Parcel { signal: Signal::Traces, body: vec![0; 100].into(), n_items, headers: HeaderMap::new() }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn items(entry: Option<Entry>) -> Option<u64> {
+    Some(entry?.parcel.n_items)
+}
+
+#[test]
+fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
+    let (queue, notebook) = queue(WhenFull::DropOldest);
+    (1..=4).for_each(|n| queue.offer(parcel(n)).unwrap());
+    let under_way = queue.take(now()).unwrap();
+    let tried = queue.take(now()).unwrap();
+    queue.put_back(tried, now());
+    notebook.0.lock().unwrap().clear();
+    (5..=8).for_each(|n| queue.offer(parcel(n)).unwrap());
+    assert_eq!(
+        *notebook.0.lock().unwrap(),
+        [
+            ("queue_full", 2),
+            ("queued", 5),
+            ("queue_full", 3),
+            ("queued", 6),
+            ("queue_full", 4),
+            ("queued", 7),
+            ("queue_full", 5),
+            ("queued", 8)
+        ]
+    );
+    assert_eq!(queue.n_bytes(), queue.capacity());
+    queue.finish(&under_way);
+    assert_eq!(queue.n_bytes(), queue.capacity() / 4 * 3);
+}
+
+#[test]
+fn what_is_larger_than_the_queue_drives_nobody_out() {
+    let (queue, notebook) = queue(WhenFull::DropOldest);
+    queue.offer(parcel(1)).unwrap();
+    queue.offer(Parcel { body: vec![0; 10_000].into(), ..parcel(2) }).unwrap();
+    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("queued", 2), ("queue_full", 2)]);
+    assert_eq!(items(queue.take(now())), Some(1));
+}
+
+#[test]
+fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
+    let (refusing, notebook) = queue(WhenFull::RefuseNewcomer);
+    refusing.close(now());
+    assert_eq!(refusing.offer(parcel(1)), Err(Full::Closed));
+    assert_eq!(*notebook.0.lock().unwrap(), []);
+    let (dropping, notebook) = queue(WhenFull::DropOldest);
+    dropping.close(now());
+    assert_eq!(dropping.offer(parcel(1)), Ok(()));
+    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("shutdown", 1)]);
+}
+
+#[test]
+fn what_failed_waits_until_it_is_due_and_is_then_the_next() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    (1..=3).for_each(|n| queue.offer(parcel(n)).unwrap());
+    let t0 = now();
+    let failed = queue.take(t0).unwrap();
+    queue.put_back(failed, t0 + Duration::from_secs(1));
+    assert_eq!(items(queue.take(t0)), Some(2));
+    assert_eq!(items(queue.take(t0 + Duration::from_secs(1))), Some(1));
+    assert_eq!(items(queue.take(t0)), Some(3));
+    assert!(queue.take(t0).is_none());
+}
+
+#[test]
+fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    (1..=2).for_each(|n| queue.offer(parcel(n)).unwrap());
+    let t0 = now();
+    let failed = queue.take(t0).unwrap();
+    queue.put_back(failed, t0);
+    assert_eq!((items(queue.take_probe()), items(queue.take_probe()), items(queue.take_probe())), (Some(2), Some(1), None));
+}
+
+#[test]
+fn halves_come_next_and_weigh_what_they_weigh() {
+    let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
+    (1..=2).for_each(|n| queue.offer(parcel(n)).unwrap());
+    let entry = queue.take(now()).unwrap();
+    queue.replace(entry, [(vec![0; 60].into(), 10), (vec![0; 50].into(), 20)]);
+    assert_eq!(queue.n_bytes(), 3 * OVERHEAD + 210);
+    let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
+    assert_eq!(order, [10, 20, 2]);
+    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("queued", 2)], "the books hold items, not requests");
+}

@@ -1,0 +1,1 @@
+//! OTLP/JSON against its protobuf form.

@@ -1,0 +1,197 @@
+//! What the scan should find, read from the messages that prost decodes: slow, plain, and without the scan's bounds for huge spans.
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use spanscore::receive::scan::{OWN_SCOPE, Scanned};
+use spanscore::span::{Attribute, Keep, KeyId, KeySet, SpanId, Status, TraceId, Value};
+
+pub(crate) struct Expected {
+    pub(crate) n_spans: usize,
+    n_without_ids: usize,
+    spans: Vec<(Span, Resource)>,
+}
+
+/// An error where prost refuses, or an id has a wrong length.
+pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
+    let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
+    let mut expected = Expected { n_spans: 0, n_without_ids: 0, spans: Vec::new() };
+    for resource_spans in request.resource_spans {
+        let resource = resource_spans.resource.unwrap_or_default();
+        for scope_spans in resource_spans.scope_spans {
+            let is_own = scope_spans.scope.is_some_and(|scope| scope.name == OWN_SCOPE);
+            for span in scope_spans.spans {
+                expected.n_spans += 1;
+                check_ids(&span)?;
+                let has_ids = [&span.trace_id, &span.span_id].iter().all(|id| id.iter().any(|&byte| byte != 0));
+                match (is_own, has_ids) {
+                    (true, _) => {}
+                    (false, true) => expected.spans.push((span, resource.clone())),
+                    (false, false) => expected.n_without_ids += 1,
+                }
+            }
+        }
+    }
+    Ok(expected)
+}
+
+fn check_ids(span: &Span) -> Result<(), String> {
+    let trace_ids = std::iter::once(&span.trace_id).chain(span.links.iter().map(|link| &link.trace_id));
+    let span_ids = [&span.span_id, &span.parent_span_id].into_iter().chain(span.links.iter().map(|link| &link.span_id));
+    let good = trace_ids.into_iter().all(|id| matches!(id.len(), 0 | 16)) && span_ids.into_iter().all(|id| matches!(id.len(), 0 | 8));
+    if good { Ok(()) } else { Err("id length".to_owned()) }
+}
+
+pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
+    assert_eq!(scanned.n_spans, expected.n_spans);
+    assert_eq!(scanned.batch.n_without_ids, expected.n_without_ids);
+    assert_eq!(scanned.batch.spans.len(), expected.spans.len());
+    for (span, (expected, resource)) in scanned.batch.spans.iter().zip(&expected.spans) {
+        assert_eq!(Some(span.trace_id), TraceId::try_new(&expected.trace_id));
+        assert_eq!(Some(span.span_id), SpanId::try_new(&expected.span_id));
+        assert_eq!(span.parent_id, SpanId::try_new(&expected.parent_span_id));
+        assert_eq!(span.start_unix_nanos, expected.start_time_unix_nano);
+        assert_eq!(span.end_unix_nanos, expected.end_time_unix_nano);
+        assert_eq!(span.flags, expected.flags);
+        assert_eq!(span.n_attributes as usize, expected.attributes.len());
+        let status = match expected.status.as_ref().map_or(0, |status| status.code) {
+            1 => Status::Ok,
+            2 => Status::Error,
+            _ => Status::Unset,
+        };
+        assert_eq!(span.status, status);
+        assert_eq!(span.name(), expected.name);
+        assert_eq!(span.facts.trace_state(), expected.trace_state);
+        compare_attributes(span.facts.attributes(), &expected.attributes, keys);
+        let expected_events = expected.events.iter().filter_map(|event| {
+            let kept = keys.find(event.name.as_bytes()).filter(|kept| kept.suffix.is_empty())?;
+            Some((kept.key, &event.attributes))
+        });
+        let expected_events: Vec<_> = expected_events.collect();
+        assert_eq!(span.facts.events().count(), expected_events.len());
+        for (event, (name, attributes)) in span.facts.events().zip(expected_events) {
+            assert_eq!(event.name, name);
+            compare_attributes(event.attributes(), attributes, keys);
+        }
+
+        // Compared as bytes, since NaN is not equal to itself.
+        assert_eq!(Resource::decode(&*span.resource.encoded).unwrap().encode_to_vec(), resource.encode_to_vec());
+        compare_attributes(span.resource.facts.attributes(), &resource.attributes, keys);
+        assert_eq!(span.resource.facts.name(), "");
+        let service = resource.attributes.iter().find(|attribute| attribute.key == "service.name");
+        let service = service.and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
+        assert_eq!(&*span.resource.service, if let Some(Any::StringValue(name)) = service { name } else { "" });
+    }
+    for (i, span) in scanned.batch.spans.iter().enumerate() {
+        for other in &scanned.batch.spans[..i] {
+            let is_same = std::ptr::eq(&*span.resource, &*other.resource);
+            assert_eq!(is_same, span.resource.encoded == other.resource.encoded, "equal resources are shared");
+        }
+    }
+}
+
+fn compare_attributes<'a>(actual: impl Iterator<Item = Attribute<'a>>, expected: &[KeyValue], keys: &KeySet) {
+    let actual: Vec<_> =
+        actual.map(|attribute| (attribute.key, attribute.suffix.to_owned(), text_of(attribute.value), attribute.cut)).collect();
+    let expected: Vec<_> = expected.iter().filter_map(|attribute| expected_attribute(attribute, keys)).collect();
+    assert_eq!(actual, expected);
+}
+
+/// A value as text that tells its kind.
+fn text_of(value: Value<'_>) -> String {
+    match value {
+        Value::Str(text) => format!("str {text}"),
+        Value::Json(text) => format!("json {text}"),
+        Value::Bytes(bytes) => format!("bytes {bytes:?}"),
+        Value::Bool(value) => format!("bool {value}"),
+        Value::Int(value) => format!("int {value}"),
+        Value::Double(value) => format!("double {:x}", value.to_bits()),
+    }
+}
+
+fn expected_attribute(attribute: &KeyValue, keys: &KeySet) -> Option<(KeyId, String, String, bool)> {
+    let kept = keys.find(attribute.key.as_bytes())?;
+    let suffix = std::str::from_utf8(kept.suffix).unwrap();
+    if suffix.len() > 255 {
+        return None;
+    }
+    let value = attribute.value.as_ref()?.value.as_ref()?;
+    let limit = match kept.keep {
+        Keep::Messages => keys.max_messages_size,
+        _ => keys.max_value_size,
+    };
+    let (text, cut) = match value {
+        Any::StringValueStrindex(_) => return None,
+        _ if kept.keep == Keep::Presence => ("str ".to_owned(), false),
+        Any::StringValue(text) => (format!("str {}", head(text, limit)), text.len() > limit),
+        Any::BytesValue(bytes) => (format!("bytes {:?}", &bytes[..bytes.len().min(limit)]), bytes.len() > limit),
+        Any::BoolValue(value) => (text_of(Value::Bool(*value)), false),
+        Any::IntValue(value) => (text_of(Value::Int(*value)), false),
+        Any::DoubleValue(value) => (text_of(Value::Double(*value)), false),
+        Any::ArrayValue(_) | Any::KvlistValue(_) => {
+            let json = json_of(value);
+            (format!("json {}", head(&json, limit)), json.len() > limit)
+        }
+    };
+    if kept.keep == Keep::Messages {
+        let messages = match value {
+            Any::StringValue(text) => text.clone(),
+            Any::BytesValue(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Any::ArrayValue(_) | Any::KvlistValue(_) => json_of(value),
+            _ => String::new(),
+        };
+        // The words of the captures and of the generator.
+        let speaks_of_tools = |text: &str| text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult");
+        if !speaks_of_tools(&messages) && !speaks_of_tools(suffix) {
+            return None;
+        }
+    }
+    Some((kept.key, suffix.to_owned(), text, cut))
+}
+
+fn head(text: &str, limit: usize) -> &str {
+    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap();
+    &text[..end]
+}
+
+fn json_of(value: &Any) -> String {
+    let of_any = |any: &AnyValue| any.value.as_ref().map_or("null".to_owned(), json_of);
+    match value {
+        Any::StringValue(text) => serde_json::to_string(text).unwrap(),
+        Any::BoolValue(value) => value.to_string(),
+        Any::IntValue(value) => value.to_string(),
+        Any::DoubleValue(value) if value.is_nan() => "\"NaN\"".to_owned(),
+        Any::DoubleValue(value) if value.is_infinite() => if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned(),
+        Any::DoubleValue(value) => serde_json::to_string(value).unwrap(),
+        Any::BytesValue(bytes) => format!("\"{}\"", data_encoding::BASE64.encode(bytes)),
+        Any::StringValueStrindex(_) => "null".to_owned(),
+        Any::ArrayValue(array) => format!("[{}]", array.values.iter().map(of_any).collect::<Vec<_>>().join(",")),
+        Any::KvlistValue(list) => {
+            let members = list.values.iter().map(|member| {
+                let value = member.value.as_ref().map_or("null".to_owned(), of_any);
+                format!("{}:{value}", serde_json::to_string(&member.key).unwrap())
+            });
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
+pub(crate) fn count_points(request: &ExportMetricsServiceRequest) -> usize {
+    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
+    let metrics = scopes.flat_map(|scope| &scope.metrics);
+    metrics
+        .map(|metric| match &metric.data {
+            None => 0,
+            Some(Data::Gauge(data)) => data.data_points.len(),
+            Some(Data::Sum(data)) => data.data_points.len(),
+            Some(Data::Histogram(data)) => data.data_points.len(),
+            Some(Data::ExponentialHistogram(data)) => data.data_points.len(),
+            Some(Data::Summary(data)) => data.data_points.len(),
+        })
+        .sum()
+}

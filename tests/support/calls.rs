@@ -1,0 +1,135 @@
+//! Trajectories written down as plain lists of calls, for the tests of judging. It proves nothing about how spans become calls.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use spanscore::assemble::CloseReason;
+use spanscore::evaluate::{Criterion, Evaluation, Explain, judge};
+use spanscore::extract::{AgentRun, Payload, Subject, ToolCall, Trajectory};
+use spanscore::span::{Facts, Resource, SpanId, TraceId};
+
+/// One call as it is written: a name, or a map.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) args: Option<Value>,
+    pub(crate) result: Option<Value>,
+    pub(crate) step: u32,
+    /// Its span has not ended.
+    pub(crate) partial: bool,
+    /// Of its arguments and result only the beginning was kept.
+    pub(crate) cut: bool,
+    /// The agent run that made it, by position.
+    pub(crate) run: Option<usize>,
+}
+
+/// A trajectory as it is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Written {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) cut_short: bool,
+    pub(crate) from_messages: bool,
+    pub(crate) service: String,
+    pub(crate) root: String,
+    pub(crate) agent: Option<String>,
+    pub(crate) attributes: Map<String, Value>,
+    pub(crate) nodes: Vec<String>,
+    /// Agent runs, by start: a name, and the position of the run that contains it.
+    pub(crate) runs: Vec<(String, Option<usize>)>,
+}
+
+impl<'de> Deserialize<'de> for Call {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Value::deserialize(deserializer)?;
+        let Value::Object(mut fields) = written else {
+            return Ok(Self { name: written.as_str().unwrap_or("(not a name)").to_owned(), ..Self::default() });
+        };
+        let mut take = |key: &str| fields.shift_remove(key).filter(|value| !value.is_null());
+        let call = Self {
+            name: take("name").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
+            args: take("args"),
+            result: take("result"),
+            step: take("step").and_then(|step| step.as_u64()).unwrap_or(0) as u32,
+            partial: take("partial").is_some_and(|partial| partial == json!(true)) || take("completed") == Some(json!(false)),
+            cut: take("cut").is_some_and(|cut| cut == json!(true)),
+            run: take("run").and_then(|run| run.as_u64()).map(|run| run as usize),
+        };
+        fields.retain(|key, value| !value.is_null() || !["args", "result", "step"].contains(&key.as_str()));
+        match fields.keys().find(|key| !["id", "completed", "partial", "cut", "run"].contains(&key.as_str())) {
+            Some(key) => Err(serde::de::Error::custom(format!("a call has no `{key}`"))),
+            None => Ok(call),
+        }
+    }
+}
+
+/// The one place where written calls become a trajectory; spans through the pipeline can take its place.
+pub(crate) fn trajectory(written: &Written) -> Trajectory {
+    let resource = Arc::new(Resource { encoded: Box::default(), service: written.service.as_str().into(), facts: Facts::default() });
+    let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
+        span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).unwrap(),
+        name: name.into(),
+        start_unix_nanos: at as u64,
+        end_unix_nanos: 1_000_000,
+        flags: 0,
+        trace_state: "".into(),
+        resource: resource.clone(),
+        attributes,
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let attributes = written.attributes.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
+    let tool_calls = written.calls.iter().enumerate().map(|(at, call)| {
+        let payload = |value: &Value| Payload { text: text(value).into(), json: value.clone(), cut: call.cut };
+        ToolCall {
+            name: call.name.as_str().into(),
+            call_id: None,
+            args: call.args.as_ref().map(payload),
+            result: call.result.as_ref().map(payload),
+            error: false,
+            agent: None,
+            agent_run: call.run,
+            step: call.step,
+            parallel_group: None,
+            span_id: SpanId::try_new(&(at as u64 + 1_000).to_be_bytes()),
+            start_unix_nanos: at as u64 * 10,
+            end_unix_nanos: at as u64 * 10 + 5,
+            convention: "tool_name".into(),
+            partial: call.partial,
+        }
+    });
+    Trajectory {
+        trace_id: TraceId::try_new(&[7; 16]).unwrap(),
+        subject: Some(subject(&written.root, 0, attributes)),
+        service: written.service.as_str().into(),
+        root: written.root.as_str().into(),
+        agent: written.agent.as_deref().map(Into::into),
+        session: None,
+        completeness: if written.cut_short { CloseReason::Inactive } else { CloseReason::RootEnded },
+        cut_short: written.cut_short,
+        from_messages: written.from_messages,
+        clock_adjusted: false,
+        n_spans: written.calls.len(),
+        latest_end_unix_nanos: 1_000_000,
+        tool_calls: tool_calls.collect(),
+        agent_runs: written
+            .runs
+            .iter()
+            .enumerate()
+            .map(|(at, (name, parent))| AgentRun {
+                name: name.as_str().into(),
+                subject: subject(&format!("invoke_agent {name}"), at, Vec::new()),
+                parent: *parent,
+                ended: true,
+                session: None,
+            })
+            .collect(),
+        node_visits: written.nodes.iter().map(|name| name.as_str().into()).collect(),
+        arrival: 0,
+    }
+}
+
+/// Judges one trajectory by criteria that were loaded.
+pub(crate) fn judged(criteria: &[Arc<Criterion>], written: &Written, explain: &Explain) -> Vec<Evaluation> {
+    judge(criteria, &Arc::new(trajectory(written)), explain)
+}
