@@ -194,6 +194,9 @@ fn same_group(one: &Value, other: &Value) -> bool {
     !one["parallel_group"].is_null() && one["parallel_group"] == other["parallel_group"] && one["turn"] == other["turn"]
 }
 
+/// Does the call show the expected one?
+type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
+
 /// For each expected call the one that shows it: of the same name, with the same id if there is one, else the same arguments, else the next.
 fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; expected.len()];
@@ -202,7 +205,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
         |call: &ToolCall, expected: &Value| expected["call_id"].is_string() && call.call_id.as_deref() == expected["call_id"].as_str();
     let has_args =
         |call: &ToolCall, expected: &Value| is(call.args.as_ref(), &expected["args"]) && call.error == (expected["error"] == true);
-    let rounds: [&dyn Fn(&ToolCall, &Value) -> bool; 3] = [&has_id, &has_args, &|_, _| true];
+    let rounds: [Fits<'_>; 3] = [&has_id, &has_args, &|_, _| true];
     for fits in rounds {
         for (expected, pair) in expected.iter().zip(&mut pairs).filter(|(_, pair)| pair.is_none()) {
             *pair = (0..actual.len())

@@ -421,6 +421,17 @@ fn only_what_a_selector_reads_is_copied() {
     assert_eq!((subject.attribute("env"), subject.attribute("session.id")), (Some("3"), None));
 }
 
+#[test]
+fn the_evaluated_span_is_the_earliest_topmost_run_that_no_call_holds() {
+    let subject = |spans: &[Made]| taken(spans).subject.unwrap().span_id.to_string().trim_start_matches('0').to_owned();
+    assert_eq!(subject(&[span(1, 0, "POST", 0, 99), agent(3, 1, "b", 50, 60), agent(2, 1, "a", 10, 40)]), "2");
+    let called = [span(1, 0, "graph", 0, 99), tool(2, 1, "ask", 10, 90), agent(3, 2, "expert", 11, 89)];
+    assert_eq!(subject(&called), "1", "the run belongs to a call, which an agent above it made");
+    let remote = |id: u64, flags: u32| Made { flags, ..span(id, 99, "POST", 0, 99) };
+    assert_eq!(subject(&[remote(1, 0x301), tool(2, 1, "a", 10, 20), span(3, 98, "orphan", 0, 5)]), "1");
+    assert_eq!(subject(&[span(4, 98, "orphan", 0, 50), tool(5, 4, "a", 10, 20)]), "4");
+}
+
 // === messages ===
 
 #[test]
@@ -492,10 +503,10 @@ fn cycles_and_spans_that_are_their_own_parents_end() {
 #[test]
 fn thirty_two_thousand_spans_of_any_shape_take_linear_time() {
     let n = 32_000;
-    let deep = |id: u64| tool(id, id - 1, if id % 2 == 0 { "a" } else { "b" }, id, 2 * n - id).with("gen_ai.tool.call.id", "same");
+    let deep = |id: u64| tool(id, id - 1, if id.is_multiple_of(2) { "a" } else { "b" }, id, 2 * n - id).with("gen_ai.tool.call.id", "same");
     let flat = |id: u64| tool(id, 0, "a", id, id + 1).with("gen_ai.tool.call.id", "same");
-    let models = |id: u64| if id % 2 == 0 { model(id, 0, id, id + 1) } else { tool(id, 0, "a", id, id + 1) };
-    let runs = |id: u64| agent(id, id - 1, if id % 2 == 0 { "x" } else { "y" }, id, 2 * n - id);
+    let models = |id: u64| if id.is_multiple_of(2) { model(id, 0, id, id + 1) } else { tool(id, 0, "a", id, id + 1) };
+    let runs = |id: u64| agent(id, id - 1, if id.is_multiple_of(2) { "x" } else { "y" }, id, 2 * n - id);
     let cycle = |id: u64| tool(id, id % n + 1, "a", id, id + 1);
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     for (shape, make) in [("deep", &deep as &dyn Fn(u64) -> Made), ("flat", &flat), ("models", &models), ("runs", &runs), ("cycle", &cycle)]
