@@ -39,6 +39,7 @@ pub use names::{Names, NonEmptyNames};
 pub use pattern::Pattern;
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
+pub use spelling::stands_for;
 pub use tool_call_args::{ExpectedArgs, ToolCallArgs};
 pub use tool_call_count::{Counts, ToolCallCount};
 pub use tool_call_order::ToolCallOrder;

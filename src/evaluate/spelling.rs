@@ -53,6 +53,11 @@ const PLACES: &[(&str, &str)] = &[
     ("result", "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`"),
 ];
 
+/// Is this word another spelling of the field? Then whoever misses the field need not say so: the word was refused already.
+pub fn stands_for(word: &str, field: &str) -> bool {
+    SPELLINGS.iter().any(|(spelling, meant)| *spelling == word && meant.contains(&field))
+}
+
 /// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all else is as before.
 pub(super) struct Hinted<D>(pub(super) D);
 
