@@ -7,6 +7,7 @@ use super::nearest::nearest;
 use super::reader::{Mistake, Reader, What};
 use super::tree::{Node, Value};
 use super::{keys, rewrite};
+use crate::evaluate::stands_for;
 
 /// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
 const MAX_PROBLEMS: usize = 100;
@@ -75,7 +76,10 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
         }
         What::Missing(key) => {
             if let Value::Map(map) = &node.value
-                && map.pruned.iter().any(|pruned| nearest(pruned, [*key]).is_some() || rewrite::stands_for(pruned))
+                && map
+                    .pruned
+                    .iter()
+                    .any(|pruned| nearest(pruned, [*key]).is_some() || rewrite::stands_for(pruned) || stands_for(pruned, key))
             {
                 return None;
             }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use super::Evaluate;
 use super::criterion::{Criterion, Scope};
 use super::score::{Evaluation, Explain, Missing, Score, Verdict};
-use super::{Evaluate, Evaluator, with_evaluator};
 use crate::extract::Trajectory;
 
 /// Judges one trajectory by every criterion whose selector matches.
@@ -40,10 +40,36 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
 }
 
 fn judge_one(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Option<Evaluation> {
-    criterion
-        .select
-        .matches(trajectory)
-        .then(|| with_evaluator!(&criterion.evaluate, evaluator => render(evaluator, criterion, trajectory, explain)))
+    criterion.select.matches(trajectory).then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
+}
+
+/// Any evaluator, whatever its evidence.
+pub(super) trait Judge {
+    fn name(&self) -> &'static str;
+
+    fn warnings(&self) -> Vec<String>;
+
+    fn threshold(&self, written: Option<f64>) -> f64;
+
+    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation;
+}
+
+impl<E: Evaluate> Judge for E {
+    fn name(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        Evaluate::warnings(self)
+    }
+
+    fn threshold(&self, written: Option<f64>) -> f64 {
+        Evaluate::threshold(self, written)
+    }
+
+    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
+        render(self, criterion, trajectory, explain)
+    }
 }
 
 fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
