@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config, root: &Node, texts: &Texts, problems: &mut 
     check.amounts();
     check.times();
     check.peers();
+    check.conventions();
     check.criteria();
 }
 
@@ -131,6 +132,14 @@ impl Check<'_> {
                     self.wrong(&[key], format!("`{key}` is 0"), "nothing would fit: give a size, or `auto`");
                 }
             }
+        }
+        let request = config.receivers.otlp.max_request_size.0;
+        if self.is_given("receivers.otlp.max_request_size")
+            && matches!(config.receivers.otlp.max_in_flight, Amount::Bytes(in_flight) if in_flight.0 < request)
+        {
+            let title = "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
+            let keys = ["receivers.otlp.max_request_size", "receivers.otlp.max_in_flight"];
+            self.doubtful(&keys, title, "no request can be larger than all requests together");
         }
         if let Amount::Bytes(limit) = config.memory.limit {
             if limit.0 < OWN_USE + (8 << 20) {
@@ -357,18 +366,32 @@ impl Check<'_> {
         }
     }
 
+    fn conventions(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        for convention in &self.config.tools.conventions {
+            let name = &convention.name;
+            if convention.matches.is_empty() {
+                let title = format!("the convention `{name}` matches every span");
+                self.wrong(&["tools.conventions"], title, "give `match` an attribute that only tool calls have");
+            }
+            if !seen.insert(name) {
+                self.wrong(&["tools.conventions"], format!("two conventions are named `{name}`"), "give each its own name");
+            }
+        }
+    }
+
     fn criteria(&mut self) {
-        let places: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
+        let written: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
             Some(Value::List(items)) => items
                 .iter()
                 .filter(|item| !matches!(item.value, Value::Gone))
-                .map(|item| item.find(&["name"]).map_or(item.place, |name| name.place))
+                .map(|item| (item.find(&["name"]).map_or(item.place, |name| name.place), item.is_pruned()))
                 .collect(),
             _ => return,
         };
         let mut seen = BTreeMap::new();
-        for (criterion, place) in self.config.criteria.iter().zip(places) {
-            for warning in criterion.warnings() {
+        for (criterion, (place, is_pruned)) in self.config.criteria.iter().zip(written) {
+            for warning in criterion.warnings().into_iter().filter(|_| !is_pruned) {
                 self.warnings.push(Problem::warning(format!("criterion `{}`: {warning}", criterion.name), Some(self.texts.spot(place))));
             }
             if let Some(first) = seen.get(criterion.name.as_str()) {

@@ -15,6 +15,8 @@ pub(super) struct Mistake {
     pub(super) what: What,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
+    /// The same for what has to be taken out with it: the whole of a pair, since its second item would move to the first place.
+    reversed_pruned: Vec<usize>,
     /// Is it the key of that entry that is wrong, not its value?
     pub(super) at_key: bool,
 }
@@ -40,7 +42,7 @@ pub(super) struct Reader<'a>(pub(super) &'a Node);
 
 impl Mistake {
     fn new(what: What) -> Self {
-        Self { what, reversed_path: Vec::new(), at_key: false }
+        Self { what, reversed_path: Vec::new(), reversed_pruned: Vec::new(), at_key: false }
     }
 
     /// Positions from the root to the node.
@@ -48,8 +50,19 @@ impl Mistake {
         self.reversed_path.iter().rev().copied().collect()
     }
 
+    /// Positions from the root to the node to be taken out.
+    pub(super) fn pruned_path(&self) -> Vec<usize> {
+        self.reversed_pruned.iter().rev().copied().collect()
+    }
+
     fn below(mut self, idx: usize) -> Self {
         self.reversed_path.push(idx);
+        self.reversed_pruned.push(idx);
+        self
+    }
+
+    fn of_the_whole(mut self) -> Self {
+        self.reversed_pruned.clear();
         self
     }
 
@@ -85,7 +98,7 @@ impl de::Error for Mistake {
     }
 
     fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownWord { word: word.to_owned(), of: None, legal: legal.to_vec() })
+        Self::new(What::UnknownWord { word: shown(word), of: None, legal: legal.to_vec() })
     }
 
     fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
@@ -115,11 +128,18 @@ fn found_words(found: Unexpected<'_>) -> String {
         Unexpected::Unsigned(value) => format!("`{value}`"),
         Unexpected::Signed(value) => format!("`{value}`"),
         Unexpected::Float(value) => format!("`{value}`"),
-        Unexpected::Str(value) => format!("the text `{value}`"),
+        Unexpected::Str(value) => format!("the text `{}`", shown(value)),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "a map".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// The beginning of the first line: a message is no place for a page of text.
+fn shown(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let shown: String = line.chars().take(60).collect();
+    if shown.len() < text.trim_end().len() { format!("{shown}…") } else { shown }
 }
 
 fn keys_words(keys: &[&str]) -> String {
@@ -134,8 +154,8 @@ impl<'a> Reader<'a> {
         let expected = expected.into();
         let found = match &self.0.value {
             Value::Scalar(Scalar { kind: Kind::Null, .. }) => return Mistake::new(What::NoValue { expected }),
-            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{text}`"),
-            Value::Scalar(Scalar { text, .. }) => format!("`{text}`"),
+            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{}`", shown(text)),
+            Value::Scalar(Scalar { text, .. }) => format!("`{}`", shown(text)),
             Value::List(_) | Value::Gone => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         };
@@ -275,11 +295,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.list(visitor)
+        self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(self, _: &'static str, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.list(visitor)
+        self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -416,7 +436,7 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.reader().list(visitor).map_err(|mistake| self.place(mistake))
+        self.reader().list(visitor).map_err(|mistake| self.place(mistake.of_the_whole()))
     }
 
     fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
