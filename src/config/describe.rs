@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 
 use super::error::{Place, Problem, Problems, Texts};
+use super::mistake::{Mistake, What};
 use super::nearest::nearest;
-use super::reader::{Mistake, Reader, What};
+use super::reader::Reader;
 use super::tree::{Node, Value};
 use super::{keys, rewrite};
 
