@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
@@ -24,7 +25,8 @@ pub(super) fn validate(
         let name = match (&result, &global.config) {
             (Ok((_, Some(path))), _) | (Err(_), Some(path)) => path.display().to_string(),
             (Ok((_, None)), _) => "no configuration file: defaults and environment".to_owned(),
-            (Err(_), None) => configuration::DEFAULT_FILE.to_owned(),
+            (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => configuration::DEFAULT_FILE.to_owned(),
+            (Err(_), None) => "no configuration file".to_owned(),
         };
         vec![(name, result.map(|(loaded, _)| loaded))]
     } else {

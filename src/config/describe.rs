@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 
 use super::error::{Place, Problem, Problems, Texts};
+use super::mistake::{Mistake, What};
 use super::nearest::nearest;
-use super::reader::{Mistake, Reader, What};
+use super::reader::Reader;
 use super::tree::{Node, Value};
 use super::{keys, rewrite};
 use crate::evaluate::stands_for;
@@ -38,8 +39,9 @@ pub(super) fn read<T: DeserializeOwned>(
         if let Some(problem) = describe(&mistake, &path, root, texts).filter(|_| !may_follow) {
             problems.push(problem);
         }
-        let is_pruned = root.prune(&path);
-        if !is_pruned || path.len() == prefix.len() || problems.len() >= MAX_PROBLEMS {
+        let pruned_path = [prefix, &mistake.pruned_path()].concat();
+        let is_pruned = root.prune(&pruned_path);
+        if !is_pruned || pruned_path.len() == prefix.len() || problems.len() >= MAX_PROBLEMS {
             return None;
         }
     }
@@ -102,9 +104,15 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
         }
         What::Other(message) => {
             // Texts of values read `what is wrong: the remedy`.
-            match split_remedy(message) {
+            let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
                 None => Problem::new(message.as_str(), spot),
+            };
+            let refused = holder.filter(|_| mistake.at_key);
+            let rewrite = refused.and_then(|entry| rewrite::of_key(&entry.key, Some(&entry.value), Some(siblings)));
+            match rewrite.and_then(|rewrite| rewrite.example) {
+                Some(example) => problem.note(format!("write\n{example}")),
+                None => problem,
             }
         }
     };

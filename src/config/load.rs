@@ -99,6 +99,7 @@ impl Config {
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);
+            variables::mention_unread(&config, sources.environment, &mut warnings);
             if problems.is_empty() {
                 config.origins = Origins::of(&root, &texts);
                 return Ok(Loaded { config, warnings: warnings.sorted(), files: interpolation.read });
