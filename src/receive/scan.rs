@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use self::keep::Keeper;
 use self::shape::{Kind, RESOURCE, SCOPE, Shape};
 use self::spans::SpanWalk;
-use self::value::{Held, key_value};
+use self::value::{HeldKind, key_value};
 use self::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, check_utf8, delimited_fields, enter, key};
 use crate::span::{Batch, KeySet, Resource};
 
@@ -216,8 +216,8 @@ impl Resources<'_> {
         for attribute in delimited_fields(encoded, wire::tag_of(ATTRIBUTES)) {
             let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else { continue };
             if key == b"service.name" && service.is_none() {
-                service = Some(match held {
-                    Held::Str(text) => keep::cut_at_char(text, MAX_SERVICE_SIZE).into(),
+                service = Some(match held.kind {
+                    HeldKind::Str => keep::cut_at_char(held.bytes, MAX_SERVICE_SIZE).into(),
                     _ => Box::default(),
                 });
             }

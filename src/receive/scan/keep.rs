@@ -4,7 +4,7 @@
 use memchr::memmem;
 
 use super::render::value_as_json;
-use super::value::{Held, VALUE};
+use super::value::{Held, HeldKind, VALUE};
 use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
 use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value};
 
@@ -20,6 +20,8 @@ const SMALL_ROOM: usize = 64 << 10;
 const LARGE_ROOM: usize = 64 << 10;
 /// What an entry costs beyond its suffix and value.
 const ENTRY_HEADER: usize = 8;
+/// What a bool, an integer or a double costs.
+const NUMBER_SIZE: usize = 8;
 /// Longest suffix [`FactsBuilder`] takes.
 const MAX_SUFFIX_SIZE: usize = 255;
 
@@ -63,49 +65,27 @@ impl<'k> Keeper<'k> {
 
     /// Keep an attribute as its key's rule says. An attribute without a value is as good as absent.
     pub(super) fn attribute(&mut self, kept: Kept<'_>, held: Held<'_>, encoded: &[u8]) {
+        if kept.suffix.len() > MAX_SUFFIX_SIZE {
+            return;
+        }
         let Ok(suffix) = std::str::from_utf8(kept.suffix) else { return };
-        if suffix.len() > MAX_SUFFIX_SIZE || matches!(held, Held::Nothing | Held::Index) {
-            return;
-        }
         let Kept { key, keep, .. } = kept;
-        let is_wanted = match held {
-            _ if keep != Keep::Messages || may_hold_tool_call(suffix.as_bytes()) => true,
-            Held::Str(text) | Held::Bytes(text) => may_hold_tool_call(text),
-            Held::Nested => delimited_fields(encoded, tag_of(VALUE)).any(may_hold_tool_call),
-            _ => false,
-        };
-        if !is_wanted {
-            return;
-        }
-        let held = if keep == Keep::Presence { Held::Str(b"") } else { held };
-        match held {
-            Held::Nothing | Held::Index => {}
-            Held::Str(text) => {
-                if let Some(granted) = self.grant(keep, suffix, text.len()) {
-                    let value = Value::Str(cut_at_char(text, granted));
-                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < text.len() });
+        let bits = held.bits;
+        match (keep, held.kind) {
+            (_, HeldKind::Nothing | HeldKind::Index) => {}
+            (Keep::Presence, _) => self.text(kept, suffix, b""),
+            (Keep::Messages, _) if !may_hold_call(suffix, held, encoded) => {}
+            (_, HeldKind::Str) => self.text(kept, suffix, held.bytes),
+            (_, HeldKind::Bool) => self.number(kept, suffix, Value::Bool(bits != 0)),
+            (_, HeldKind::Int) => self.number(kept, suffix, Value::Int(bits as i64)),
+            (_, HeldKind::Double) => self.number(kept, suffix, Value::Double(f64::from_bits(bits))),
+            (_, HeldKind::Bytes) => {
+                if let Some(granted) = self.grant(keep, suffix, held.bytes.len()) {
+                    let value = Value::Bytes(&held.bytes[..granted]);
+                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < held.bytes.len() });
                 }
             }
-            Held::Bytes(bytes) => {
-                if let Some(granted) = self.grant(keep, suffix, bytes.len()) {
-                    let value = Value::Bytes(&bytes[..granted]);
-                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < bytes.len() });
-                }
-            }
-            Held::Bool(value) => self.scalar(kept, suffix, Value::Bool(value)),
-            Held::Int(value) => self.scalar(kept, suffix, Value::Int(value)),
-            Held::Double(value) => self.scalar(kept, suffix, Value::Double(value)),
-            Held::Nested => {
-                let mut json = std::mem::take(&mut self.json);
-                let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
-                // The encoding may hold words that a later value replaced, or in fields that nobody knows.
-                let is_wanted = keep != Keep::Messages || cut || may_hold_tool_call(suffix.as_bytes()) || may_hold_tool_call(&json);
-                if is_wanted && let Some(granted) = self.grant(keep, suffix, json.len()) {
-                    let value = Value::Json(cut_at_char(&json, granted));
-                    self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
-                }
-                self.json = json;
-            }
+            (_, HeldKind::Nested) => self.nested(kept, suffix, encoded),
         }
     }
 
@@ -142,10 +122,29 @@ impl<'k> Keeper<'k> {
         self.messages_room = self.keys.max_messages_size;
     }
 
-    fn scalar(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, value: Value<'_>) {
-        if self.grant(keep, suffix, ENTRY_HEADER) == Some(ENTRY_HEADER) {
+    fn text(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, text: &[u8]) {
+        if let Some(granted) = self.grant(keep, suffix, text.len()) {
+            let value = Value::Str(cut_at_char(text, granted));
+            self.facts.attribute(Attribute { key, suffix, value, cut: granted < text.len() });
+        }
+    }
+
+    fn number(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, value: Value<'_>) {
+        if self.grant(keep, suffix, NUMBER_SIZE) == Some(NUMBER_SIZE) {
             self.facts.attribute(Attribute { key, suffix, value, cut: false });
         }
+    }
+
+    fn nested(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, encoded: &[u8]) {
+        let mut json = std::mem::take(&mut self.json);
+        let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
+        // The encoding may hold words that a later value replaced, or in fields that nobody knows.
+        let is_wanted = keep != Keep::Messages || cut || names_tool_call(suffix.as_bytes()) || names_tool_call(&json);
+        if is_wanted && let Some(granted) = self.grant(keep, suffix, json.len()) {
+            let value = Value::Json(cut_at_char(&json, granted));
+            self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
+        }
+        self.json = json;
     }
 
     /// How many of the wanted bytes may be kept? `None`: not even the entry.
@@ -170,7 +169,7 @@ impl<'k> Keeper<'k> {
     fn largest(&self, keep: Keep, suffix: &str) -> usize {
         match keep {
             Keep::Messages => self.messages_room.saturating_sub(suffix.len()),
-            Keep::Value | Keep::Presence => self.large_room.max(SMALL).min(self.keys.max_value_size.max(ENTRY_HEADER)),
+            Keep::Value | Keep::Presence => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
         }
     }
 }
@@ -184,13 +183,22 @@ pub(super) fn cut_at_char(text: &[u8], size: usize) -> &str {
     }
 }
 
-/// Might there be a tool call or its result in these messages? Looks for the words in which the known message formats say so (`tool_call`,
-/// `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`, `functionResponse`, …), at the speed of a substring search. A false
-/// alarm costs memory, no more.
-fn may_hold_tool_call(messages: &[u8]) -> bool {
+/// Might there be a tool call or its result in these messages, or does their key speak of one?
+fn may_hold_call(suffix: &str, held: Held<'_>, encoded: &[u8]) -> bool {
+    names_tool_call(suffix.as_bytes())
+        || match held.kind {
+            HeldKind::Str | HeldKind::Bytes => names_tool_call(held.bytes),
+            HeldKind::Nested => delimited_fields(encoded, tag_of(VALUE)).any(names_tool_call),
+            _ => false,
+        }
+}
+
+/// Looks for the words in which the known message formats speak of tool calls and results (`tool_call`, `toolCallId`, `tool-result`, `toolUse`,
+/// `ToolMessage`, `function_call`, `functionResponse`, …), at the speed of a substring search. A false alarm costs memory, no more.
+fn names_tool_call(text: &[u8]) -> bool {
     const AFTER_TOOL: [&[u8]; 6] = [b"call", b"use", b"result", b"request", b"response", b"message"];
     const AFTER_FUNCTION: [&[u8]; 2] = [b"call", b"response"];
-    holds_word(messages, b"ool", b't', &AFTER_TOOL) || holds_word(messages, b"unction", b'f', &AFTER_FUNCTION)
+    holds_word(text, b"ool", b't', &AFTER_TOOL) || holds_word(text, b"unction", b'f', &AFTER_FUNCTION)
 }
 
 /// Is there a word that begins with `first` (in either case) and `stem`, followed by one of `endings` with or without a separator?

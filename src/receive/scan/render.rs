@@ -6,7 +6,7 @@ use std::io;
 use data_encoding::BASE64;
 use smallvec::{SmallVec, smallvec};
 
-use super::value::{ARRAY, BOOL, BYTES, DOUBLE, Held, INT, KEY, KVLIST, STRINDEX, STRING, VALUE};
+use super::value::{ARRAY, BOOL, BYTES, DOUBLE, Held, HeldKind, INT, KEY, KVLIST, STRINDEX, STRING, VALUE};
 use super::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, tag_of};
 
 /// One value, in as many pieces as it was sent: a message that is repeated means all of its pieces together.
@@ -64,7 +64,7 @@ impl io::Write for Bounded<'_> {
 }
 
 fn write_value(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
-    let mut held = Held::Nothing;
+    let mut held = Held::NOTHING;
     // Two arrays in a row are one array, an array after a map replaces it.
     let mut nested_key = 0;
     let mut nested = Pieces::new();
@@ -73,19 +73,19 @@ fn write_value(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
         while !cursor.is_empty() {
             let found = cursor.varint()?;
             held = match found {
-                STRING => Held::Str(cursor.delimited()?),
-                BOOL => Held::Bool(cursor.varint()? != 0),
-                INT => Held::Int(cursor.varint()? as i64),
-                DOUBLE => Held::Double(f64::from_bits(cursor.fixed64()?)),
-                BYTES => Held::Bytes(cursor.delimited()?),
-                STRINDEX => cursor.varint().map(|_| Held::Index)?,
+                STRING => Held::bytes(HeldKind::Str, cursor.delimited()?),
+                BOOL => Held::bits(HeldKind::Bool, u64::from(cursor.varint()? != 0)),
+                INT => Held::bits(HeldKind::Int, cursor.varint()?),
+                DOUBLE => Held::bits(HeldKind::Double, cursor.fixed64()?),
+                BYTES => Held::bytes(HeldKind::Bytes, cursor.delimited()?),
+                STRINDEX => cursor.varint().map(|_| Held::of_kind(HeldKind::Index))?,
                 ARRAY | KVLIST => {
-                    if held != Held::Nested || nested_key != found {
+                    if held.kind != HeldKind::Nested || nested_key != found {
                         nested.clear();
                     }
                     nested_key = found;
                     nested.push(cursor.delimited()?);
-                    Held::Nested
+                    Held::of_kind(HeldKind::Nested)
                 }
                 other => {
                     cursor.other(other, 0, RECURSION_LIMIT)?;
@@ -94,15 +94,15 @@ fn write_value(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
             };
         }
     }
-    match held {
-        Held::Nothing | Held::Index => write(out, b"null"),
-        Held::Bool(value) => write(out, if value { b"true" } else { b"false" }),
-        Held::Int(value) => Ok(serde_json::to_writer(out, &value)?),
-        Held::Double(value) => write_double(value, out),
-        Held::Str(text) => write_string(text, out),
-        Held::Bytes(bytes) => write_bytes(bytes, out),
-        Held::Nested if nested_key == ARRAY => write_array(&nested, out),
-        Held::Nested => write_map(&nested, out),
+    match held.kind {
+        HeldKind::Nothing | HeldKind::Index => write(out, b"null"),
+        HeldKind::Bool => write(out, if held.bits == 0 { b"false" } else { b"true" }),
+        HeldKind::Int => Ok(serde_json::to_writer(out, &(held.bits as i64))?),
+        HeldKind::Double => write_double(f64::from_bits(held.bits), out),
+        HeldKind::Str => write_string(held.bytes, out),
+        HeldKind::Bytes => write_bytes(held.bytes, out),
+        HeldKind::Nested if nested_key == ARRAY => write_array(&nested, out),
+        HeldKind::Nested => write_map(&nested, out),
     }
 }
 

@@ -66,9 +66,11 @@ struct Fields<'b> {
     n_attributes: u32,
     status_code: i32,
     names: Names<'b>,
+    /// A name came after names had been written into the facts.
+    late_name: bool,
 }
 
-#[derive(Default, Clone, Copy, PartialEq)]
+#[derive(Default, Clone, Copy)]
 struct Names<'b> {
     name: &'b [u8],
     trace_state: &'b [u8],
@@ -89,9 +91,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     /// Validate a span and add it to the batch, or count it there if it has no ids.
     pub(super) fn span(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>, batch: &mut Batch) -> Result<(), Fault> {
         let mut fields = Fields::default();
-        // Names stand first in the facts. Should one come late, or twice, the span is read again knowing them.
         let written = self.fields(bytes, depth, &mut fields, None)?;
-        if written.is_some_and(|written| written != fields.names) {
+        // Names stand first in the facts. Should one come late, the span is read again knowing them.
+        if fields.late_name {
             let names = fields.names;
             if let Some(keeper) = &mut self.keeper {
                 keeper.discard();
@@ -110,7 +112,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             return Ok(());
         };
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        if written.is_none() {
+        if !written {
             keeper.names(fields.names.name, fields.names.trace_state);
         }
         batch.spans.push(Span {
@@ -132,17 +134,11 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Read the fields, keeping attributes and events on the way. Returns the names that were written into the facts, if any were: that is done
-    /// at the first fact that follows them, unless they are `given`.
+    /// Read the fields, keeping attributes and events on the way. Returns whether the names were written into the facts: that is done before the
+    /// first attribute or event that is kept, with the names as they are `given`, else as they have been read by then.
     #[inline(always)]
-    fn fields(
-        &mut self,
-        bytes: &'b [u8],
-        depth: u32,
-        fields: &mut Fields<'b>,
-        given: Option<Names<'b>>,
-    ) -> Result<Option<Names<'b>>, Fault> {
-        let mut written = None;
+    fn fields(&mut self, bytes: &'b [u8], depth: u32, fields: &mut Fields<'b>, given: Option<Names<'b>>) -> Result<bool, Fault> {
+        let mut written = false;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -165,8 +161,14 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 TRACE_ID => fields.trace_id = cursor.delimited()?,
                 SPAN_ID => fields.span_id = cursor.delimited()?,
                 PARENT_SPAN_ID => fields.parent_id = cursor.delimited()?,
-                TRACE_STATE => fields.names.trace_state = cursor.string().map_err(|fault| fault.within("trace_state"))?,
-                NAME => fields.names.name = cursor.string().map_err(|fault| fault.within("name"))?,
+                TRACE_STATE => {
+                    fields.names.trace_state = cursor.string().map_err(|fault| fault.within("trace_state"))?;
+                    fields.late_name = written;
+                }
+                NAME => {
+                    fields.names.name = cursor.string().map_err(|fault| fault.within("name"))?;
+                    fields.late_name = written;
+                }
                 START => fields.start_unix_nanos = cursor.fixed64()?,
                 END => fields.end_unix_nanos = cursor.fixed64()?,
                 FLAGS => fields.flags = cursor.fixed32()?,
@@ -191,7 +193,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     }
 
     /// Validate an event; keep it if its name is in the key set.
-    fn event(&mut self, bytes: &'b [u8], depth: u32, written: &mut Option<Names<'b>>, names: Names<'b>) -> Result<(), Fault> {
+    fn event(&mut self, bytes: &'b [u8], depth: u32, written: &mut bool, names: Names<'b>) -> Result<(), Fault> {
         let name = delimited_fields(bytes, tag_of(EVENT_NAME)).last().unwrap_or_default();
         let kept_name = self.keeper.as_ref().and_then(|keeper| keeper.keys().find(name)).filter(|kept| kept.suffix.is_empty());
         let Some(keeper) = &mut self.keeper else { return EVENT.check(bytes, depth) };
@@ -224,10 +226,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
 }
 
 #[inline(always)]
-fn write_names<'b>(keeper: &mut Keeper<'_>, written: &mut Option<Names<'b>>, names: Names<'b>) {
-    if written.is_none() {
+fn write_names(keeper: &mut Keeper<'_>, written: &mut bool, names: Names<'_>) {
+    if !*written {
         keeper.names(names.name, names.trace_state);
-        *written = Some(names);
+        *written = true;
     }
 }
 

@@ -4,27 +4,54 @@
 use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// What an `AnyValue` holds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Held<'b> {
+/// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in registers, where the copies of an enum were a third
+/// of the scan's time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held<'b> {
+    pub(super) kind: HeldKind,
+    /// The string or the bytes; else empty.
+    pub(super) bytes: &'b [u8],
+    /// The bool, integer or double, as its bits.
+    pub(super) bits: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeldKind {
     /// Nothing was set.
     Nothing,
     /// UTF-8.
-    Str(&'b [u8]),
-    Bool(bool),
-    Int(i64),
-    Double(f64),
-    Bytes(&'b [u8]),
+    Str,
+    Bool,
+    Int,
+    Double,
+    Bytes,
     /// An array or a map: to be read from the encoded value.
     Nested,
     /// A string by its index, which has a meaning in profiles only.
     Index,
 }
 
-impl Held<'_> {
+impl<'b> Held<'b> {
+    pub(super) const NOTHING: Self = Self::of_kind(HeldKind::Nothing);
+
+    pub(super) const fn of_kind(kind: HeldKind) -> Self {
+        Self { kind, bytes: &[], bits: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn bytes(kind: HeldKind, bytes: &'b [u8]) -> Self {
+        Self { kind, bytes, bits: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn bits(kind: HeldKind, bits: u64) -> Self {
+        Self { kind, bytes: &[], bits }
+    }
+
     /// What a value is after `later` was merged into it.
-    pub(super) fn merge(self, later: Self) -> Self {
-        if later == Self::Nothing { self } else { later }
+    #[inline(always)]
+    fn merge(self, later: Self) -> Self {
+        if later.kind == HeldKind::Nothing { self } else { later }
     }
 }
 
@@ -50,7 +77,7 @@ pub(super) fn key_value<'b>(
 ) -> Result<(&'b [u8], Held<'b>), Fault> {
     let mut cursor = Cursor::new(bytes);
     let mut name: &[u8] = b"";
-    let mut held = Held::Nothing;
+    let mut held = Held::NOTHING;
     while !cursor.is_empty() {
         match cursor.varint()? {
             KEY => {
@@ -72,34 +99,34 @@ pub(super) fn key_value<'b>(
 #[inline(always)]
 pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<Held<'_>, Fault> {
     let mut cursor = Cursor::new(bytes);
-    let mut held = Held::Nothing;
+    let mut held = Held::NOTHING;
     while !cursor.is_empty() {
         held = match cursor.varint()? {
-            STRING => Held::Str(cursor.string()?),
-            BOOL => Held::Bool(cursor.varint()? != 0),
-            INT => Held::Int(cursor.varint()? as i64),
-            DOUBLE => Held::Double(f64::from_bits(cursor.fixed64()?)),
-            BYTES => Held::Bytes(cursor.delimited()?),
-            other => held.merge(rare_value(other, &mut cursor, depth)?),
+            STRING => Held::bytes(HeldKind::Str, cursor.string()?),
+            BOOL => Held::bits(HeldKind::Bool, u64::from(cursor.varint()? != 0)),
+            INT => Held::bits(HeldKind::Int, cursor.varint()?),
+            DOUBLE => Held::bits(HeldKind::Double, cursor.fixed64()?),
+            BYTES => Held::bytes(HeldKind::Bytes, cursor.delimited()?),
+            other => held.merge(Held::of_kind(rare_value(other, &mut cursor, depth)?)),
         };
     }
     Ok(held)
 }
 
 #[inline(never)]
-fn rare_value<'b>(found: u64, cursor: &mut Cursor<'b>, depth: u32) -> Result<Held<'b>, Fault> {
+fn rare_value(found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<HeldKind, Fault> {
     match found {
         ARRAY => {
             let array = cursor.delimited()?;
             ARRAY_VALUE.check(array, enter(depth, array)?)?;
-            Ok(Held::Nested)
+            Ok(HeldKind::Nested)
         }
         KVLIST => {
             let kvlist = cursor.delimited()?;
             KEY_VALUE_LIST.check(kvlist, enter(depth, kvlist)?)?;
-            Ok(Held::Nested)
+            Ok(HeldKind::Nested)
         }
-        STRINDEX => cursor.varint().map(|_| Held::Index),
-        _ => ANY_VALUE.check_field(found, cursor, depth).map(|()| Held::Nothing),
+        STRINDEX => cursor.varint().map(|_| HeldKind::Index),
+        _ => ANY_VALUE.check_field(found, cursor, depth).map(|()| HeldKind::Nothing),
     }
 }
