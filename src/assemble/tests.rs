@@ -5,8 +5,8 @@ mod properties;
 
 use std::time::Duration;
 
-use super::CloseReason::*;
 use self::fixture::{Fixture, reasons, settings, span, trace_id, traces};
+use super::CloseReason::*;
 use super::{Inserted, Settings};
 
 fn buffer() -> Fixture {
