@@ -1,6 +1,6 @@
 //! Goal 4: the scan with full validation against decoding with prost and dropping what was decoded. Prints ratios; decides nothing.
 //! `cargo bench --bench scan`; without mimalloc: `cargo bench --no-default-features --bench scan`.
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may panic")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may panic")]
 
 #[path = "support/payload.rs"]
 mod payload;

@@ -316,19 +316,26 @@ pub struct FactsBuilder {
 }
 
 impl FactsBuilder {
-    /// Set the span's name. An empty one need not be set.
-    pub fn name(&mut self, name: &str) {
-        self.push(Tag::Name, KeyId::NONE, "", name.as_bytes(), false);
+    /// Set the span's name, which is UTF-8. An empty one need not be set.
+    pub fn name(&mut self, name: impl AsRef<[u8]>) {
+        self.push(Tag::Name, KeyId::NONE, b"", name.as_ref(), false);
     }
 
-    /// Set the W3C trace state.
-    pub fn trace_state(&mut self, trace_state: &str) {
-        self.push(Tag::TraceState, KeyId::NONE, "", trace_state.as_bytes(), false);
+    /// Set the W3C trace state, which is UTF-8.
+    pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
+        self.push(Tag::TraceState, KeyId::NONE, b"", trace_state.as_ref(), false);
+    }
+
+    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8, without checking that again (what is not, reads as
+    /// the empty string).
+    pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
+        self.push(Tag::Str, key, suffix, text, cut);
     }
 
     /// Add an attribute; between `begin_event` and `end_event` it belongs to that event.
     pub fn attribute(&mut self, attribute: Attribute<'_>) {
         let Attribute { key, suffix, value, cut } = attribute;
+        let suffix = suffix.as_bytes();
         match value {
             Value::Str(text) => self.push(Tag::Str, key, suffix, text.as_bytes(), cut),
             Value::Json(text) => self.push(Tag::Json, key, suffix, text.as_bytes(), cut),
@@ -375,12 +382,13 @@ impl FactsBuilder {
     }
 
     /// Layout of an entry: tag (1), key (2), suffix length (1, 255 at most; longer keys are no key of ours), payload length (4), suffix, payload.
-    fn push(&mut self, tag: Tag, key: KeyId, suffix: &str, payload: &[u8], cut: bool) {
-        let suffix = suffix.as_bytes().get(..suffix.len().min(255)).unwrap_or_default();
-        self.bytes.push(tag as u8 | if cut { CUT } else { 0 });
-        self.bytes.extend_from_slice(&key.0.to_le_bytes());
-        self.bytes.push(suffix.len() as u8);
-        self.bytes.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+    fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], payload: &[u8], cut: bool) {
+        let suffix = suffix.get(..suffix.len().min(255)).unwrap_or_default();
+        let tag = tag as u8 | if cut { CUT } else { 0 };
+        let [key_0, key_1] = key.0.to_le_bytes();
+        let [len_0, len_1, len_2, len_3] = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+        self.bytes.reserve(8 + suffix.len() + payload.len());
+        self.bytes.extend_from_slice(&[tag, key_0, key_1, suffix.len() as u8, len_0, len_1, len_2, len_3]);
         self.bytes.extend_from_slice(suffix);
         self.bytes.extend_from_slice(payload);
     }

@@ -10,7 +10,7 @@ use prost::Message;
 
 /// What the spans carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub(crate) enum Profile {
     /// 8 short attributes, about 400 bytes a span.
     Lean,
     /// Model spans with 2 to 20 KB of messages, tool spans with 0.2 to 2 KB of arguments and results: about 3.7 KB a span.
@@ -19,7 +19,7 @@ pub enum Profile {
 
 impl Profile {
     /// As it is called in the goals.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lean => "lean",
             Self::Genai => "genai",
@@ -28,12 +28,12 @@ impl Profile {
 }
 
 /// Spans in a trace.
-pub const SPANS_PER_TRACE: usize = 12;
+pub(crate) const SPANS_PER_TRACE: usize = 12;
 /// Tools in the order in which each trace calls them, unless two are swapped.
-pub const TOOLS: [&str; 5] = ["validate_user", "check_inventory", "create_order", "send_receipt", "update_crm"];
+pub(crate) const TOOLS: [&str; 5] = ["validate_user", "check_inventory", "create_order", "send_receipt", "update_crm"];
 
 /// Makes requests.
-pub struct Payload {
+pub(crate) struct Payload {
     profile: Profile,
     random: fastrand::Rng,
     open: Vec<Trace>,
@@ -76,7 +76,7 @@ enum Kind {
 
 impl Payload {
     /// `n_open` traces are open at any time.
-    pub fn new(profile: Profile, seed: u64, n_open: usize) -> Self {
+    pub(crate) fn new(profile: Profile, seed: u64, n_open: usize) -> Self {
         let mut payload =
             Self { profile, random: fastrand::Rng::with_seed(seed), open: Vec::new(), clock_unix_nanos: 1_795_000_000_000_000_000 };
         for _ in 0..n_open {
@@ -89,7 +89,7 @@ impl Payload {
     }
 
     /// The encoded `ExportTraceServiceRequest` of the next `n_spans` spans.
-    pub fn request(&mut self, n_spans: usize) -> Vec<u8> {
+    pub(crate) fn request(&mut self, n_spans: usize) -> Vec<u8> {
         let spans = (0..n_spans).map(|_| self.span()).collect();
         let resource = Resource {
             attributes: vec![
@@ -152,8 +152,10 @@ impl Payload {
             Kind::Agent => "invoke_agent checkout".to_owned(),
         };
         let is_agent = matches!(kind, Kind::Agent);
-        let mut attributes =
-            vec![text("gen_ai.conversation.id", &format!("conv-{conversation:08x}")), text("gen_ai.agent.name", "checkout")];
+        let mut attributes = vec![
+            text("gen_ai.conversation.id", &format!("conversation-2026-11-21-{conversation:08x}")),
+            text("gen_ai.agent.name", "checkout"),
+        ];
         attributes.extend(self.attributes(kind, tool));
         let span = Span {
             trace_id,
@@ -184,8 +186,8 @@ impl Payload {
                     text("gen_ai.response.id", &format!("chatcmpl-{:012x}", self.random.u64(..1 << 48))),
                 ];
                 if genai {
-                    let input = self.prose(1_600, 15_000);
-                    let output = self.prose(200, 1_600);
+                    let input = self.prose(1_800, 18_000);
+                    let output = self.prose(200, 2_000);
                     let call = self.random.u64(..1 << 48);
                     attributes.push(text(
                         "gen_ai.input.messages",
@@ -213,7 +215,7 @@ impl Payload {
                         "gen_ai.tool.call.arguments",
                         &if genai { format!(r#"{{"id":{id},"q":"{args}"}}"#) } else { format!(r#"{{"id":{id}}}"#) },
                     ),
-                    bool("tool.cached", id % 2 == 0),
+                    bool("tool.cached", id.is_multiple_of(2)),
                 ];
                 if genai {
                     attributes.push(text("gen_ai.tool.call.result", &result));

@@ -12,22 +12,22 @@ fn cpu_time() -> Duration {
 }
 
 /// What a benchmark found: CPU time per item, and the ratio of two variants.
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// Nanoseconds per item, median over the rounds.
-    pub measured_nanos: f64,
+    pub(crate) measured_nanos: f64,
     /// The same of what it is compared with.
-    pub base_nanos: f64,
+    pub(crate) base_nanos: f64,
     /// Median, least and greatest of the rounds' ratios.
-    pub median: f64,
+    pub(crate) median: f64,
     /// Least.
-    pub min: f64,
+    pub(crate) min: f64,
     /// Greatest.
-    pub max: f64,
+    pub(crate) max: f64,
 }
 
 /// Run both in turn, `n_rounds` times (odd). Each handles `n_items` items a round.
-pub fn compare(n_rounds: usize, n_items: usize, mut measured: impl FnMut(), mut base: impl FnMut()) -> Ratio {
-    let mut time = |variant: &mut dyn FnMut()| {
+pub(crate) fn compare(n_rounds: usize, n_items: usize, mut measured: impl FnMut(), mut base: impl FnMut()) -> Ratio {
+    let time = |variant: &mut dyn FnMut()| {
         let before = cpu_time();
         variant();
         (cpu_time() - before).as_nanos() as f64 / n_items as f64

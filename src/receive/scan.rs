@@ -217,7 +217,7 @@ impl Resources<'_> {
             let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else { continue };
             if key == b"service.name" && service.is_none() {
                 service = Some(match held.kind {
-                    HeldKind::Str => keep::cut_at_char(held.bytes, MAX_SERVICE_SIZE).into(),
+                    HeldKind::Str => String::from_utf8_lossy(keep::cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into(),
                     _ => Box::default(),
                 });
             }

@@ -153,10 +153,49 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
     ];
     for (words, n_expected) in [(&found[..], 1), (&not_found[..], 0)] {
         for word in words {
-            for value in [format!(r#"[{{"type":"{word}"}}]"#), format!("{word}"), format!("übergroß {word}")] {
+            for value in [format!(r#"[{{"type":"{word}"}}]"#), (*word).to_owned(), format!("übergroß {word}")] {
                 let scanned = scan_one(span(vec![text("output.messages", &value)]));
                 assert_eq!(scanned.batch.spans[0].facts.attributes().count(), n_expected, "{value}");
             }
+        }
+    }
+}
+
+#[test]
+fn keys_that_look_alike_are_told_apart() {
+    // Keys seen before are recognised by comparing words: same length, same ends, one byte changed anywhere, in every length.
+    let mut names = Vec::new();
+    for len in 1..40 {
+        let name: String = ('a'..='z').cycle().take(len).collect();
+        for at in 0..len {
+            let mut other = name.clone().into_bytes();
+            other[at] = b'_';
+            names.push(String::from_utf8(other).unwrap());
+        }
+        names.push(name);
+    }
+    let mut keys = KeySet::default();
+    for name in &names {
+        keys.add(name, Keep::Value);
+    }
+    keys.max_value_size = KIB;
+    // Each after each of its kin, some of them twice in a row.
+    let sent: Vec<_> = names.iter().flat_map(|name| [name, name]).chain(names.iter().rev()).collect();
+    let spans = sent.chunks(100).map(|names| span(names.iter().map(|name| text(name, name)).collect())).collect();
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+    let scanned = scan(&ExportTraceServiceRequest { resource_spans }.encode_to_vec(), Some(&keys)).unwrap();
+    let kept = scanned.batch.spans.iter().flat_map(|span| span.facts.attributes());
+    let kept: Vec<_> = kept.map(|attribute| (keys.name(attribute.key), attribute.value)).collect();
+    assert_eq!(kept, sent.iter().map(|name| (name.as_str(), Value::Str(name))).collect::<Vec<_>>());
+    // And where each byte in turn is no UTF-8, after the good key has been seen.
+    for len in 1..40 {
+        for at in 0..len {
+            let good: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
+            let mut bad = good.clone();
+            bad[at] = 0xff;
+            let attributes = [field(9, &field(1, &good)), field(9, &field(1, &bad))].concat();
+            check_traces(&field(1, &field(2, &field(2, &attributes))), &keys);
         }
     }
 }

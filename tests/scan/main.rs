@@ -2,6 +2,8 @@
 //! mutated captures, and messages generated from OTLP's descriptors with everything that is legal but rare (and much that is not).
 //! With `cargo bolero` the same tests are fuzz targets. They do not prove anything about bodies that are larger than a few dozen KiB.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests may unwrap as tests may")]
+
 mod bounds;
 mod captures;
 mod fields;

@@ -1,7 +1,9 @@
 //! What is kept of the attributes that pass by: validated keys and values in, [`Facts`] out, within bounds that hold for any request. Obeys the
 //! key set; does not know what the keys mean.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::render::value_as_json;
 use super::value::{Held, HeldKind, VALUE};
@@ -59,7 +61,7 @@ impl<'k> Keeper<'k> {
             self.facts.name(cut_at_char(name, MAX_NAME_SIZE));
         }
         if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
-            self.facts.trace_state(cut_at_char(trace_state, MAX_TRACE_STATE_SIZE));
+            self.facts.trace_state(trace_state);
         }
     }
 
@@ -68,24 +70,17 @@ impl<'k> Keeper<'k> {
         if kept.suffix.len() > MAX_SUFFIX_SIZE {
             return;
         }
-        let Ok(suffix) = std::str::from_utf8(kept.suffix) else { return };
-        let Kept { key, keep, .. } = kept;
         let bits = held.bits;
-        match (keep, held.kind) {
+        match (kept.keep, held.kind) {
             (_, HeldKind::Nothing | HeldKind::Index) => {}
-            (Keep::Presence, _) => self.text(kept, suffix, b""),
-            (Keep::Messages, _) if !may_hold_call(suffix, held, encoded) => {}
-            (_, HeldKind::Str) => self.text(kept, suffix, held.bytes),
-            (_, HeldKind::Bool) => self.number(kept, suffix, Value::Bool(bits != 0)),
-            (_, HeldKind::Int) => self.number(kept, suffix, Value::Int(bits as i64)),
-            (_, HeldKind::Double) => self.number(kept, suffix, Value::Double(f64::from_bits(bits))),
-            (_, HeldKind::Bytes) => {
-                if let Some(granted) = self.grant(keep, suffix, held.bytes.len()) {
-                    let value = Value::Bytes(&held.bytes[..granted]);
-                    self.facts.attribute(Attribute { key, suffix, value, cut: granted < held.bytes.len() });
-                }
-            }
-            (_, HeldKind::Nested) => self.nested(kept, suffix, encoded),
+            (Keep::Presence, _) => self.text(kept, b""),
+            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded) => {}
+            (_, HeldKind::Str) => self.text(kept, held.bytes),
+            (_, HeldKind::Bool) => self.rare(kept, NUMBER_SIZE, |_| Value::Bool(bits != 0)),
+            (_, HeldKind::Int) => self.rare(kept, NUMBER_SIZE, |_| Value::Int(bits as i64)),
+            (_, HeldKind::Double) => self.rare(kept, NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
+            (_, HeldKind::Bytes) => self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted])),
+            (_, HeldKind::Nested) => self.nested(kept, encoded),
         }
     }
 
@@ -122,70 +117,76 @@ impl<'k> Keeper<'k> {
         self.messages_room = self.keys.max_messages_size;
     }
 
-    fn text(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, text: &[u8]) {
-        if let Some(granted) = self.grant(keep, suffix, text.len()) {
-            let value = Value::Str(cut_at_char(text, granted));
-            self.facts.attribute(Attribute { key, suffix, value, cut: granted < text.len() });
+    fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
+        if let Some(granted) = self.grant(kept, text.len()) {
+            self.facts.utf8(kept.key, kept.suffix, cut_at_char(text, granted), granted < text.len());
         }
     }
 
-    fn number(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, value: Value<'_>) {
-        if self.grant(keep, suffix, NUMBER_SIZE) == Some(NUMBER_SIZE) {
-            self.facts.attribute(Attribute { key, suffix, value, cut: false });
+    fn rare<'v>(&mut self, kept: Kept<'_>, size: usize, value: impl FnOnce(usize) -> Value<'v>) {
+        if let Some(granted) = self.grant(kept, size)
+            && let Ok(suffix) = std::str::from_utf8(kept.suffix)
+        {
+            self.facts.attribute(Attribute { key: kept.key, suffix, value: value(granted), cut: granted < size });
         }
     }
 
-    fn nested(&mut self, Kept { key, keep, .. }: Kept<'_>, suffix: &str, encoded: &[u8]) {
+    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8]) {
         let mut json = std::mem::take(&mut self.json);
-        let cut = value_as_json(encoded, self.largest(keep, suffix), &mut json);
+        let cut = value_as_json(encoded, self.largest(kept), &mut json);
         // The encoding may hold words that a later value replaced, or in fields that nobody knows.
-        let is_wanted = keep != Keep::Messages || cut || names_tool_call(suffix.as_bytes()) || names_tool_call(&json);
-        if is_wanted && let Some(granted) = self.grant(keep, suffix, json.len()) {
-            let value = Value::Json(cut_at_char(&json, granted));
-            self.facts.attribute(Attribute { key, suffix, value, cut: cut || granted < json.len() });
+        let is_wanted = kept.keep != Keep::Messages || cut || names_tool_call(kept.suffix) || names_tool_call(&json);
+        if is_wanted
+            && let Some(granted) = self.grant(kept, json.len())
+            && let (Ok(suffix), Ok(text)) = (std::str::from_utf8(kept.suffix), std::str::from_utf8(cut_at_char(&json, granted)))
+        {
+            self.facts.attribute(Attribute { key: kept.key, suffix, value: Value::Json(text), cut: cut || granted < json.len() });
         }
         self.json = json;
     }
 
     /// How many of the wanted bytes may be kept? `None`: not even the entry.
-    fn grant(&mut self, keep: Keep, suffix: &str, wanted: usize) -> Option<usize> {
-        let granted = wanted.min(self.largest(keep, suffix));
-        match keep {
+    #[inline]
+    fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
+        let granted = wanted.min(self.largest(kept));
+        match kept.keep {
             Keep::Messages => {
                 if granted == 0 && wanted > 0 {
                     return None;
                 }
-                self.messages_room = self.messages_room.checked_sub(suffix.len() + granted)?;
+                self.messages_room = self.messages_room.checked_sub(kept.suffix.len() + granted)?;
             }
             Keep::Value | Keep::Presence if granted > SMALL => self.large_room -= granted,
             Keep::Value | Keep::Presence => {
-                self.small_room = self.small_room.checked_sub(ENTRY_HEADER + suffix.len() + granted)?;
+                self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + granted)?;
             }
         }
         Some(granted)
     }
 
     /// The largest value there is room for.
-    fn largest(&self, keep: Keep, suffix: &str) -> usize {
-        match keep {
-            Keep::Messages => self.messages_room.saturating_sub(suffix.len()),
+    #[inline]
+    fn largest(&self, kept: Kept<'_>) -> usize {
+        match kept.keep {
+            Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
             Keep::Value | Keep::Presence => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
         }
     }
 }
 
-/// The text up to a size, less what would split a character. The bytes are known to be UTF-8; were they not, their valid head is taken.
-pub(super) fn cut_at_char(text: &[u8], size: usize) -> &str {
-    let head = &text[..text.len().min(size)];
-    match std::str::from_utf8(head) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default(),
+/// UTF-8 up to a size, less what would split a character.
+pub(super) fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
+    let is_inside_char = |end: usize| text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let mut end = size.min(text.len());
+    while is_inside_char(end) {
+        end -= 1;
     }
+    &text[..end]
 }
 
 /// Might there be a tool call or its result in these messages, or does their key speak of one?
-fn may_hold_call(suffix: &str, held: Held<'_>, encoded: &[u8]) -> bool {
-    names_tool_call(suffix.as_bytes())
+fn may_hold_call(suffix: &[u8], held: Held<'_>, encoded: &[u8]) -> bool {
+    names_tool_call(suffix)
         || match held.kind {
             HeldKind::Str | HeldKind::Bytes => names_tool_call(held.bytes),
             HeldKind::Nested => delimited_fields(encoded, tag_of(VALUE)).any(names_tool_call),
@@ -196,15 +197,17 @@ fn may_hold_call(suffix: &str, held: Held<'_>, encoded: &[u8]) -> bool {
 /// Looks for the words in which the known message formats speak of tool calls and results (`tool_call`, `toolCallId`, `tool-result`, `toolUse`,
 /// `ToolMessage`, `function_call`, `functionResponse`, …), at the speed of a substring search. A false alarm costs memory, no more.
 fn names_tool_call(text: &[u8]) -> bool {
+    static TOOL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"ool"));
+    static FUNCTION: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"unction"));
     const AFTER_TOOL: [&[u8]; 6] = [b"call", b"use", b"result", b"request", b"response", b"message"];
     const AFTER_FUNCTION: [&[u8]; 2] = [b"call", b"response"];
-    holds_word(text, b"ool", b't', &AFTER_TOOL) || holds_word(text, b"unction", b'f', &AFTER_FUNCTION)
+    !text.is_empty() && (holds_word(text, &TOOL, b't', &AFTER_TOOL) || holds_word(text, &FUNCTION, b'f', &AFTER_FUNCTION))
 }
 
-/// Is there a word that begins with `first` (in either case) and `stem`, followed by one of `endings` with or without a separator?
-fn holds_word(text: &[u8], stem: &[u8], first: u8, endings: &[&[u8]]) -> bool {
-    memmem::find_iter(text, stem).any(|at| {
-        let after = &text[at + stem.len()..];
+/// Is there a word that begins with `first` (in either case) and the stem, followed by one of `endings` with or without a separator?
+fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> bool {
+    stem.find_iter(text).any(|at| {
+        let after = &text[at + stem.needle().len()..];
         let after = after.strip_prefix(b"_").or_else(|| after.strip_prefix(b"-")).unwrap_or(after);
         let starts = at > 0 && text[at - 1].eq_ignore_ascii_case(&first);
         starts && endings.iter().any(|ending| after.get(..ending.len()).is_some_and(|word| word.eq_ignore_ascii_case(ending)))
@@ -214,7 +217,7 @@ fn holds_word(text: &[u8], stem: &[u8], first: u8, endings: &[&[u8]]) -> bool {
 // === KnownKeys ===
 
 /// A power of two; `slot_of` takes as many bits.
-const N_SLOTS: usize = 64;
+const N_SLOTS: usize = 256;
 
 /// Keys seen before in this request, with what the key set says of them: a request names the same few dozen keys over and over, and a key
 /// that equals one seen before is neither checked for UTF-8 nor looked up again.
@@ -224,19 +227,38 @@ pub(super) struct KnownKeys<'b> {
 
 impl<'b> KnownKeys<'b> {
     pub(super) fn new() -> Self {
-        // The empty key stands in every empty slot; `lookup` treats it as unknown.
         Self { slots: [(b"", None); N_SLOTS] }
     }
 
     /// Check that a key is UTF-8, and say what is kept of it.
     #[inline(always)]
     pub(super) fn lookup(&mut self, keys: Option<&KeySet>, key: &'b [u8]) -> Result<Option<Kept<'b>>, Fault> {
-        let (known, kept) = &mut self.slots[slot_of(key)];
-        if key.is_empty() || *known != key {
-            check_utf8(key)?;
-            (*known, *kept) = (key, keys.and_then(|keys| keys.find(key)));
-        }
-        Ok(*kept)
+        let slot = slot_of(key);
+        let (known, kept) = self.slots[slot];
+        if is_same(known, key) { Ok(kept) } else { self.learn(keys, key, slot) }
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, keys: Option<&KeySet>, key: &'b [u8], slot: usize) -> Result<Option<Kept<'b>>, Fault> {
+        check_utf8(key)?;
+        let kept = keys.and_then(|keys| keys.find(key));
+        self.slots[slot] = (key, kept);
+        Ok(kept)
+    }
+}
+
+/// Are these the same key? Those of 8 to 32 bytes, that is nearly all, are compared by overlapping words, without a call. The empty key is no
+/// key that is known: it stands in the empty slots.
+#[inline(always)]
+fn is_same(known: &[u8], key: &[u8]) -> bool {
+    if known.len() != key.len() {
+        return false;
+    }
+    match key.len() {
+        0 => false,
+        8..=16 => known.first_chunk::<8>() == key.first_chunk() && known.last_chunk::<8>() == key.last_chunk(),
+        17..=32 => known.first_chunk::<16>() == key.first_chunk() && known.last_chunk::<16>() == key.last_chunk(),
+        _ => known == key,
     }
 }
 

@@ -136,7 +136,6 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
 
     /// Read the fields, keeping attributes and events on the way. Returns whether the names were written into the facts: that is done before the
     /// first attribute or event that is kept, with the names as they are `given`, else as they have been read by then.
-    #[inline(always)]
     fn fields(&mut self, bytes: &'b [u8], depth: u32, fields: &mut Fields<'b>, given: Option<Names<'b>>) -> Result<bool, Fault> {
         let mut written = false;
         let mut cursor = Cursor::new(bytes);

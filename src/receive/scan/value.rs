@@ -2,7 +2,7 @@
 //! repeated: the last one counts, and messages merge. Does not know which attributes anybody wants.
 
 use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
-use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
+use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, check_utf8, enter, key};
 
 /// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in registers, where the copies of an enum were a third
 /// of the scan's time.
@@ -15,7 +15,9 @@ pub(super) struct Held<'b> {
     pub(super) bits: u64,
 }
 
+/// As wide as the other words: padding, too, would be copied through the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
 pub(super) enum HeldKind {
     /// Nothing was set.
     Nothing,
@@ -58,6 +60,9 @@ impl<'b> Held<'b> {
 pub(super) const KEY: u64 = key(1, LEN);
 pub(super) const VALUE: u64 = key(2, LEN);
 const KEY_STRINDEX: u64 = key(3, VARINT);
+const KEY_BYTE: u8 = KEY as u8;
+const VALUE_BYTE: u8 = VALUE as u8;
+const STRING_BYTE: u8 = STRING as u8;
 
 pub(super) const STRING: u64 = key(1, LEN);
 pub(super) const BOOL: u64 = key(2, VARINT);
@@ -75,6 +80,13 @@ pub(super) fn key_value<'b>(
     depth: u32,
     mut check_key: impl FnMut(&'b [u8]) -> Result<(), Fault>,
 ) -> Result<(&'b [u8], Held<'b>), Fault> {
+    if let Some((name, text)) = short_text(bytes)
+        && depth > 0
+    {
+        check_key(name).map_err(|fault| fault.within("key"))?;
+        check_utf8(text).map_err(|fault| fault.within("value"))?;
+        return Ok((name, Held::bytes(HeldKind::Str, text)));
+    }
     let mut cursor = Cursor::new(bytes);
     let mut name: &[u8] = b"";
     let mut held = Held::NOTHING;
@@ -93,6 +105,15 @@ pub(super) fn key_value<'b>(
         }
     }
     Ok((name, held))
+}
+
+/// Key and value of a `KeyValue` as nearly all look: a key, then a string of up to 125 bytes, and nothing else.
+#[inline(always)]
+fn short_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else { return None };
+    let (key, rest) = rest.split_at_checked(usize::from(key_len))?;
+    let (&[VALUE_BYTE, value_len @ 0..0x80, STRING_BYTE, text_len @ 0..0x7e], text) = rest.split_first_chunk()? else { return None };
+    (value_len == text_len + 2 && usize::from(text_len) == text.len()).then_some((key, text))
 }
 
 /// Validate an `AnyValue`.
