@@ -1,5 +1,6 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -226,14 +227,16 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The address of a port, once it listens.
-    fn address(&mut self, setting: &str) -> String {
-        loop {
+    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they say in any order.
+    fn addresses(&mut self) -> [String; 2] {
+        let mut addresses = BTreeMap::new();
+        while addresses.len() < 3 {
             let line = self.line();
-            if line["setting"] == setting {
-                return line["address"].as_str().unwrap().to_owned();
+            if line["message"] == "listening" {
+                addresses.insert(line["setting"].as_str().unwrap().to_owned(), line["address"].as_str().unwrap().to_owned());
             }
         }
+        ["receivers.otlp.http.listen", "admin.listen"].map(|setting| addresses[setting].clone())
     }
 
     fn signal(&self, signal: Signal) {
@@ -274,8 +277,7 @@ fn http(address: &str, request: &str, body: &[u8]) -> String {
 fn run_scores_what_it_receives_and_stops_in_good_order() {
     let mut sidecar = Running::start(&["--config", "examples/demo.yaml", "--set", "shutdown.quiet=0s"]);
     assert!(sidecar.line()["message"].as_str().unwrap().starts_with("no downstream is configured"), "the first line says so");
-    let otlp = sidecar.address("receivers.otlp.http.listen");
-    let admin = sidecar.address("admin.listen");
+    let [otlp, admin] = sidecar.addresses();
     for path in RECORDING {
         let body = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         let answer = http(&otlp, "POST /v1/traces", &body);
@@ -296,8 +298,7 @@ fn run_scores_what_it_receives_and_stops_in_good_order() {
 #[test]
 fn a_drain_closes_what_can_be_closed_sooner() {
     let mut sidecar = Running::start(&["--config", "examples/demo.yaml", "--set", "assemble.settle=1h", "--set", "assemble.max_settle=1h"]);
-    let otlp = sidecar.address("receivers.otlp.http.listen");
-    sidecar.address("admin.listen");
+    let [otlp, _] = sidecar.addresses();
     for path in RECORDING {
         http(&otlp, "POST /v1/traces", &std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap());
     }
@@ -312,7 +313,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
 #[test]
 fn a_second_signal_ends_at_once() {
     let mut sidecar = Running::start(&["--set", "shutdown.quiet=60s", "--set", "shutdown.deadline=120s"]);
-    sidecar.address("admin.listen");
+    sidecar.addresses();
     sidecar.signal(Signal::INT);
     while !sidecar.line()["message"].as_str().unwrap().starts_with("stopping") {}
     sidecar.signal(Signal::INT);
