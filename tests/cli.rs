@@ -85,7 +85,7 @@ fn replay_for_programs_keeps_its_contract() {
 fn replay_for_ci_is_junit() {
     let (code, out, _) = replay(&["--format", "junit"]);
     assert_eq!(code, 1);
-    assert!(out.contains("<testsuite name=\"charge-exactly-once\" tests=\"1\" disabled=\"0\" errors=\"0\" failures=\"1\""), "{out}");
+    assert!(out.contains("<testsuite name=\"charge-exactly-once\" tests=\"1\" skipped=\"0\" errors=\"0\" failures=\"1\""), "{out}");
     assert!(out.contains("<testcase name=\"invoke_agent billing_agent 827b1ba03b42deebf9171748d094dad8\""), "{out}");
     assert!(out.contains("<failure message=\"`charge_card` was called twice, expected once\""), "{out}");
 }
@@ -122,11 +122,7 @@ fn the_flags_of_replay_say_what_a_failure_is() {
     let with = |more: &[&str]| run(&[&["replay", "--config", file.to_str().unwrap()], more, &RECORDING].concat());
     let (code, _, err) = with(&[]);
     assert_eq!(code, 1);
-    assert!(
-        err.contains("nothing was judged: no trajectory matches the selector of 1 the criterion")
-            || err.contains("nothing was judged: no trajectory matches"),
-        "{err}"
-    );
+    assert!(err.contains("nothing was judged: no trajectory matches the selector of the criterion"), "{err}");
     assert_eq!(with(&["--allow-empty"]).0, 0);
 }
 

@@ -268,10 +268,12 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
+        // In a git worktree `.git` is a file.
+        if name == "target" || name == ".git" {
+            continue;
+        }
         if path.is_dir() {
-            if name != "target" && name != ".git" {
-                found.extend(walk(&path));
-            }
+            found.extend(walk(&path));
         } else {
             found.push(path);
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -277,30 +277,25 @@ impl Serialize for Counts {
 
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Read as a whole and then looked at: a mistake is the pair's. Were it the element's, a reader that goes on without the
-        // element would take the number for the operator.
-        let pair = Vec::<Value>::deserialize(deserializer)?;
-        match pair.as_slice() {
-            [operator, n] => {
-                Ok(Self { operator: operator_of(operator).map_err(D::Error::custom)?, n: number_of(n).map_err(D::Error::custom)? })
+        struct CountVisitor;
+        impl<'de> Visitor<'de> for CountVisitor {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an operator and a number, such as `[\"<=\", 3]`")
             }
-            _ => Err(D::Error::invalid_length(pair.len(), &"an operator and a number, such as `[\"<=\", 3]`")),
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Count, A::Error> {
+                let operator = pair.next_element::<Operator>()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
+                let n = pair.next_element::<Number>()?.ok_or_else(|| A::Error::invalid_length(1, &self))?.0;
+                match pair.next_element::<IgnoredAny>()? {
+                    Some(_) => Err(A::Error::invalid_length(3, &self)),
+                    None => Ok(Count { operator, n }),
+                }
+            }
         }
+        deserializer.deserialize_tuple(2, CountVisitor)
     }
-}
-
-fn operator_of(written: &Value) -> Result<Operator, String> {
-    let found = OPERATORS.iter().find(|(word, _)| written.as_str() == Some(word)).map(|(_, operator)| *operator);
-    found.ok_or_else(|| format!("`{}` is not an operator: use one of = == != > < >= <=", text_of(written)))
-}
-
-fn number_of(written: &Value) -> Result<usize, String> {
-    let found = written.as_u64().and_then(|n| usize::try_from(n).ok());
-    found.ok_or_else(|| format!("a count is a whole number, 0 or more; found {}", text_of(written)))
-}
-
-fn text_of(written: &Value) -> String {
-    written.as_str().map_or_else(|| written.to_string(), str::to_owned)
 }
 
 impl Serialize for Count {
@@ -308,6 +303,46 @@ impl Serialize for Count {
         // `=` and `==` are one operator, so that they have one canonical form.
         let word = OPERATORS.iter().find(|(_, operator)| *operator == self.operator).map_or("", |(word, _)| word);
         (word, self.n).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Operator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let found = OPERATORS.iter().find(|(known, _)| *known == word).map(|(_, operator)| *operator);
+        found.ok_or_else(|| D::Error::custom(format_args!("`{word}` is not an operator: use one of = == != > < >= <=")))
+    }
+}
+
+/// A whole number, 0 or more.
+struct Number(usize);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberVisitor;
+        impl Visitor<'_> for NumberVisitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, 0 or more")
+            }
+
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Number, E> {
+                usize::try_from(n).map(Number).map_err(|_| E::custom(refused(n)))
+            }
+
+            fn visit_i64<E: Error>(self, n: i64) -> Result<Number, E> {
+                usize::try_from(n).map(Number).map_err(|_| E::custom(refused(n)))
+            }
+
+            fn visit_f64<E: Error>(self, n: f64) -> Result<Number, E> {
+                Err(E::custom(refused(n)))
+            }
+        }
+        fn refused(n: impl fmt::Display) -> String {
+            format!("a count is a whole number, 0 or more; found {n}")
+        }
+        deserializer.deserialize_any(NumberVisitor)
     }
 }
 

@@ -36,7 +36,10 @@ const HELP: &[(&str, &str)] = &[
     ("spanscore_judgements_total", "Evaluations made, each revision by itself"),
     ("spanscore_judgements_unchanged_total", "Evaluations that late spans did not change"),
     ("spanscore_late_spans_total", "Spans that came after their trace was closed"),
-    ("spanscore_late_spans_unjudged_total", "Late spans that came too late to be judged: their trace was full, or its facts were forgotten"),
+    (
+        "spanscore_late_spans_unjudged_total",
+        "Late spans that came too late to be judged: their trace was full, or its facts were forgotten",
+    ),
     ("spanscore_receiver_refused_requests_total", "Requests refused, by signal and reason"),
     ("spanscore_scores_dropped_total", "Scores given up, by shape and reason"),
     ("spanscore_scores_queued", "Scores on their way, by shape"),
