@@ -1,42 +1,18 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+#[cfg(test)]
+#[path = "support/program.rs"]
+mod program;
 
-use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+
+use program::{FREE_PORTS, RECORDING, Running, http, replay, run, spanscore, told};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-
-const RECORDING: [&str; 6] = [
-    "examples/recording/001.traces.pb",
-    "examples/recording/002.traces.pb",
-    "examples/recording/003.traces.pb",
-    "examples/recording/004.traces.pb",
-    "examples/recording/005.traces.pb",
-    "examples/recording/006.traces.pb",
-];
-
-fn spanscore(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
-    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).env_clear();
-    command
-}
-
-fn run(arguments: &[&str]) -> (i32, String, String) {
-    told(spanscore(arguments).output().unwrap())
-}
-
-fn told(output: Output) -> (i32, String, String) {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
-fn replay(more: &[&str]) -> (i32, String, String) {
-    run(&[&["replay", "--config", "examples/demo.yaml"], more, &RECORDING].concat())
-}
 
 // === replay and inspect ===
 
@@ -193,81 +169,6 @@ fn usage_errors_exit_with_2() {
 }
 
 // === run ===
-
-const FREE_PORTS: [&str; 6] = [
-    "--set",
-    "receivers.otlp.grpc.listen=127.0.0.1:0",
-    "--set",
-    "receivers.otlp.http.listen=127.0.0.1:0",
-    "--set",
-    "admin.listen=127.0.0.1:0",
-];
-
-/// A running sidecar, and what its log says; killed when dropped.
-struct Running {
-    child: Child,
-    log: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    fn start(more: &[&str]) -> Self {
-        let mut child =
-            spanscore(&[&["run"], &FREE_PORTS[..], more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, log }
-    }
-
-    fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.log.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
-    }
-
-    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they say in any order.
-    fn addresses(&mut self) -> [String; 2] {
-        let mut addresses = BTreeMap::new();
-        while addresses.len() < 3 {
-            let line = self.line();
-            if line["message"] == "listening" {
-                addresses.insert(line["setting"].as_str().unwrap().to_owned(), line["address"].as_str().unwrap().to_owned());
-            }
-        }
-        ["receivers.otlp.http.listen", "admin.listen"].map(|setting| addresses[setting].clone())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Standard output and the exit code, once it has ended.
-    fn ended(mut self) -> (i32, String) {
-        let mut out = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        (self.child.wait().unwrap().code().unwrap(), out)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn http(address: &str, request: &str, body: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    )
-    .unwrap();
-    stream.write_all(body).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
 
 #[test]
 fn run_scores_what_it_receives_and_stops_in_good_order() {
