@@ -80,8 +80,9 @@ impl Pipeline {
     /// Take in the spans of one request.
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
         let mut intake = Intake::default();
-        for span in batch.spans {
+        for mut span in batch.spans {
             let mark = extract::mark(&span, &rules.recogniser);
+            extract::slim(&mut span, mark);
             match self.buffer.insert(span, mark, now) {
                 Inserted::Taken | Inserted::Known => intake.n_taken += 1,
                 Inserted::Late => intake.n_late += 1,

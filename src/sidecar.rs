@@ -143,16 +143,13 @@ impl Sidecar {
 
         let forward = forward::Settings { destination, signals: config.forward.signals.clone(), capacity: budgets.forward_queue };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
-        let mut pulses: Vec<(&'static str, Arc<AtomicU64>)> = Vec::new();
         let mut forwarding = JoinSet::new();
         if let Some(delivery) = delivery {
-            pulses.push(("forward", delivery.pulse()));
             forwarding.spawn(delivery.run());
         }
 
         let exporting = export::Plan { config: &config, budget: budgets.scores, print };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
-        pulses.extend(exporting.pulses());
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         let (scoring, thread) = if config.scoring.enabled {
@@ -174,7 +171,7 @@ impl Sidecar {
         let page = Admin { telemetry: telemetry.clone(), metrics: vec![scores_text], started_unix_nanos: started.unix_nanos };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
         let mut watch = JoinSet::new();
-        watch.spawn(watch_pulses(pulses, telemetry.clone()));
+        watch.spawn(watch_pulses(exporting.pulses(), telemetry.clone()));
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);

@@ -88,9 +88,9 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
         criterion["threshold"] = threshold;
     }
     let criterion: Criterion = serde_json::from_value(criterion).map_err(|error| error.to_string())?;
-    let calls: Vec<Call> = serde_json::from_value(case["calls"].clone()).unwrap();
+    let calls: Vec<Call> = serde_json::from_value(case["calls"].clone()).expect("calls of a case");
     let evaluations = judged(&[criterion.into()], &Written { calls, ..Written::default() }, &Explain::default());
-    Ok(evaluations.into_iter().next().unwrap())
+    Ok(evaluations.into_iter().next().expect("the selector matches every trajectory"))
 }
 
 fn agrees(expected: &Value, answer: &Result<Evaluation, String>) -> bool {

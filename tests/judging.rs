@@ -243,7 +243,7 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
             list.push(json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}}));
             list.push(json!({"execution_order": {"expected_output": names, "should_exact_match": strict}}));
             list.push(json!({"execution_order": {"expected_output": names, "should_consider_ordering": true, "strict_mode": strict}}));
-            let tools: Vec<Value> = names.as_array().unwrap().iter().map(|name| json!({"tool_name": name})).collect();
+            let tools: Vec<Value> = names.as_array().expect("a list of names").iter().map(|name| json!({"tool_name": name})).collect();
             list.push(json!({"tool_order": {"expected_tools": tools, "exact_match": strict}}));
         }
     }
@@ -292,7 +292,7 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     let load = |(at, evaluate): (usize, Value)| {
         [0.5, 1.0].map(|threshold| {
             let criterion = json!({"name": format!("{at} {evaluate}"), "evaluate": evaluate, "threshold": threshold});
-            Arc::new(serde_json::from_value(criterion).unwrap())
+            Arc::new(serde_json::from_value(criterion).expect("every one of them loads"))
         })
     };
     list.into_iter().enumerate().flat_map(load).collect()

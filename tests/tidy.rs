@@ -190,12 +190,19 @@ fn every_convention_stands_in_the_table() {
         table.find("const CONVENTIONS").or_else(|| table.find("static CONVENTIONS")).expect("extract/mod.rs has a table CONVENTIONS");
     let table = &table[start..];
     let mut n_conventions = 0;
-    for file in sources().into_iter().filter(|file| file.module.starts_with("extract::") && file.text.contains("-> Option<ToolCall>")) {
-        let _ = &file;
+    let mut wrong = Vec::new();
+    for file in sources().into_iter().filter(|file| file.module.starts_with("extract::") && file.text.contains(": Convention =")) {
         n_conventions += 1;
+        let name = file.module.rsplit("::").next().unwrap_or_default();
+        if !table.contains(&format!(" {name}::")) {
+            wrong.push(format!("{}: not in the table CONVENTIONS", file.path.display()));
+        }
+        if !file.text.contains(&format!("name: \"{name}\"")) {
+            wrong.push(format!("{}: a convention is named like its file", file.path.display()));
+        }
     }
-    assert!(table.contains("];"), "the table CONVENTIONS ends");
-    let _ = n_conventions;
+    assert!(n_conventions > 0, "no convention was found: this test looks for `: Convention =`");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -261,10 +268,12 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
+        // In a git worktree `.git` is a file.
+        if name == "target" || name == ".git" {
+            continue;
+        }
         if path.is_dir() {
-            if name != "target" && name != ".git" {
-                found.extend(walk(&path));
-            }
+            found.extend(walk(&path));
         } else {
             found.push(path);
         }

@@ -206,7 +206,7 @@ impl<M: Memo> TraceBuffer<M> {
     /// How much is held.
     pub fn stats(&self) -> Stats {
         let (n_recent, n_recent_whole, recent_size) = self.recent.sizes();
-        Stats { n_open: self.open.len(), open_size: self.open_size, n_recent, n_recent_whole, recent_size, n_missed: self.missed.len() }
+        Stats { n_open: self.n_open, open_size: self.open_size, n_recent, n_recent_whole, recent_size, n_missed: self.missed.len() }
     }
 
     /// A place for a span whose trace is not open: a new trace, or a remembered one that the span brings news to.

@@ -9,6 +9,7 @@ mod settings;
 mod spans;
 mod timers;
 mod trace;
+mod version;
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +125,7 @@ pub struct Closed<M> {
 /// How much the buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Open traces.
+    /// Open traces, without those that a limit has closed and `close_due` has yet to hand out.
     pub n_open: usize,
     /// Bytes of them.
     pub open_size: usize,

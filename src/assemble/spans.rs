@@ -16,7 +16,8 @@ use smallvec::SmallVec;
 
 use super::Mark;
 use super::timers::{Quiet, ticks};
-use crate::span::{Facts, Resource, Span, SpanId, Status, TraceId};
+use super::version::{Node, NodeIdx, State, Version};
+use crate::span::{Facts, Resource, Span, SpanId, TraceId};
 
 /// The spans of one trace.
 #[derive(Debug, Default)]
@@ -47,59 +48,16 @@ pub(super) enum News {
     Known,
 }
 
-#[derive(Debug)]
-struct Node {
-    span_id: SpanId,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Named as a parent, not seen itself.
-    Awaited {
-        /// Children that are orphans until it comes.
-        n_orphans: u32,
-        /// Remote children that are ended tops until it comes.
-        n_remote_tops: u32,
-        beneath: bool,
-    },
-    Here(Version),
-}
-
-/// One version of a span, packed.
-#[derive(Debug)]
-struct Version {
-    start_unix_nanos: u64,
-    end_unix_nanos: u64,
-    update: u64,
-    facts: Facts,
-    /// Position in `nodes`.
-    parent: Option<NodeIdx>,
-    /// Position in `resources`.
-    resource_idx: u32,
-    flags: u32,
-    n_attributes: u32,
-    status: Status,
-    tool_call: bool,
-    agent_run: bool,
-    model: bool,
-    partial: bool,
-    /// Is an agent run, a model span or a tool call beneath it?
-    beneath: bool,
-}
-
-/// A position in `nodes`, one more than that, so that `Option` costs nothing.
-type NodeIdx = std::num::NonZeroU32;
-
 // === impl Spans ===
 
 impl Spans {
     /// Keep a span, unless an equal or winning version of it is there.
     pub(super) fn upsert(&mut self, span: Span, mark: Mark, hasher: &DefaultHashBuilder) -> News {
-        if !self.is_news(&span, mark, hasher) {
+        let known = self.find(span.span_id, hasher);
+        if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
-        let at = self.node(span.span_id, hasher);
+        let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
         let resource_idx = self.resource(span.resource);
         self.facts_size += span.facts.size();
@@ -147,20 +105,9 @@ impl Spans {
         News::New
     }
 
-    /// Would this span change anything? The order of versions is total over all that is kept of them, so that the winner is the same in whatever
-    /// order they come, and equal versions cannot be told apart.
+    /// Would this span change anything?
     pub(super) fn is_news(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
-        let Some(at) = self.find(span.span_id, hasher) else { return true };
-        let State::Here(old) = &self.get(at).state else { return true };
-        let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);
-        let theirs = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos);
-        let facts = || {
-            let ours = (self.span_id(old.parent), old.flags, old.status, old.tool_call, old.agent_run, old.model);
-            let theirs = (span.parent_id, span.flags, span.status, mark.tool_call, mark.agent_run, mark.model);
-            theirs.cmp(&ours).then_with(|| span.facts.cmp(&old.facts))
-        };
-        let resource = || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
-        theirs.cmp(&ours).then_with(facts).then_with(resource).is_gt()
+        self.find(span.span_id, hasher).is_none_or(|at| self.wins(at, span, mark))
     }
 
     /// Has a top span ended while no local parent is missing, and of which kind is it?
@@ -228,11 +175,27 @@ impl Spans {
         self.nodes.capacity() * size_of::<Node>() + self.index.allocation_size() + self.facts_size + self.resources_size
     }
 
+    /// Does this version win over the one that is there? The order is total over all that is kept of a version, so that the winner is the same in
+    /// whatever order they come, and equal versions cannot be told apart.
+    fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
+        let State::Here(old) = &self.get(at).state else { return true };
+        let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);
+        let theirs = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos);
+        let facts = || {
+            let ours = (self.span_id(old.parent), old.flags, old.status, old.tool_call, old.agent_run, old.model);
+            let theirs = (span.parent_id, span.flags, span.status, mark.tool_call, mark.agent_run, mark.model);
+            theirs.cmp(&ours).then_with(|| span.facts.cmp(&old.facts))
+        };
+        let resource = || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
+        theirs.cmp(&ours).then_with(facts).then_with(resource).is_gt()
+    }
+
     /// The node of this id; a new one is awaited.
     fn node(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
-        if let Some(at) = self.find(span_id, hasher) {
-            return at;
-        }
+        self.find(span_id, hasher).unwrap_or_else(|| self.add(span_id, hasher))
+    }
+
+    fn add(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
         if self.nodes.len() == self.nodes.capacity() {
             // By a quarter, not by doubling: with many open traces the slack would be most of what they hold.
             self.nodes.reserve_exact((self.nodes.len() / 4).max(4));
@@ -366,49 +329,4 @@ fn compare_resources(ours: &Arc<Resource>, theirs: &Arc<Resource>) -> Ordering {
     }
     let by_text = || ours.service.cmp(&theirs.service).then_with(|| ours.facts.cmp(&theirs.facts));
     ours.encoded.cmp(&theirs.encoded).then_with(by_text)
-}
-
-// === impl Node ===
-
-impl Node {
-    fn version(&self) -> Option<&Version> {
-        match &self.state {
-            State::Here(version) => Some(version),
-            State::Awaited { .. } => None,
-        }
-    }
-
-    fn beneath(&self) -> bool {
-        match self.state {
-            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
-        }
-    }
-
-    fn beneath_mut(&mut self) -> &mut bool {
-        match &mut self.state {
-            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
-        }
-    }
-}
-
-// === impl Version ===
-
-impl Version {
-    /// Zero length alone is not partial: JavaScript clocks are milliseconds.
-    fn ended(&self) -> bool {
-        self.end_unix_nanos != 0 && !self.partial
-    }
-
-    fn is_remote(&self) -> bool {
-        const REMOTE: u32 = Span::HAS_IS_REMOTE | Span::IS_REMOTE;
-        self.flags & REMOTE == REMOTE
-    }
-
-    fn is_interesting(&self) -> bool {
-        self.tool_call || self.agent_run || self.model
-    }
-
-    fn lifts(&self) -> bool {
-        self.is_interesting() || self.beneath
-    }
 }

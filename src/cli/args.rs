@@ -193,3 +193,43 @@ pub struct Drain {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_of_the_design_is_there_and_run_is_the_default() {
+        let names: Vec<_> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        assert_eq!(names, ["run", "demo", "replay", "inspect", "validate", "init", "schema", "completions", "health", "drain"]);
+        assert!(Cli::try_parse_from(["spanscore"]).unwrap().command.is_none());
+        assert!(
+            matches!(Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config, Some(path) if path.ends_with("x.yaml"))
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for line in [
+            vec!["replay"],
+            vec!["replay", "a.json", "--fail-under", "1.5"],
+            vec!["replay", "a.json", "--fail-under", "NaN"],
+            vec!["replay", "a.json", "--format", "xml"],
+            vec!["inspect", "a.json", "--format", "junit"],
+            vec!["--set", "forward.endpoint"],
+            vec!["drain", "--pid", "0"],
+            vec!["runn"],
+        ] {
+            assert!(Cli::try_parse_from(["spanscore"].into_iter().chain(line.clone())).is_err(), "{line:?}");
+        }
+        let cli = Cli::try_parse_from(["spanscore", "--set", "a.b=c=d", "replay", "-", "--set", "e=f"]).unwrap();
+        assert_eq!(cli.global.set.last().unwrap(), &("e".to_owned(), "f".to_owned()));
+    }
+}

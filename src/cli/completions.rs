@@ -17,3 +17,20 @@ pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result
     out.write_all(&script)?;
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap_complete::Shell;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_gets_a_script_that_knows_the_subcommands() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+            let mut out = Vec::new();
+            assert_eq!(completions(&Completions { shell }, &mut out).unwrap(), 0);
+            let script = String::from_utf8(out).unwrap();
+            assert!(script.contains("replay") && script.contains("validate"), "{shell}");
+        }
+    }
+}

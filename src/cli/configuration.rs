@@ -75,8 +75,13 @@ impl Files for Disk {
         String::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 from byte {} on", error.utf8_error().valid_up_to()))
     }
 
-    fn list(&self, glob: &str) -> Result<Vec<PathBuf>, String> {
-        let paths = glob::glob(glob).map_err(|error| error.to_string())?;
+    fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
+        let pattern = if Path::new(glob).is_absolute() || folder.as_os_str().is_empty() {
+            glob.to_owned()
+        } else {
+            Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(glob).to_string_lossy().into_owned()
+        };
+        let paths = glob::glob(&pattern).map_err(|error| error.to_string())?;
         paths.map(|path| path.map_err(|error| error.to_string())).collect()
     }
 }

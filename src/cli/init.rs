@@ -36,3 +36,41 @@ pub(super) fn init(args: &Init, trajectories: Option<&[Trajectory]>, out: &mut d
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_there_is_kept_unless_forced() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("spanscore.yaml");
+        let run = |force| {
+            let mut err = Vec::new();
+            let args = Init { output: output.clone(), force, from: None };
+            let code = init(&args, None, &mut Vec::new(), &mut err).unwrap();
+            (code, String::from_utf8(err).unwrap())
+        };
+        assert_eq!(run(false).0, 0);
+        std::fs::write(&output, "mine".repeat(10_000)).unwrap();
+        let (code, err) = run(false);
+        assert_eq!(code, 2);
+        assert!(err.contains("--force"), "{err}");
+        assert!(std::fs::read_to_string(&output).unwrap().starts_with("mine"));
+        assert_eq!(run(true).0, 0);
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), config::starter(None));
+    }
+
+    #[test]
+    fn a_dash_is_standard_output_and_a_missing_folder_is_told() {
+        let mut out = Vec::new();
+        let args = Init { output: "-".into(), force: false, from: None };
+        assert_eq!(init(&args, None, &mut out, &mut Vec::new()).unwrap(), 0);
+        assert_eq!(String::from_utf8(out).unwrap(), config::starter(None));
+        let folder = tempfile::tempdir().unwrap();
+        let args = Init { output: folder.path().join("a/b.yaml"), force: true, from: None };
+        let mut err = Vec::new();
+        assert_eq!(init(&args, None, &mut Vec::new(), &mut err).unwrap(), 2);
+        assert!(String::from_utf8(err).unwrap().starts_with("error: cannot write"));
+    }
+}

@@ -161,7 +161,8 @@ fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     } else if judged.trajectories.is_empty() {
         "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised".to_owned()
     } else if judged.evaluations.is_empty() {
-        format!("no trajectory matches the selector of {}", counted(rules.criteria.len(), "the criterion", "criteria"))
+        let selectors = if rules.criteria.len() == 1 { "the selector of the criterion" } else { "the selector of any criterion" };
+        format!("no trajectory matches {selectors}")
     } else {
         "every evaluation is `not_evaluated`".to_owned()
     };

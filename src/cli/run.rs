@@ -14,7 +14,7 @@ use crate::sidecar::{Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
 /// Proxies that other programs would go through.
-const PROXIES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// Runs the command.
 pub(super) fn run(loaded: Loaded, environment: &BTreeMap<String, String>, streams: &mut Streams<'_>) -> io::Result<Exit> {

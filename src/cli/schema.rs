@@ -12,3 +12,16 @@ pub(super) fn schema(out: &mut dyn Write) -> io::Result<u8> {
     writeln!(out, "{:#}", config::schema())?;
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_one_json_document() {
+        let mut out = Vec::new();
+        assert_eq!(schema(&mut out).unwrap(), 0);
+        let schema: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(schema["title"], "configuration of spanscore");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
@@ -24,7 +25,8 @@ pub(super) fn validate(
         let name = match (&result, &global.config) {
             (Ok((_, Some(path))), _) | (Err(_), Some(path)) => path.display().to_string(),
             (Ok((_, None)), _) => "no configuration file: defaults and environment".to_owned(),
-            (Err(_), None) => configuration::DEFAULT_FILE.to_owned(),
+            (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => configuration::DEFAULT_FILE.to_owned(),
+            (Err(_), None) => "no configuration file".to_owned(),
         };
         vec![(name, result.map(|(loaded, _)| loaded))]
     } else {
@@ -85,4 +87,84 @@ pub(super) fn report_warnings(loaded: &Loaded, err: &mut dyn Write, colour: bool
         return Ok(());
     }
     writeln!(err, "{}", loaded.warnings.render(colour))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn run(files: &[PathBuf], print: bool, variables: &[(&str, &str)]) -> (u8, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let args = Validate { files: files.to_vec(), print };
+        let code = validate(&args, &Global::default(), &environment, &mut out, &mut err, false).unwrap();
+        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            std::fs::create_dir_all(folder.path().join(path).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(path), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn good_files_exit_0_and_wrong_ones_2_with_every_problem() {
+        let folder = folder(&[
+            ("good.yaml", "forward: { timeout: 2s }\n"),
+            ("wrong.yaml", "forward: { timeout: soon, protocol: grcp }\n"),
+            ("good.json", "{\"log\": {\"level\": \"debug\"}}"),
+        ]);
+        let [good, wrong, json] = ["good.yaml", "wrong.yaml", "good.json"].map(|name| folder.path().join(name));
+        let (code, out, err) = run(&[good.clone(), json], false, &[]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains("good.yaml: ok, no criteria\n"), "{out}");
+        let (code, out, err) = run(&[good, wrong], false, &[]);
+        assert_eq!(code, 2);
+        assert!(out.contains("good.yaml: ok"), "{out}");
+        assert!(err.contains("`soon` is not a duration") && err.contains("unknown protocol `grcp`"), "{err}");
+        assert!(err.contains("wrong.yaml:1:21") && err.contains("wrong.yaml: 2 problems"), "{err}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_or_no_text_exits_2() {
+        let folder = folder(&[]);
+        std::fs::write(folder.path().join("binary.yaml"), [b'a', 0xff]).unwrap();
+        for name in ["missing.yaml", "binary.yaml"] {
+            let (code, _, err) = run(&[folder.path().join(name)], false, &[]);
+            assert_eq!(code, 2);
+            assert!(err.starts_with("error: cannot read") && err.contains(name), "{err}");
+        }
+    }
+
+    #[test]
+    fn criteria_files_are_found_beside_the_file() {
+        let criterion = "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
+        // A folder's name may look like a pattern.
+        let folder = folder(&[("a[b]/spanscore.yaml", "criteria_files: [\"criteria/*.yaml\"]\n"), ("a[b]/criteria/a.yaml", criterion)]);
+        let (code, out, err) = run(&[folder.path().join("a[b]/spanscore.yaml")], false, &[]);
+        assert_eq!(code, 0, "{err}");
+        assert!(out.ends_with("ok, 1 criterion\n"), "{out}");
+    }
+
+    #[test]
+    fn print_shows_what_is_in_force_and_where_it_came_from() {
+        let folder = folder(&[("spanscore.yaml", "forward:\n  headers: { authorization: \"Bearer ${file:key}\" }\n"), ("key", "s3cr3t\n")]);
+        let (code, out, err) = run(&[folder.path().join("spanscore.yaml")], true, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(out.contains("endpoint: \"http://a:4317\"  # OTEL_EXPORTER_OTLP_ENDPOINT"), "{out}");
+        assert!(out.contains("authorization: \"****\"  # ") && !out.contains("s3cr3t"), "{out}");
+    }
+
+    #[test]
+    fn warnings_are_told_but_do_not_fail() {
+        let folder = folder(&[("spanscore.yaml", "forward: { endpoint: \"http://a:4318\", protocol: grpc }\n")]);
+        let (code, out, err) = run(&[folder.path().join("spanscore.yaml")], false, &[]);
+        assert_eq!(code, 0);
+        assert!(err.starts_with("warning: ") && out.contains(": ok"), "{err}{out}");
+    }
 }

@@ -43,8 +43,12 @@ impl Watch {
             if self.is_due(now) {
                 self.n_shown += 1;
                 self.last = Some(now);
-                // A terminal that went away takes nothing with it.
-                let _ = if self.is_terminal { show(trajectory) } else { Ok(TrajectoriesSeen { n_seen: self.n_seen }.emit()) };
+                if self.is_terminal {
+                    // A terminal that went away takes nothing with it.
+                    let _ = show(trajectory);
+                } else {
+                    TrajectoriesSeen { n_seen: self.n_seen }.emit();
+                }
             }
         }
     }

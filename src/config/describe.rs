@@ -3,10 +3,12 @@
 use serde::de::DeserializeOwned;
 
 use super::error::{Place, Problem, Problems, Texts};
+use super::mistake::{Mistake, What};
 use super::nearest::nearest;
-use super::reader::{Mistake, Reader, What};
+use super::reader::Reader;
 use super::tree::{Node, Value};
 use super::{keys, rewrite};
+use crate::evaluate::stands_for;
 
 /// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
 const MAX_PROBLEMS: usize = 100;
@@ -18,30 +20,35 @@ pub(super) enum Extent {
     All,
 }
 
-/// Reads a tree as often as it takes to find every mistake: each is reported and taken out, until the rest can be read.
-/// `None` only if the root itself is wrong, or hardly anything is right.
-pub(super) fn read<T: DeserializeOwned>(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Problems) -> Option<T> {
-    let mut n_found = 0;
+/// Reads the node at the end of a path as often as it takes to find every mistake in it: each is reported and taken out, until the rest
+/// can be read. `None` if the node itself is wrong, or hardly anything is right.
+pub(super) fn read<T: DeserializeOwned>(
+    root: &mut Node,
+    prefix: &[usize],
+    extent: Extent,
+    texts: &Texts,
+    problems: &mut Problems,
+) -> Option<T> {
     loop {
-        let mistake = match T::deserialize(Reader(root)) {
+        let mistake = match T::deserialize(Reader(root.follow(prefix).0)) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };
+        let path = [prefix, &mistake.path()].concat();
         let may_follow = extent == Extent::Part && matches!(mistake.what, What::Missing(_));
-        if let Some(problem) = describe(&mistake, root, texts).filter(|_| !may_follow) {
+        if let Some(problem) = describe(&mistake, &path, root, texts).filter(|_| !may_follow) {
             problems.push(problem);
-            n_found += 1;
         }
-        let path = mistake.path();
-        if n_found >= MAX_PROBLEMS || !root.prune(&path) {
+        let pruned_path = [prefix, &mistake.pruned_path()].concat();
+        let is_pruned = root.prune(&pruned_path);
+        if !is_pruned || pruned_path.len() == prefix.len() || problems.len() >= MAX_PROBLEMS {
             return None;
         }
     }
 }
 
-fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
-    let path = mistake.path();
-    let (node, holder, keys) = root.follow(&path);
+fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Option<Problem> {
+    let (node, holder, keys) = root.follow(path);
     let name = dotted(&keys);
     let parent = dotted(&keys[..keys.len().saturating_sub(1)]);
     let place = match holder {
@@ -71,7 +78,10 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
         }
         What::Missing(key) => {
             if let Value::Map(map) = &node.value
-                && map.pruned.iter().any(|pruned| nearest(pruned, [*key]).is_some() || rewrite::stands_for(pruned))
+                && map
+                    .pruned
+                    .iter()
+                    .any(|pruned| nearest(pruned, [*key]).is_some() || rewrite::stands_for(pruned) || stands_for(pruned, key))
             {
                 return None;
             }
@@ -94,9 +104,15 @@ fn describe(mistake: &Mistake, root: &Node, texts: &Texts) -> Option<Problem> {
         }
         What::Other(message) => {
             // Texts of values read `what is wrong: the remedy`.
-            match split_remedy(message) {
+            let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
                 None => Problem::new(message.as_str(), spot),
+            };
+            let refused = holder.filter(|_| mistake.at_key);
+            let rewrite = refused.and_then(|entry| rewrite::of_key(&entry.key, Some(&entry.value), Some(siblings)));
+            match rewrite.and_then(|rewrite| rewrite.example) {
+                Some(example) => problem.note(format!("write\n{example}")),
+                None => problem,
             }
         }
     };

@@ -127,6 +127,9 @@ impl Endpoint {
     /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on whether it means TLS.
     pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
         let text = text.trim();
+        if text.split("://").last().and_then(|rest| rest.split('/').next()).is_some_and(|authority| authority.contains('@')) {
+            return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
+        }
         let (tls, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
@@ -139,9 +142,6 @@ impl Endpoint {
             return Err(format!("`{text}` has a query: write the endpoint without `?` and `#`"));
         }
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        if authority.contains('@') {
-            return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
-        }
         let (host, port) = host_and_port(authority)
             .ok_or_else(|| format!("`{text}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets"))?;
         let base_path = path.trim_end_matches('/');

@@ -243,6 +243,11 @@ impl Texts {
         &self.0[source].text
     }
 
+    /// The text at a place; empty where the parser tells no place.
+    pub(super) fn slice(&self, place: Place) -> &str {
+        self.0[place.source].text.get(place.start..place.end).unwrap_or_default()
+    }
+
     /// Masks a stretch wherever the line is shown.
     pub(super) fn hide(&mut self, place: Place) {
         self.0[place.source].hidden.push(place.start..place.end);

@@ -67,7 +67,7 @@ impl Interpolation<'_> {
         match self.expand(&scalar.text, within == Within::Header) {
             Ok(text) => {
                 if text != scalar.text {
-                    let quoted = texts.text(place.source)[place.start..].starts_with(['"', '\'']);
+                    let quoted = texts.slice(place).starts_with(['"', '\'']);
                     let kind = if quoted { scalar.kind } else { infer(&text) };
                     *scalar = Scalar { text, kind, substituted: true };
                 }

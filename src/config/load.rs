@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::Config;
 use super::check;
 use super::describe::{Extent, read};
 use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::interpolate::Interpolation;
+use super::reader::Reader;
 use super::tree::{Entry, Map, Node, Value, parse};
 use super::variables;
+use crate::evaluate::Criterion;
 
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
 #[derive(Clone, Copy)]
@@ -33,11 +37,11 @@ pub trait Files {
     /// Why it cannot be read, for people.
     fn read(&self, path: &Path) -> Result<String, String>;
 
-    /// The paths that a glob matches, sorted.
+    /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
     ///
     /// # Errors
     /// What is wrong with the glob, for people.
-    fn list(&self, glob: &str) -> Result<Vec<PathBuf>, String>;
+    fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
 /// A configuration that can be used.
@@ -78,7 +82,7 @@ impl Config {
             root = parse(&texts, source, &mut problems).filter(|node| !node.is_null()).unwrap_or(root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
-            read::<Self>(&mut root.clone(), Extent::Part, &texts, &mut problems);
+            read_config(&mut root.clone(), Extent::Part, &texts, &mut problems);
         } else {
             texts.add("defaults", "", TextKind::Variable);
         }
@@ -91,10 +95,11 @@ impl Config {
                 .append(&mut root, &mut interpolation);
         }
 
-        let config = read::<Self>(&mut root, Extent::All, &texts, &mut problems);
+        let config = read_config(&mut root, Extent::All, &texts, &mut problems);
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);
+            variables::mention_unread(&config, sources.environment, &mut warnings);
             if problems.is_empty() {
                 config.origins = Origins::of(&root, &texts);
                 return Ok(Loaded { config, warnings: warnings.sorted(), files: interpolation.read });
@@ -117,6 +122,22 @@ impl Config {
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
         self.origins.0.get(key).map(|origin| origin.name.as_str())
     }
+}
+
+/// Reads the whole. Where that fails, each criterion is read by itself first: of thousands, only the wrong ones are read again and again.
+fn read_config(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Problems) -> Option<Config> {
+    if let Ok(config) = Config::deserialize(Reader(root)) {
+        return Some(config);
+    }
+    if let Value::Map(map) = &root.value
+        && let Some(entry_idx) = map.entries.iter().position(|entry| entry.key == "criteria")
+        && let Value::List(items) = &map.entries[entry_idx].value.value
+    {
+        for item_idx in 0..items.len() {
+            read::<Criterion>(root, &[entry_idx, item_idx], extent, texts, problems);
+        }
+    }
+    read(root, &[], extent, texts, problems)
 }
 
 /// `forward:` with all its keys commented out is an empty section, not the value `null`.
@@ -170,11 +191,10 @@ impl CriteriaFiles<'_> {
             })
             .collect();
         for (glob, place) in globs {
-            let full = self.folder.join(&glob).display().to_string();
-            match self.files.list(&full) {
+            match self.files.list(self.folder, &glob) {
                 Ok(paths) if paths.is_empty() => {
                     let problem = Problem::new(format!("`{glob}` matches no file"), Some(self.texts.spot(place)));
-                    self.problems.push(problem.label(format!("looked for `{full}`")));
+                    self.problems.push(problem.label(format!("looked for `{}`", self.folder.join(&glob).display())));
                 }
                 Ok(paths) => paths.iter().for_each(|path| self.append_file(root, path, place, interpolation)),
                 Err(error) => {

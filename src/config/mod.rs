@@ -17,6 +17,7 @@ mod describe;
 mod error;
 mod interpolate;
 mod keys;
+mod mistake;
 mod nearest;
 mod print;
 mod reader;

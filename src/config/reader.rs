@@ -1,131 +1,16 @@
 //! A tree in, what serde wants to read out of it out; or the mistake, with the path of the node it was found at.
 //! Knows serde's questions; does not know any key, nor how a message looks.
 
-use std::fmt;
-
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor};
+use serde::de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::error::Place;
+use super::mistake::{Mistake, What, shown};
 use super::tree::{Entry, Kind, Map, Node, Scalar, Value, infer};
-
-/// What is wrong, and where.
-#[derive(Debug)]
-pub(super) struct Mistake {
-    pub(super) what: What,
-    /// Positions from the root to the node, the innermost first.
-    reversed_path: Vec<usize>,
-    /// Is it the key of that entry that is wrong, not its value?
-    pub(super) at_key: bool,
-}
-
-/// What is wrong.
-#[derive(Debug)]
-pub(super) enum What {
-    UnknownKey { key: String, legal: Vec<&'static str> },
-    UnknownWord { word: String, of: Option<&'static str>, legal: Vec<&'static str> },
-    Missing(&'static str),
-    WrongType { expected: String, found: String },
-    NoValue { expected: String },
-    NoChoice { of: &'static str, legal: Vec<&'static str> },
-    SecondChoice { of: &'static str, second: String },
-    Other(String),
-}
 
 /// A serde deserializer over a node.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(pub(super) &'a Node);
-
-// === impl Mistake ===
-
-impl Mistake {
-    fn new(what: What) -> Self {
-        Self { what, reversed_path: Vec::new(), at_key: false }
-    }
-
-    /// Positions from the root to the node.
-    pub(super) fn path(&self) -> Vec<usize> {
-        self.reversed_path.iter().rev().copied().collect()
-    }
-
-    fn below(mut self, idx: usize) -> Self {
-        self.reversed_path.push(idx);
-        self
-    }
-
-    fn key_of(mut self, idx: usize) -> Self {
-        self.at_key = true;
-        self.below(idx)
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.what)
-    }
-}
-
-impl std::error::Error for Mistake {}
-
-impl de::Error for Mistake {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(What::Other(message.to_string()))
-    }
-
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let expected = expected_words(expected);
-        Self::new(match found {
-            Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
-            found => What::WrongType { expected, found: found_words(found) },
-        })
-    }
-
-    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::invalid_type(found, expected)
-    }
-
-    fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownWord { word: word.to_owned(), of: None, legal: legal.to_vec() })
-    }
-
-    fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownKey { key: key.to_owned(), legal: legal.to_vec() })
-    }
-
-    fn missing_field(key: &'static str) -> Self {
-        Self::new(What::Missing(key))
-    }
-}
-
-fn expected_words(expected: &dyn de::Expected) -> String {
-    match expected.to_string().as_str() {
-        "u8" => "a whole number from 0 to 255".to_owned(),
-        "u16" => "a whole number from 0 to 65535".to_owned(),
-        "u32" => "a whole number from 0 to 4294967295".to_owned(),
-        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
-        "i32" | "i64" | "isize" => "a whole number".to_owned(),
-        "f32" | "f64" => "a number".to_owned(),
-        words => words.to_owned(),
-    }
-}
-
-fn found_words(found: Unexpected<'_>) -> String {
-    match found {
-        Unexpected::Bool(value) => format!("`{value}`"),
-        Unexpected::Unsigned(value) => format!("`{value}`"),
-        Unexpected::Signed(value) => format!("`{value}`"),
-        Unexpected::Float(value) => format!("`{value}`"),
-        Unexpected::Str(value) => format!("the text `{value}`"),
-        Unexpected::Seq => "a list".to_owned(),
-        Unexpected::Map => "a map".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-fn keys_words(keys: &[&str]) -> String {
-    let shown: Vec<_> = keys.iter().take(12).map(|key| format!("`{key}`")).collect();
-    format!("a map with the keys {}{}", shown.join(", "), if keys.len() > 12 { ", …" } else { "" })
-}
 
 // === impl Reader ===
 
@@ -134,8 +19,8 @@ impl<'a> Reader<'a> {
         let expected = expected.into();
         let found = match &self.0.value {
             Value::Scalar(Scalar { kind: Kind::Null, .. }) => return Mistake::new(What::NoValue { expected }),
-            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{text}`"),
-            Value::Scalar(Scalar { text, .. }) => format!("`{text}`"),
+            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{}`", shown(text)),
+            Value::Scalar(Scalar { text, .. }) => format!("`{}`", shown(text)),
             Value::List(_) | Value::Gone => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         };
@@ -275,11 +160,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.list(visitor)
+        self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(self, _: &'static str, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.list(visitor)
+        self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -416,10 +301,15 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.reader().list(visitor).map_err(|mistake| self.place(mistake))
+        self.reader().list(visitor).map_err(|mistake| self.place(mistake.of_the_whole()))
     }
 
     fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
         self.reader().map(visitor, || keys_words(fields)).map_err(|mistake| self.place(mistake))
     }
+}
+
+fn keys_words(keys: &[&str]) -> String {
+    let shown: Vec<_> = keys.iter().take(12).map(|key| format!("`{key}`")).collect();
+    format!("a map with the keys {}{}", shown.join(", "), if keys.len() > 12 { ", …" } else { "" })
 }

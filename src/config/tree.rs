@@ -221,7 +221,7 @@ impl Builder<'_> {
         let value = match raw.value {
             Raw::Scalar(kind, text) => {
                 // Numbers and booleans keep their spelling, since a text may be wanted: version `1.10` is not `1.1`.
-                let text = if kind == Kind::Text { text } else { self.texts.text(self.source)[place.start..place.end].to_owned() };
+                let text = if kind == Kind::Text { text } else { self.texts.slice(place).to_owned() };
                 Value::Scalar(Scalar { text, kind, substituted: false })
             }
             Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),

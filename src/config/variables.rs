@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Config;
 use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::interpolate::holds_credentials;
 use super::keys::{self, Key};
@@ -48,6 +49,20 @@ pub(super) fn put_otel(root: &mut Node, environment: &BTreeMap<String, String>, 
         };
         if let Some(value) = value {
             root.put(&path.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(), place, value, Keep::What);
+        }
+    }
+}
+
+/// OpenTelemetry has endpoints per signal too, which name whole URLs, and we have one downstream.
+pub(super) fn mention_unread(config: &Config, environment: &BTreeMap<String, String>, warnings: &mut Problems) {
+    if config.forward.endpoint.is_some() {
+        return;
+    }
+    for signal in ["TRACES", "LOGS", "METRICS"] {
+        let variable = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
+        if environment.get(&variable).is_some_and(|value| !value.trim().is_empty()) {
+            let problem = Problem::warning(format!("`{variable}` is not read, and nothing is forwarded"), None);
+            warnings.push(problem.label("set `SPANSCORE_FORWARD__ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` or `forward.endpoint`"));
         }
     }
 }

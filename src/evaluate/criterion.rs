@@ -52,7 +52,7 @@ impl Criterion {
 impl From<Fields> for Criterion {
     fn from(fields: Fields) -> Self {
         let Fields { name, description, select, scope, evaluate, threshold } = fields;
-        let threshold = evaluate.threshold(threshold.map(|threshold| threshold.0));
+        let threshold = evaluate.as_judge().threshold(threshold.map(|threshold| threshold.0));
         let mut criterion = Self { name: name.0, description, select, scope, evaluate, threshold, revision: String::new() };
         criterion.revision = digest(&criterion);
         criterion

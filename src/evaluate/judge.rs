@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use super::Evaluate;
 use super::criterion::{Criterion, Scope};
 use super::score::{Evaluation, Explain, Missing, Score, Verdict};
-use super::{Evaluate, Evaluator, with_evaluator};
 use crate::extract::Trajectory;
 
 /// Judges one trajectory by every criterion whose selector matches.
@@ -17,7 +17,7 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
     if !any_by_agent {
         return criteria.iter().filter_map(|criterion| judge_one(criterion, trajectory, explain)).collect();
     }
-    let runs = judged_runs(trajectory);
+    let runs = trajectory.judged_agent_runs();
     let home = trajectory.subject.as_ref().and_then(|subject| {
         let is_subject = |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
         (0..trajectory.agent_runs.len()).find(is_subject)
@@ -26,7 +26,7 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
     let rows =
         (home.is_none() || !runs.iter().any(|run| Some(*run) == home)).then_some(None).into_iter().chain(runs.iter().copied().map(Some));
     for row in rows {
-        let run = row.map(|run| Arc::new(narrowed(trajectory, run)));
+        let run = row.map(|run| Arc::new(trajectory.for_agent_run(run)));
         for criterion in criteria {
             let judged = match (criterion.scope, &run) {
                 (Scope::Trace, _) if row == home || row.is_none() => Some(trajectory),
@@ -40,10 +40,36 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
 }
 
 fn judge_one(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Option<Evaluation> {
-    criterion
-        .select
-        .matches(trajectory)
-        .then(|| with_evaluator!(&criterion.evaluate, evaluator => render(evaluator, criterion, trajectory, explain)))
+    criterion.select.matches(trajectory).then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
+}
+
+/// Any evaluator, whatever its evidence.
+pub(super) trait Judge {
+    fn name(&self) -> &'static str;
+
+    fn warnings(&self) -> Vec<String>;
+
+    fn threshold(&self, written: Option<f64>) -> f64;
+
+    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation;
+}
+
+impl<E: Evaluate> Judge for E {
+    fn name(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        Evaluate::warnings(self)
+    }
+
+    fn threshold(&self, written: Option<f64>) -> f64 {
+        Evaluate::threshold(self, written)
+    }
+
+    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
+        render(self, criterion, trajectory, explain)
+    }
 }
 
 fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
@@ -123,40 +149,4 @@ fn doubt(missing: Missing, trajectory: &Trajectory) -> String {
         });
     }
     reasons.join("; ")
-}
-
-// === agent runs (DESIGN 6, `scope: agent`) ===
-
-/// The runs to judge, by start: runs of one name directly nested fold into the outermost, and one without calls of its own that
-/// contains another is not judged.
-fn judged_runs(trajectory: &Trajectory) -> Vec<usize> {
-    let runs = &trajectory.agent_runs;
-    let folded: Vec<usize> = (0..runs.len()).map(|run| outermost(trajectory, run)).collect();
-    let has_calls = |run: usize| trajectory.tool_calls.iter().any(|call| call.agent_run.is_some_and(|own| folded[own] == run));
-    let contains =
-        |run: usize| (0..runs.len()).any(|inner| folded[inner] != run && runs[inner].parent.is_some_and(|outer| folded[outer] == run));
-    (0..runs.len()).filter(|&run| folded[run] == run && (has_calls(run) || !contains(run))).collect()
-}
-
-fn outermost(trajectory: &Trajectory, run: usize) -> usize {
-    let runs = &trajectory.agent_runs;
-    let mut outer = run;
-    while let Some(parent) = runs[outer].parent.filter(|&parent| parent != outer && runs[parent].name == runs[run].name) {
-        outer = parent;
-    }
-    outer
-}
-
-/// The trajectory as far as it is this run's own: its calls, its span, its agent.
-fn narrowed(trajectory: &Trajectory, run: usize) -> Trajectory {
-    let agent_run = &trajectory.agent_runs[run];
-    let own = |call_run: Option<usize>| call_run.is_some_and(|call_run| outermost(trajectory, call_run) == run);
-    Trajectory {
-        subject: Some(agent_run.subject.clone()),
-        service: agent_run.subject.resource.service.as_ref().into(),
-        agent: Some(agent_run.name.clone()),
-        session: agent_run.session.clone().or_else(|| trajectory.session.clone()),
-        tool_calls: trajectory.tool_calls.iter().filter(|call| own(call.agent_run)).cloned().collect(),
-        ..trajectory.clone()
-    }
 }

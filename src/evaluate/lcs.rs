@@ -11,6 +11,9 @@ use std::ops::Range;
 /// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the answer is the prescribed one (DESIGN 6).
 const MAX_ROWS_SIZE: usize = 4_096 * 4_096 / 8;
 
+type Word = u64;
+const BITS: usize = Word::BITS as usize;
+
 /// The id of a name that is not expected; it matches nothing.
 pub const UNEXPECTED: u32 = u32::MAX;
 
@@ -21,7 +24,7 @@ pub const UNEXPECTED: u32 = u32::MAX;
 /// names are taken, else an actual is dropped if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond that it is any of them,
 /// in memory linear in the lengths (Hirschberg's division, on bit rows).
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
-    let mut pairs = Vec::with_capacity(actual.len().min(expected.len()));
+    let mut pairs = Vec::with_capacity(actual.len().min(expected.len()) + 1);
     divide(actual, 0..actual.len(), expected, 0..expected.len(), &mut pairs);
     pairs
 }
@@ -30,7 +33,7 @@ fn divide(actual: &[u32], calls: Range<usize>, expected: &[u32], names: Range<us
     if calls.is_empty() || names.is_empty() {
         return;
     }
-    if calls.len().saturating_mul(n_words(names.len()) * 8) <= MAX_ROWS_SIZE {
+    if calls.len().saturating_mul(n_words(names.len()) * size_of::<Word>()) <= MAX_ROWS_SIZE {
         walk_back(&actual[calls.clone()], &expected[names.clone()], calls.start, names.start, pairs);
         return;
     }
@@ -45,7 +48,7 @@ fn best_column(first: &[u32], second: &[u32], expected: &[u32]) -> usize {
     let forth = last_row(first.iter().copied(), expected);
     let reversed: Vec<u32> = expected.iter().rev().copied().collect();
     let back = last_row(second.iter().rev().copied(), &reversed);
-    let rises = |row: &[u64], column: usize| usize::from(rises_at(row, column));
+    let rises = |row: &[Word], column: usize| usize::from(rises_at(row, column));
     let mut length: usize = (0..expected.len()).map(|column| rises(&back, column)).sum();
     let (mut best, mut best_length) = (0, length);
     for column in 0..expected.len() {
@@ -58,72 +61,156 @@ fn best_column(first: &[u32], second: &[u32], expected: &[u32]) -> usize {
     best
 }
 
-fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<u64> {
+fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<Word> {
     let mut columns = Columns::new(expected);
-    let mut row = vec![u64::MAX; n_words(expected.len())];
+    let mut row = vec![Word::MAX; n_words(expected.len())];
     let mut next = row.clone();
     for name in actual {
-        if columns.advance(name, &row, &mut next) {
+        if columns.has(name) {
+            columns.advance(name, &row, &mut next);
             std::mem::swap(&mut row, &mut next);
         }
     }
     row
 }
 
-/// Keeps every row, then walks back by the prescribed rule.
+/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column that has the call's name, where the
+/// call is taken, or at which the row rises, where the call is dropped; the columns passed over are expected names dropped.
 fn walk_back(actual: &[u32], expected: &[u32], first_call: usize, first_name: usize, pairs: &mut Vec<(usize, usize)>) {
-    let n_words = n_words(expected.len());
-    let mut columns = Columns::new(expected);
-    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was, so it shares that row.
-    let mut rows = vec![u64::MAX; n_words];
-    rows.reserve(n_words * actual.iter().filter(|&&name| columns.has(name)).count());
-    let mut row_of = Vec::with_capacity(actual.len());
-    for &name in actual {
-        if columns.has(name) {
-            let start = rows.len();
-            rows.resize(start + n_words, 0);
-            let (before, next) = rows.split_at_mut(start);
-            columns.advance(name, &before[start - n_words..], next);
-        }
-        row_of.push(rows.len() - n_words);
-    }
-
+    let leave = match n_words(expected.len()) {
+        1 => short::<1>,
+        2 => short::<2>,
+        3 => short::<3>,
+        4 => short::<4>,
+        5 => short::<5>,
+        6 => short::<6>,
+        7 => short::<7>,
+        8 => short::<8>,
+        _ => long,
+    };
+    // Every row is left exactly once, taken or dropped. Which of the two is as good as random, so the pair is written in either case
+    // and only counted where the call was taken: a branch would be mispredicted every other row.
     let from = pairs.len();
-    let (mut i, mut j) = (actual.len(), expected.len());
-    while i > 0 && j > 0 {
-        if actual[i - 1] == expected[j - 1] {
-            (i, j) = (i - 1, j - 1);
-            pairs.push((first_call + i, first_name + j));
-        } else if rises_at(&rows[row_of[i - 1]..], j - 1) {
-            i -= 1;
-        } else {
-            j -= 1;
-        }
-    }
+    pairs.resize(from + actual.len().min(expected.len()) + 1, (0, 0));
+    let mut n_pairs = 0;
+    leave(actual, expected, &mut |call_idx, Stop { column, equal }| {
+        pairs[from + n_pairs] = (first_call + call_idx, first_name + column);
+        n_pairs += usize::from(equal);
+    });
+    pairs.truncate(from + n_pairs);
     pairs[from..].reverse();
 }
 
+/// Where the walk back leaves a row.
+struct Stop {
+    column: usize,
+    equal: bool,
+}
+
+impl Stop {
+    /// The column before which the row above is entered.
+    fn end(&self) -> usize {
+        self.column + usize::from(!self.equal)
+    }
+
+    /// The last column among `word`'s at which the row is left, those from `end` on left out.
+    fn within(word: usize, equal: Word, row: Word, end: usize) -> Option<Self> {
+        let below = match end - word * BITS {
+            n if n < BITS => !(Word::MAX << n),
+            _ => Word::MAX,
+        };
+        let stops = (equal | !row) & below;
+        if stops == 0 {
+            return None;
+        }
+        let bit = (Word::BITS - 1 - stops.leading_zeros()) as usize;
+        Some(Self { column: word * BITS + bit, equal: equal >> bit & 1 == 1 })
+    }
+}
+
+/// Up to 512 expected names, in N words: every name has a mask, and a row is held in registers from one call to the next.
+fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
+    let n_names = expected.iter().max().map_or(0, |&name| name as usize + 1);
+    if n_names > N * BITS {
+        return long(actual, expected, left);
+    }
+    // The last mask is that of all names not expected.
+    let mut masks = vec![[0; N]; n_names + 1];
+    for (column, &name) in expected.iter().enumerate() {
+        masks[name as usize][column / BITS] |= 1 << (column % BITS);
+    }
+    let mask_of = |call_idx: usize| &masks[(actual[call_idx] as usize).min(n_names)];
+    let mut row = [Word::MAX; N];
+    let rows: Vec<[Word; N]> = (0..actual.len())
+        .map(|call_idx| {
+            let mask = mask_of(call_idx);
+            let mut carry = false;
+            for word in 0..N {
+                (row[word], carry) = step_word(row[word], mask[word], carry);
+            }
+            row
+        })
+        .collect();
+    let mut end = expected.len();
+    for call_idx in (0..actual.len()).rev() {
+        let (row, mask) = (&rows[call_idx], mask_of(call_idx));
+        let words = (0..end.div_ceil(BITS).min(N)).rev();
+        let Some(stop) = words.into_iter().find_map(|word| Stop::within(word, mask[word], row[word], end)) else { break };
+        end = stop.end();
+        left(call_idx, stop);
+    }
+}
+
+/// Any number of expected names.
+fn long(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
+    let mut columns = Columns::new(expected);
+    let n_words = n_words(expected.len());
+    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was, so it shares that row.
+    let n_rows = 1 + actual.iter().filter(|&&name| columns.has(name)).count();
+    let mut rows = vec![Word::MAX; n_words * n_rows];
+    let mut row_of = Vec::with_capacity(actual.len());
+    let mut start = 0;
+    for &name in actual {
+        if columns.has(name) {
+            let (before, next) = rows.split_at_mut(start + n_words);
+            columns.advance(name, &before[start..], &mut next[..n_words]);
+            start += n_words;
+        }
+        row_of.push(start);
+    }
+    let mut end = expected.len();
+    for call_idx in (0..actual.len()).rev() {
+        let row = &rows[row_of[call_idx]..row_of[call_idx] + n_words];
+        let Some(stop) = columns.stop(actual[call_idx], row, end) else { break };
+        end = stop.end();
+        left(call_idx, stop);
+    }
+}
+
 /// A row rises at a column where its bit is 0.
-fn rises_at(row: &[u64], column: usize) -> bool {
-    row[column / 64] >> (column % 64) & 1 == 0
+fn rises_at(row: &[Word], column: usize) -> bool {
+    row[column / BITS] >> (column % BITS) & 1 == 0
 }
 
 fn n_words(n_columns: usize) -> usize {
-    n_columns.div_ceil(64)
+    n_columns.div_ceil(BITS)
 }
 
 // === Columns ===
 
-/// Where each expected name stands, as masks. A name that fills less than a bit per word is written into one scratch mask when
-/// it is needed, the others have a mask of their own: so both the memory and the time per row stay linear.
+/// Where each expected name stands, as masks.
+///
+/// A name that fills less than a bit per word is written into one scratch mask when it is needed, the others have a mask of their
+/// own: so both the memory and the time per row stay linear.
 struct Columns {
+    n_words: usize,
     /// Positions by name: those of name n are `positions[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,
     positions: Vec<u32>,
     /// Where in `masks` a frequent name's own mask begins.
     own: Vec<Option<u32>>,
-    masks: Vec<u64>,
-    scratch: Vec<u64>,
+    masks: Vec<Word>,
+    scratch: Vec<Word>,
 }
 
 impl Columns {
@@ -151,54 +238,72 @@ impl Columns {
             positions[*free as usize] = column as u32;
             *free += 1;
             if let Some(start) = own[name as usize] {
-                masks[start as usize + column / 64] |= 1 << (column % 64);
+                masks[start as usize + column / BITS] |= 1 << (column % BITS);
             }
         }
-        Self { starts, positions, own, masks, scratch: vec![0; n_words] }
+        Self { n_words, starts, positions, own, masks, scratch: vec![0; n_words] }
     }
 
-    /// Is this name expected anywhere?
+    /// Is this name expected, as far as ids tell?
     fn has(&self, name: u32) -> bool {
-        !self.positions_of(name).is_empty()
+        (name as usize) < self.own.len()
     }
 
-    fn positions_of(&self, name: u32) -> Range<usize> {
-        match self.starts.get(name as usize..).and_then(|starts| starts.first_chunk()) {
-            Some(&[start, end]) => start as usize..end as usize,
-            None => 0..0,
-        }
+    fn own_mask(&self, name: u32) -> Option<&[Word]> {
+        let start = self.own.get(name as usize).copied().flatten()? as usize;
+        self.masks.get(start..start + self.n_words)
     }
 
-    /// Computes the row after a call of this name from the row before; `false` if it stays the same and nothing was written.
-    fn advance(&mut self, name: u32, row: &[u64], next: &mut [u64]) -> bool {
-        let positions = self.positions_of(name);
-        if positions.is_empty() {
-            return false;
-        }
+    /// Computes the row after a call of an expected name from the row before.
+    fn advance(&mut self, name: u32, row: &[Word], next: &mut [Word]) {
         if let Some(start) = self.own[name as usize] {
-            step(row, &self.masks[start as usize..start as usize + row.len()], next);
-            return true;
+            step(row, &self.masks[start as usize..start as usize + self.n_words], next);
+            return;
         }
-        for &column in &self.positions[positions.clone()] {
-            self.scratch[column as usize / 64] |= 1 << (column % 64);
+        let positions = &self.positions[self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
+        for &column in positions {
+            self.scratch[column as usize / BITS] |= 1 << (column as usize % BITS);
         }
         step(row, &self.scratch, next);
-        for &column in &self.positions[positions] {
-            self.scratch[column as usize / 64] = 0;
+        for &column in positions {
+            self.scratch[column as usize / BITS] = 0;
         }
-        true
+    }
+
+    /// Where the walk back, coming from before column `end`, leaves the row of a call of this name; `None` if before the first column.
+    fn stop(&self, name: u32, row: &[Word], end: usize) -> Option<Stop> {
+        let mask = self.own_mask(name);
+        // The columns of a name without a mask of its own, those still ahead.
+        let mut ahead = match (mask, self.has(name)) {
+            (None, true) => {
+                let positions = &self.positions[self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
+                &positions[..positions.partition_point(|&column| (column as usize) < end)]
+            }
+            _ => &[],
+        };
+        (0..end.div_ceil(BITS)).rev().find_map(|word| {
+            let mut equal = mask.map_or(0, |mask| mask[word]);
+            while let Some((&column, rest)) = ahead.split_last().filter(|(column, _)| **column as usize / BITS == word) {
+                equal |= 1 << (column as usize % BITS);
+                ahead = rest;
+            }
+            Stop::within(word, equal, row[word], end)
+        })
     }
 }
 
 /// `next = (row + (row & mask)) | (row & !mask)`, over all words with carry.
-fn step(row: &[u64], mask: &[u64], next: &mut [u64]) {
+fn step(row: &[Word], mask: &[Word], next: &mut [Word]) {
     let mut carry = false;
     for ((next, &row), &mask) in next.iter_mut().zip(row).zip(mask) {
-        let (sum, overflow) = row.overflowing_add(row & mask);
-        let (sum, overflow_by_carry) = sum.overflowing_add(u64::from(carry));
-        carry = overflow | overflow_by_carry;
-        *next = sum | (row & !mask);
+        (*next, carry) = step_word(row, mask, carry);
     }
+}
+
+fn step_word(row: Word, mask: Word, carry: bool) -> (Word, bool) {
+    let (sum, overflow) = row.overflowing_add(row & mask);
+    let (sum, overflow_by_carry) = sum.overflowing_add(Word::from(carry));
+    (sum | (row & !mask), overflow | overflow_by_carry)
 }
 
 #[cfg(test)]

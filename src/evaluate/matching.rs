@@ -48,9 +48,9 @@ impl Fits {
         let mut reached_from = vec![0; self.n_columns];
         let mut queue = VecDeque::from([row]);
         while let Some(row) = queue.pop_front() {
-            for word in 0..unseen.len() {
-                let mut fresh = self.rows[row][word] & unseen[word];
-                unseen[word] &= !fresh;
+            for (word, unseen) in unseen.iter_mut().enumerate() {
+                let mut fresh = self.rows[row][word] & *unseen;
+                *unseen &= !fresh;
                 while fresh != 0 {
                     let column = word * 64 + fresh.trailing_zeros() as usize;
                     fresh &= fresh - 1;

@@ -39,6 +39,7 @@ pub use names::{Names, NonEmptyNames};
 pub use pattern::Pattern;
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
+pub use spelling::stands_for;
 pub use tool_call_args::{ExpectedArgs, ToolCallArgs};
 pub use tool_call_count::{Counts, ToolCallCount};
 pub use tool_call_order::ToolCallOrder;
@@ -47,6 +48,7 @@ pub use tool_calls::ToolCalls;
 pub use tool_order::{ExpectedTool, ToolOrder};
 pub use tool_pattern::{AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written};
 
+use judge::Judge;
 use score::{Explanation, Score};
 
 /// What is expected of the calls: one evaluator with its parameters.
@@ -69,36 +71,28 @@ pub enum Evaluator {
     ToolCallOutput(ToolCallOutput),
 }
 
-/// Calls `$do` with the evaluator, whichever it is: the one place where the enum is told apart.
-macro_rules! with_evaluator {
-    ($evaluator:expr, $name:ident => $do:expr) => {
-        match $evaluator {
-            Evaluator::ToolCallOrder($name) => $do,
-            Evaluator::ToolCallCount($name) => $do,
-            Evaluator::ToolOrder($name) => $do,
-            Evaluator::ExecutionOrder($name) => $do,
-            Evaluator::ToolCalls($name) => $do,
-            Evaluator::ToolCallArgs($name) => $do,
-            Evaluator::ToolCallOutput($name) => $do,
-        }
-    };
-}
-use with_evaluator;
-
 impl Evaluator {
     /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
     pub fn name(&self) -> &'static str {
-        with_evaluator!(self, evaluator => name_of(evaluator))
+        self.as_judge().name()
     }
 
-    /// What will load but is hardly meant.
+    /// What will load but is hardly meant, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        with_evaluator!(self, evaluator => evaluator.warnings())
+        self.as_judge().warnings()
     }
 
-    /// The threshold of a criterion with this evaluator, given what was written.
-    fn threshold(&self, written: Option<f64>) -> f64 {
-        with_evaluator!(self, evaluator => evaluator.threshold(written))
+    /// Whichever it is: the one place where the enum is told apart.
+    fn as_judge(&self) -> &dyn Judge {
+        match self {
+            Self::ToolCallOrder(evaluator) => evaluator,
+            Self::ToolCallCount(evaluator) => evaluator,
+            Self::ToolOrder(evaluator) => evaluator,
+            Self::ExecutionOrder(evaluator) => evaluator,
+            Self::ToolCalls(evaluator) => evaluator,
+            Self::ToolCallArgs(evaluator) => evaluator,
+            Self::ToolCallOutput(evaluator) => evaluator,
+        }
     }
 }
 
@@ -128,10 +122,6 @@ trait Evaluate {
     fn threshold(&self, written: Option<f64>) -> f64 {
         written.unwrap_or(1.0)
     }
-}
-
-fn name_of<E: Evaluate>(_: &E) -> &'static str {
-    E::NAME
 }
 
 /// The names of the calls, as they were made.

@@ -117,10 +117,11 @@ impl Visitor for AsciiClasses<'_> {
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), ast::Error> {
         match ast {
             // Case-folding would add `ſ` and the Kelvin sign to the letters, so these are kept out of a surrounding `(?i)`.
-            Ast::ClassPerl(class) => match written_out(class) {
-                Some(class_text) => self.replace(&class.span, format_args!("(?-i:{class_text})")),
-                None => {}
-            },
+            Ast::ClassPerl(class) => {
+                if let Some(class_text) = written_out(class) {
+                    self.replace(&class.span, format_args!("(?-i:{class_text})"));
+                }
+            }
             Ast::Assertion(assertion) => match assertion.kind {
                 AssertionKind::StartLine | AssertionKind::EndLine | AssertionKind::StartText | AssertionKind::EndText => {}
                 _ => {

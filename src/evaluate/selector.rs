@@ -8,7 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::extract::{Subject, Trajectory};
+use crate::extract::Trajectory;
 
 /// Which trajectories a criterion is for. All that is given must hold; nothing given is every trajectory.
 ///
@@ -43,14 +43,9 @@ impl Selector {
             && holds(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
             && self.calls.as_ref().is_none_or(|glob| trajectory.tool_calls.iter().any(|call| glob.matches(&call.name)))
             && self.attributes.iter().all(|(key, glob)| {
-                trajectory.subject.as_ref().and_then(|subject| attribute(subject, key)).is_some_and(|value| glob.matches(value))
+                trajectory.subject.as_ref().and_then(|subject| subject.attribute(key)).is_some_and(|value| glob.matches(value))
             })
     }
-}
-
-/// Replaced by `Subject::attribute`, which falls back to the resource, as soon as `extract` brings it.
-fn attribute<'a>(subject: &'a Subject, key: &str) -> Option<&'a str> {
-    subject.attributes.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
 }
 
 /// A pattern over a whole text: `*` is any text, `?` one character.

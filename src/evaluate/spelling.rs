@@ -1,5 +1,5 @@
 //! Pure. Fields of the reference documents that are spelled or placed differently here, refused with the rewrite where they stand.
-//! Knows the words, not the evaluators.
+//! Knows the words, not the evaluators. Camel case, and what the references wrap around the fields, are `config`'s to rewrite.
 
 use std::fmt;
 
@@ -9,20 +9,11 @@ use serde::forward_to_deserialize_any;
 
 /// Another spelling, and the fields that could be meant: the first of them that stands here.
 const SPELLINGS: &[(&str, &[&str])] = &[
-    ("toolCallsOrder", &["tool_calls_order"]),
-    ("toolCallsCount", &["tool_calls_count"]),
-    ("toolCalls", &["tool_calls"]),
-    ("toolOutputs", &["tool_outputs"]),
-    ("expectedTools", &["expected_tools"]),
-    ("expectedOutput", &["expected_output"]),
-    ("exactMatch", &["exact_match"]),
     ("exact_match", &["should_exact_match", "strict", "exact"]),
     ("should_exact_match", &["exact_match", "strict", "exact"]),
-    ("strictMode", &["strict_mode", "strict"]),
     ("strict_mode", &["strict"]),
     ("strict", &["strict_mode", "exact_match"]),
     ("tool_name", &["name"]),
-    ("toolName", &["tool_name", "name"]),
     ("name", &["tool_name"]),
     ("args", &["parameters"]),
     ("arguments", &["args", "parameters"]),
@@ -33,25 +24,22 @@ const SPELLINGS: &[(&str, &[&str])] = &[
     ("output", &["result"]),
     ("expected_tools", &["expected_output", "tool_calls_order", "tool_calls"]),
     ("forbidden", &["disallowed"]),
-    ("minCount", &["min_count"]),
-    ("atStep", &["at_step"]),
-    ("beforeStep", &["before_step"]),
 ];
 
 /// Fields that belong elsewhere.
 const PLACES: &[(&str, &str)] = &[
     ("threshold", "`threshold` belongs to the criterion: write it beside `evaluate`"),
-    ("default_evaluation_criteria", "there are no default criteria apart: write these fields directly below the evaluator's name"),
-    ("defaultEvaluationCriteria", "there are no default criteria apart: write these fields directly below the evaluator's name"),
-    ("evaluation_criteria", "write these fields directly below the evaluator's name"),
-    ("evaluationCriteria", "write these fields directly below the evaluator's name"),
-    ("config", "write these fields directly below the evaluator's name, without `config`"),
     ("min_count", "`min_count` is for entries of `required` only: to limit a number of calls use `tool_call_count`"),
     ("final", "`final` is for entries of `required` only"),
     ("at_step", "`at_step` is for entries of `required` only"),
     ("before_step", "`before_step` is for entries of `required` only"),
     ("result", "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`"),
 ];
+
+/// Is this word another spelling of the field? Then whoever misses the field need not say so: the word was refused already.
+pub fn stands_for(word: &str, field: &str) -> bool {
+    SPELLINGS.iter().any(|(spelling, meant)| *spelling == word && meant.contains(&field))
+}
 
 /// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all else is as before.
 pub(super) struct Hinted<D>(pub(super) D);

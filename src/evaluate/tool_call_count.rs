@@ -294,7 +294,7 @@ impl<'de> Deserialize<'de> for Count {
                 }
             }
         }
-        deserializer.deserialize_seq(CountVisitor)
+        deserializer.deserialize_tuple(2, CountVisitor)
     }
 }
 

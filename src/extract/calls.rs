@@ -31,8 +31,10 @@ pub(super) struct Draft {
     pub(super) inside: Option<SpanIdx>,
     /// The name says little (a class): a better one is welcome.
     pub(super) poorly_named: bool,
-    /// The result was said not to be a failure by a status OK.
-    ok: bool,
+    /// Its own span tells whether it failed, by an error or by the status OK.
+    settled: bool,
+    /// When the last failed attempt within it ended.
+    failed_until: u64,
 }
 
 /// Model turns are counted by agent run and agent name.
@@ -164,10 +166,11 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
         agent: (call.agent.as_deref().map(Arc::from))
             .or_else(|| outline.run_above[span_idx].map(|run| Arc::from(&*outline.runs[run].name))),
     };
-    let status_failed = span.status == Status::Error && !call.status_lies;
+    let failed = call.failed || opened.2 || (span.status == Status::Error && !call.status_lies);
     Some(Draft {
         poorly_named: name.is_none(),
-        ok: span.status == Status::Ok,
+        settled: failed || span.status == Status::Ok,
+        failed_until: 0,
         span: span_idx,
         inside: outline.call_above[span_idx],
         call: ToolCall {
@@ -175,7 +178,7 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
             call_id: call.call_id.as_deref().map(Arc::from).or_else(|| opened.0.map(Arc::from)),
             args,
             result,
-            error: call.failed || opened.2 || status_failed,
+            error: failed,
             agent: owner.agent.clone(),
             agent_run: owner.run,
             step: 0,
@@ -235,9 +238,16 @@ fn absorb(kept: &mut Draft, draft: Draft) {
         kept.call.name = draft.call.name;
         kept.poorly_named = false;
     }
-    // A client often leaves the status unset where its server failed. Of several attempts inside, the last one counts, and they come in order.
-    if !kept.ok && !kept.call.error {
-        kept.call.error = draft.call.error;
+    // A client often leaves the status unset where its server failed. Attempts within it come in order: one that succeeds makes up for those
+    // that had failed before it began.
+    if kept.settled {
+        return;
+    }
+    if draft.call.error {
+        kept.call.error = true;
+        kept.failed_until = kept.failed_until.max(draft.call.end_unix_nanos);
+    } else if kept.call.error && draft.call.start_unix_nanos >= kept.failed_until {
+        kept.call.error = false;
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[
     let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.views[model], max_size)).collect();
     for &span_idx in &outline.tree.parents_first {
         let Some(&at) = outline.model[span_idx].filter(|&model| model != span_idx).and_then(|model| place.get(&model)) else { continue };
-        if replies[at].is_empty() && !outline.conventions[span_idx].is_empty() && outline.calls[span_idx].is_none() {
+        if replies[at].is_empty() && outline.models_below[span_idx] {
             replies[at] = messages::announced(&outline.views[span_idx], max_size);
         }
     }

@@ -32,12 +32,17 @@ mod tree;
 mod calls;
 mod handoffs;
 mod joins;
+mod notes;
 mod outline;
 mod trajectory;
+
+#[cfg(test)]
+mod tests;
 
 use convention::Convention;
 
 pub use keys::keys;
+pub use notes::{Note, TakenFor, notes};
 pub use recognise::{Recogniser, mark};
 pub use settings::{Handoffs, HouseConvention, Tools};
 pub use slim::slim;

@@ -30,6 +30,8 @@ pub(super) struct Outline<'a> {
     pub(super) call_above: Vec<Option<SpanIdx>>,
     /// The outermost model span that a span lies in or is, up to the next call or run.
     pub(super) model: Vec<Option<SpanIdx>>,
+    /// Model spans within others.
+    pub(super) models_below: Vec<bool>,
     /// Agent runs in the order of their starts; directly nested ones of one name are one.
     pub(super) runs: Vec<Run<'a>>,
     /// Was any span a tool call by its marks, counted or not?
@@ -73,6 +75,7 @@ impl<'a> Outline<'a> {
             run_above: vec![None; n_spans],
             call_above: vec![None; n_spans],
             model: vec![None; n_spans],
+            models_below: vec![false; n_spans],
             runs: Vec::new(),
             has_tool_spans: false,
         };
@@ -167,6 +170,7 @@ impl<'a> Outline<'a> {
                 own_run[span_idx] = Some(self.run_of(span_idx, name));
             }
             if is_model[span_idx] {
+                self.models_below[span_idx] = self.model[span_idx].is_some();
                 self.model[span_idx] = self.model[span_idx].or(Some(span_idx));
             }
             if let Some(into) = self.same_call_above(span_idx, &own_run) {

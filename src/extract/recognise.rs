@@ -143,11 +143,12 @@ impl Recogniser {
                 recognised.ask(convention, span);
             }
         }
-        if recognised.call.is_none() && !recognised.model {
-            if let Some(call) = self.names.iter().find_map(|&key| tool_name::named(span, text(span, key)?)) {
-                (recognised.call, recognised.convention) = (Some(call), tool_name::TOOL_NAME.name);
-                recognised.agent = None;
-            }
+        if recognised.call.is_none()
+            && !recognised.model
+            && let Some(call) = self.names.iter().find_map(|&key| tool_name::named(span, text(span, key)?))
+        {
+            (recognised.call, recognised.convention) = (Some(call), tool_name::TOOL_NAME.name);
+            recognised.agent = None;
         }
         recognised.synthesized = recognised.call.is_some() && is_true(span, keys::SYNTHESIZED);
         if recognised.synthesized {

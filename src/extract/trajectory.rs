@@ -173,8 +173,10 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
 
 /// The earliest agent run among the topmost; else the earliest top span; else the earliest topmost span present.
 fn evaluated(outline: &Outline<'_>) -> Option<SpanIdx> {
-    // Runs are in order, so that the first without a run above is the earliest.
-    if let Some(run) = outline.runs.iter().find(|run| run.parent.is_none()) {
+    // Runs are in order, so that the first of the topmost is the earliest. One that a tool call is or holds was called by an agent above it,
+    // though that has no run of its own (OpenInference marks LangGraph's agents only if their name says so).
+    let is_called = |span_idx: SpanIdx| outline.calls[span_idx].is_some() || outline.call_above[span_idx].is_some();
+    if let Some(run) = outline.runs.iter().find(|run| run.parent.is_none() && !is_called(run.span)) {
         return Some(run.span);
     }
     let mut holds_agent = vec![false; outline.spans.len()];

@@ -306,12 +306,17 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct Budget {
     max: usize,
-    pub(super) taken: AtomicUsize,
+    taken: AtomicUsize,
 }
 
 impl Budget {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, taken: AtomicUsize::new(0) })
+    }
+
+    /// Bytes taken, of how many.
+    pub(super) fn state(&self) -> (usize, usize) {
+        (self.taken.load(Ordering::Relaxed), self.max)
     }
 
     /// No room taken yet.

@@ -28,7 +28,7 @@ use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
-use crate::telemetry::{AuthorizationNotPassed, Refused, Telemetry};
+use crate::telemetry::{AuthorizationNotPassed, MetricsText, Refused, Telemetry};
 
 use body::{Budget, Held, Limits};
 use cors::Cors;
@@ -133,6 +133,20 @@ impl Receiver {
     /// A receiver for any number of ports.
     pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
         Self(Arc::new(Inner { settings, intake, telemetry }))
+    }
+
+    /// Bytes in flight, and how many there may be, for `/metrics`.
+    pub fn metrics(&self) -> MetricsText {
+        let budget = Arc::clone(&self.0.settings.limits.budget);
+        Arc::new(move |text| {
+            let (taken, max) = budget.state();
+            text.push_str("# HELP spanscore_receiver_in_flight_bytes Bytes of requests being received\n");
+            text.push_str("# TYPE spanscore_receiver_in_flight_bytes gauge\n");
+            text.push_str(&format!("spanscore_receiver_in_flight_bytes {taken}\n"));
+            text.push_str("# HELP spanscore_receiver_in_flight_capacity_bytes Most bytes of requests being received\n");
+            text.push_str("# TYPE spanscore_receiver_in_flight_capacity_bytes gauge\n");
+            text.push_str(&format!("spanscore_receiver_in_flight_capacity_bytes {max}\n"));
+        })
     }
 
     /// Answers one request.

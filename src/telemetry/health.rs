@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_worker_is_stuck_after_eight_silent_seconds_and_well_after_its_next_beat() {
         let telemetry = Arc::new(Telemetry::default());
-        let start = Instant::now();
+        let start = tokio::time::Instant::now().into_std();
         let pulse = telemetry.pulse("pipeline", start);
         assert_eq!(telemetry.ill(start + Duration::from_millis(7_999)), []);
         let late = start + Duration::from_secs(9);
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_worker_that_panics_is_dead_at_once_and_one_that_rests_is_forgotten() {
         let telemetry = Arc::new(Telemetry::default());
-        let now = Instant::now();
+        let now = tokio::time::Instant::now().into_std();
         let (dying, resting) = (telemetry.pulse("dying", now), telemetry.pulse("resting", now));
         let panicked = std::thread::spawn(move || {
             let _pulse = dying;

@@ -24,37 +24,47 @@ const SIGNALS: [(&str, &str); 3] = [("traces", "spans"), ("logs", "log_records")
 
 /// What is said of a metric that is not one of the books. A metric without a row has an empty help text.
 const HELP: &[(&str, &str)] = &[
-    ("spanscore_accept_failures_total", "Connections the system could not give us, most often for want of file descriptors"),
+    ("spanscore_accept_failures_total", "Connections the system could not give us, most often for want of file descriptors, by port"),
     ("spanscore_authorization_not_passed_total", "Requests with an authorization header that nothing hands on"),
     ("spanscore_certificate_reloads_total", "Changes of certificate files, by result"),
     ("spanscore_connections_open", "Open connections, by port"),
-    ("spanscore_exporter_outages_total", "Times delivery was paused because a destination was down or asked for it, by queue"),
-    ("spanscore_exporter_queue_capacity_bytes", "Most bytes the queue may hold"),
-    ("spanscore_exporter_queue_size_bytes", "Bytes in the queue, those being sent included"),
-    ("spanscore_exporter_retries_total", "Attempts that failed and are made again, by queue"),
-    ("spanscore_exporter_splits_total", "Requests cut in two because the peer found them too large, by queue"),
-    ("spanscore_judgements_total", "Evaluations, new and changed ones"),
+    ("spanscore_exporter_outages_total", "Times a destination was found to be down, by queue"),
+    ("spanscore_exporter_queue_capacity_bytes", "Most bytes the forward queue may hold"),
+    ("spanscore_exporter_queue_size_bytes", "Bytes in the forward queue"),
+    ("spanscore_exporter_retries_total", "Requests sent again, by queue"),
+    ("spanscore_exporter_splits_total", "Requests split since the peer found them too large, by queue"),
+    ("spanscore_judgements_total", "Evaluations made, each revision by itself"),
     ("spanscore_judgements_unchanged_total", "Evaluations that late spans did not change"),
-    ("spanscore_late_spans_total", "Spans that came after their trace was closed, by outcome: taken, or too_late to change anything"),
+    ("spanscore_late_spans_total", "Spans that came after their trace was closed"),
+    (
+        "spanscore_late_spans_unjudged_total",
+        "Late spans that came too late to be judged: their trace was full, or its facts were forgotten",
+    ),
     ("spanscore_receiver_refused_requests_total", "Requests refused, by signal and reason"),
-    ("spanscore_spans_without_ids_total", "Spans forwarded without being scored, since their trace or span id is empty or all zero"),
     ("spanscore_scores_dropped_total", "Scores given up, by shape and reason"),
-    ("spanscore_scores_queued", "Scores on their way to their destination, by shape"),
+    ("spanscore_scores_queued", "Scores on their way, by shape"),
     ("spanscore_scores_sent_total", "Scores acknowledged by their destination, by shape"),
+    ("spanscore_spans_without_ids_total", "Spans forwarded without being scored, since their trace or span id is empty or all zero"),
     ("spanscore_tls_handshake_failures_total", "TLS handshakes that failed, by port"),
     ("spanscore_traces_closed_total", "Traces closed, by reason"),
     ("spanscore_traces_open", "Traces that are not done yet"),
-    ("spanscore_traces_open_bytes", "Bytes kept of open traces"),
-    ("spanscore_traces_recent", "Closed traces that are remembered for late spans"),
+    ("spanscore_traces_open_bytes", "Bytes kept of traces that are not done yet"),
+    ("spanscore_traces_recent", "Closed traces remembered for late spans"),
     ("spanscore_traces_recent_bytes", "Bytes kept of closed traces"),
-    ("spanscore_traces_without_trajectory_total", "Closed traces with neither a tool call nor an agent run, which are not judged"),
+    ("spanscore_traces_without_trajectory_total", "Traces with neither a tool call nor an agent run, which are not judged"),
     ("spanscore_unscored_spans_total", "Spans forwarded without being scored, since the score plane was saturated"),
 ];
+
+/// Shown from the start, at zero: an alert on what should never happen must not wait for its series to appear.
+const FROM_THE_START: [&str; 2] = ["spanscore_late_spans_total", "spanscore_unscored_spans_total"];
 
 impl Telemetry {
     /// Everything counted, for Prometheus, from one snapshot; `more` appends what others count.
     pub fn metrics_text(&self, started_unix_nanos: u64, more: &[MetricsText]) -> String {
-        let snapshot = Snapshot { state: self.state().clone(), usage: Usage::read(), started_unix_nanos };
+        let mut snapshot = Snapshot { state: self.state().clone(), usage: Usage::read(), started_unix_nanos };
+        for name in FROM_THE_START {
+            snapshot.state.counters.entry((name, Vec::new())).or_default();
+        }
         let mut registry = Registry::default();
         registry.register_collector(Box::new(snapshot));
         let mut text = String::new();
@@ -235,7 +245,21 @@ mod tests {
     }
 
     #[test]
-    fn the_help_table_is_sorted_and_names_each_metric_once() {
+    fn the_help_table_is_sorted_and_says_something_of_every_metric() {
         assert!(HELP.is_sorted_by(|(left, _), (right, _)| left < right));
+        let sources = [
+            include_str!("../telemetry.rs"),
+            include_str!("connections.rs"),
+            include_str!("exporting.rs"),
+            include_str!("forwarding.rs"),
+            include_str!("receiving.rs"),
+            include_str!("scoring.rs"),
+        ];
+        let names = sources
+            .iter()
+            .flat_map(|source| source.split('"'))
+            .filter(|literal| literal.starts_with("spanscore_") && literal.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+        let unexplained: Vec<_> = names.filter(|name| !HELP.iter().any(|(of, _)| of == name)).collect();
+        assert_eq!(unexplained, [""; 0], "each metric has a row in HELP");
     }
 }

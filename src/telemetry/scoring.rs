@@ -49,11 +49,11 @@ pub struct SpansLate {
 impl SpansLate {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        if self.n_taken > 0 {
-            telemetry.add("spanscore_late_spans_total", &[("outcome", "taken")], self.n_taken as u64);
+        if self.n_taken + self.n_refused > 0 {
+            telemetry.add("spanscore_late_spans_total", &[], (self.n_taken + self.n_refused) as u64);
         }
         if self.n_refused > 0 {
-            telemetry.add("spanscore_late_spans_total", &[("outcome", "too_late")], self.n_refused as u64);
+            telemetry.add("spanscore_late_spans_unjudged_total", &[], self.n_refused as u64);
         }
     }
 }

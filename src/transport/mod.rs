@@ -14,7 +14,6 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
@@ -171,12 +170,6 @@ impl Client {
             }
         }
     }
-}
-
-/// The variable, if any, by which the environment names a proxy for endpoints. We connect directly, and say so at start.
-pub fn ignored_proxy(variables: &BTreeMap<String, String>) -> Option<&'static str> {
-    const PROXIES: [&str; 7] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"];
-    PROXIES.into_iter().find(|variable| variables.get(*variable).is_some_and(|value| !value.is_empty()))
 }
 
 fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Error> {

@@ -277,14 +277,6 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
     assert_eq!(answer, Answer::TooLarge { why: "HTTP 413".to_owned() });
 }
 
-#[test]
-fn a_proxy_in_the_environment_is_noticed() {
-    let proxy =
-        |pairs: &[(&str, &str)]| ignored_proxy(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
-    assert_eq!(proxy(&[("https_proxy", "http://user:s3cret@proxy:3128"), ("NO_PROXY", "*")]), Some("https_proxy"));
-    assert_eq!(proxy(&[("HTTPS_PROXY", "")]), None);
-}
-
 #[tokio::test]
 async fn http_is_told_from_grpc() {
     let peer = Peer::start(|_, _| Reply::http(200)).await;

@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Call {
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource { encoded: Box::default(), service: written.service.as_str().into(), facts: Facts::default() });
     let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
-        span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).unwrap(),
+        span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).expect("not zero"),
         name: name.into(),
         start_unix_nanos: at as u64,
         end_unix_nanos: 1_000_000,
@@ -99,7 +99,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         }
     });
     Trajectory {
-        trace_id: TraceId::try_new(&[7; 16]).unwrap(),
+        trace_id: TraceId::try_new(&[7; 16]).expect("not zero"),
         subject: Some(subject(&written.root, 0, attributes)),
         service: written.service.as_str().into(),
         root: written.root.as_str().into(),

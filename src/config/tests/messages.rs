@@ -127,6 +127,24 @@ const CASES: &[(&str, &str)] = &[
     ("camel case", "criteria:\n  - name: a\n    evaluate: { tool_call_order: { toolCallsOrder: [a] } }\n"),
     ("the name of a program's class", "criteria:\n  - name: a\n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n"),
     ("http/json", "forward:\n  protocol: http/json\n"),
+    // === evaluators ===
+    ("look-ahead", "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [\"(?!x)y\"] } }\n"),
+    ("a broken pattern", "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        required: [{ name: \"(a\" }]\n"),
+    ("nothing asked for", "criteria:\n  - name: a\n    evaluate: { tool_calls: {} }\n"),
+    (
+        "a position on a forbidden call",
+        "criteria:\n  - name: a\n    evaluate: { tool_calls: { disallowed: [{ name: a, final: true }] } }\n",
+    ),
+    (
+        "an unknown operator",
+        "criteria:\n  - name: a\n    evaluate: { tool_call_count: { tool_calls_count: { a: [\"~\", 1], b: [\">\", -1], c: 3 } } }\n",
+    ),
+    (
+        "a typo in a pattern's fields",
+        "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [{ nmae: a }, { name: b, comand: c }] } }\n",
+    ),
+    ("a name that is a number", "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [{ tool_name: [a] }] } }\n"),
+    ("something empty that only warns", "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [] } }\n"),
     // === variables in values ===
     ("an unset variable", "forward:\n  endpoint: ${env:BACKEND}\n"),
     ("a variable without env", "forward:\n  endpoint: ${BACKEND}\n"),
@@ -166,6 +184,12 @@ const CASES: &[(&str, &str)] = &[
     (
         "criteria without scoring",
         "scoring: { enabled: false }\ncriteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+    ),
+    ("a request larger than all of them", "receivers: { otlp: { max_request_size: 64MiB, max_in_flight: 32MiB } }\n"),
+    ("a convention for every span", "tools: { conventions: [{ name: house, match: {} }, { name: house, match: { a: b } }] }\n"),
+    (
+        "a page of text",
+        "log:\n  level: |\n    one line\n    another\nforward: { timeout: { a: \"x\" } }\nassemble: { span_limit: abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz }\n",
     ),
     ("no signals", "forward:\n  endpoint: http://a\n  signals: []\n"),
 ];
@@ -251,8 +275,20 @@ fn hundreds_of_mistakes_end_with_the_first_hundred() {
     assert!((100..=110).contains(&n_told), "{n_told}");
 }
 
+#[test]
+fn a_mistake_among_thousands_of_criteria_is_found_without_reading_them_all_again_each_time() {
+    let criterion = |n: usize| {
+        let threshold = if n % 100 == 7 { "high" } else { "1" };
+        format!("  - name: c{n}\n    threshold: {threshold}\n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n")
+    };
+    let text: String = std::iter::once("criteria:\n".to_owned()).chain((0..1_000).map(criterion)).collect();
+    let told = messages(&text);
+    assert_eq!(told.len(), 10);
+    assert_eq!(told.iter().next().unwrap().title, "`criteria[c7].threshold` is the text `high`");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_mangled_file_never_panics(cut in 0..TEN_MISTAKES.len(), len in 0..40_usize, put in "[\\[\\]{}:,\"' \n\t&*!|>%@`$-]{0,4}|ü|\\$\\{env:X") {

@@ -21,7 +21,7 @@ impl Files for Folder {
         self.0.get(path).cloned().ok_or_else(|| "no such file".to_owned())
     }
 
-    fn list(&self, glob: &str) -> Result<Vec<PathBuf>, String> {
+    fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
         let pattern = glob::Pattern::new(glob).map_err(|error| error.to_string())?;
         Ok(self.0.keys().filter(|path| pattern.matches_path(path)).cloned().collect())
     }

@@ -93,6 +93,15 @@ fn a_wrong_variable_is_named() {
 }
 
 #[test]
+fn an_endpoint_per_signal_is_mentioned_where_nothing_would_be_forwarded() {
+    let variable = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://a:4318/v1/traces");
+    let warned = Given { variables: &[variable], ..Given::default() }.messages();
+    assert_eq!(titles(&warned), ["`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is not read, and nothing is forwarded"]);
+    let other = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318");
+    assert!(Given { variables: &[variable, other], ..Given::default() }.messages().is_empty());
+}
+
+#[test]
 fn what_kubernetes_sets_beside_a_service_of_our_name_is_no_mistake() {
     let variables = [
         ("SPANSCORE_SERVICE_HOST", "10.0.0.1"),

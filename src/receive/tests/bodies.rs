@@ -45,7 +45,7 @@ fn limits(max_size: usize, budget: usize) -> Limits {
 }
 
 fn taken(limits: &Limits) -> usize {
-    limits.budget.taken.load(Ordering::Relaxed)
+    limits.budget.state().0
 }
 
 /// Bytes that do not compress to nothing.
@@ -224,4 +224,48 @@ async fn an_announced_length_takes_no_room_before_its_bytes_come() {
     tokio::pin!(reading);
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
     assert!(taken(&limits) <= 8 << 10, "{} bytes taken for 200", taken(&limits));
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_comes_is_bounded_and_answered_and_its_room_given_back(
+        bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..4_000),
+        valid in proptest::bool::ANY,
+        framing in proptest::sample::select(vec![Framing::Whole, Framing::Prefixed]),
+        encoding in proptest::sample::select(vec![Encoding::Identity, Encoding::Gzip, Encoding::Zstd, Encoding::Deflate]),
+        flips in proptest::collection::vec((0_usize..4_000, 1_u8..=255), 0..3),
+        size in 1_usize..5_000,
+        max_size in 0_usize..6_000,
+    ) {
+        let mut body = match (valid, encoding) {
+            (false, _) | (_, Encoding::Identity) => bytes.clone(),
+            (_, Encoding::Gzip) => gzip(&bytes),
+            (_, Encoding::Zstd) => zstd(&bytes),
+            (_, Encoding::Deflate) => zlib(&bytes),
+        };
+        if framing == Framing::Prefixed {
+            body = framed(u8::from(encoding != Encoding::Identity), &body);
+        }
+        for (at, bits) in &flips {
+            if let Some(byte) = body.get_mut(*at) {
+                *byte ^= bits;
+            }
+        }
+        let limits = limits(max_size, 10_000);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let answer = runtime.block_on(read(&mut Chunks::of(body.chunks(size)), framing, encoding, &limits));
+        match answer {
+            Ok(held) => {
+                assert!(held.bytes.len() <= max_size);
+                assert_eq!(taken(&limits), held.bytes.len());
+                assert!(held.bytes == bytes || !flips.is_empty() || !valid, "what is valid arrives as it was");
+            }
+            Err(problem) => {
+                assert!(["malformed", "too_large"].contains(&problem.reason()), "{problem:?}");
+                let is_fine = valid && flips.is_empty() && bytes.len() <= max_size && body.len() <= max_size;
+                assert!(!is_fine, "{problem:?}");
+            }
+        }
+        assert_eq!(taken(&limits), 0);
+    }
 }

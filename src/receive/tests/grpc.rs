@@ -279,7 +279,7 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let message = framed(0, &spans(1, &"x".repeat(1_000 << 10)).encode_to_vec());
     let (first, last) = message.split_at(900 << 10);
     sender.send(Bytes::copy_from_slice(first)).await.unwrap();
-    while served.budget.taken.load(Ordering::Relaxed) < first.len() - 5 {
+    while served.budget.state().0 < first.len() - 5 {
         tokio::task::yield_now().await;
     }
     let mut client = TraceServiceClient::new(connect(&served).await);
@@ -304,7 +304,7 @@ async fn a_client_that_goes_away_gives_its_room_back() {
     let mut calling = Box::pin(client.request(request.body(body).unwrap()));
     sender.send(framed(0, &[0; 500_000])[..400_000].to_vec().into()).await.unwrap();
     let arrived = async {
-        while served.budget.taken.load(Ordering::Relaxed) < 399_000 {
+        while served.budget.state().0 < 399_000 {
             tokio::task::yield_now().await;
         }
     };

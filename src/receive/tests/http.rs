@@ -269,6 +269,20 @@ async fn out_of_room_says_when_to_try_again() {
 }
 
 #[tokio::test]
+async fn bytes_in_flight_are_shown() {
+    let served = serve(|_, budgets| budgets.in_flight = 3 << 20).await;
+    let _room = {
+        let mut room = served.budget.room();
+        room.grow_to(1_234).unwrap();
+        room
+    };
+    let mut text = String::new();
+    (served.metrics)(&mut text);
+    assert!(text.contains("\nspanscore_receiver_in_flight_bytes 1234\n"), "{text}");
+    assert!(text.ends_with("\nspanscore_receiver_in_flight_capacity_bytes 3145728\n"), "{text}");
+}
+
+#[tokio::test]
 async fn grpc_needs_http2_and_says_so() {
     let served = serve(|_, _| {}).await;
     let answered = Http::new(&served).request("POST", "/v1/traces", &[("content-type", "application/grpc")], Vec::new()).await;

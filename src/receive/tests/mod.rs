@@ -7,7 +7,6 @@ mod http;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -70,6 +69,7 @@ pub(super) struct Served {
     pub(super) intake: Arc<Notebook>,
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) budget: Arc<Budget>,
+    pub(super) metrics: MetricsText,
     /// Ends with the test.
     _server: JoinSet<()>,
 }
@@ -92,12 +92,13 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
     let budget = Arc::clone(&settings.limits.budget);
     let (intake, telemetry) = (Arc::new(Notebook::default()), Arc::new(Telemetry::default()));
     let receiver = Receiver::new(settings, intake.clone(), telemetry.clone());
+    let metrics = receiver.metrics();
     let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), "receivers.otlp.grpc.listen", None).await.unwrap();
     let address = port.address().unwrap();
     let mut server = JoinSet::new();
     let pulse = telemetry.pulse("receiver", tokio::time::Instant::now().into_std());
     server.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry.clone()));
-    Served { address, intake, telemetry, budget, _server: server }
+    Served { address, intake, telemetry, budget, metrics, _server: server }
 }
 
 impl Served {
@@ -108,7 +109,7 @@ impl Served {
     /// No request holds room any more. Room is given back when a request's task ends, which may be a moment after its answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         let empty = async {
-            while self.budget.taken.load(Ordering::Relaxed) != 0 {
+            while self.budget.state().0 != 0 {
                 tokio::task::yield_now().await;
             }
         };

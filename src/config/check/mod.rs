@@ -1,15 +1,15 @@
 //! A configuration whose values are right one by one in, what does not go together out. Knows what the keys mean to each other.
 
+mod peers;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::destination::{Endpoint, Peer, Shape, first};
 use super::error::{Problem, Problems, Spot, Texts};
-use super::forward::Protocol;
 use super::process::OWN_USE;
 use super::tree::{Node, Value};
 use super::units::Amount;
-use super::{ClientTls, Config, Duration, Secret};
+use super::{Config, Duration};
 
 /// Looks for what does not go together.
 pub(super) fn check(config: &Config, root: &Node, texts: &Texts, problems: &mut Problems, warnings: &mut Problems) {
@@ -18,6 +18,7 @@ pub(super) fn check(config: &Config, root: &Node, texts: &Texts, problems: &mut 
     check.amounts();
     check.times();
     check.peers();
+    check.conventions();
     check.criteria();
 }
 
@@ -132,6 +133,14 @@ impl Check<'_> {
                 }
             }
         }
+        let request = config.receivers.otlp.max_request_size.0;
+        if self.is_given("receivers.otlp.max_request_size")
+            && matches!(config.receivers.otlp.max_in_flight, Amount::Bytes(in_flight) if in_flight.0 < request)
+        {
+            let title = "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
+            let keys = ["receivers.otlp.max_request_size", "receivers.otlp.max_in_flight"];
+            self.doubtful(&keys, title, "no request can be larger than all requests together");
+        }
         if let Amount::Bytes(limit) = config.memory.limit {
             if limit.0 < OWN_USE + (8 << 20) {
                 self.wrong(
@@ -213,162 +222,32 @@ impl Check<'_> {
         }
     }
 
-    fn peers(&mut self) {
-        let config = self.config;
-        let [span, scores, forward] = config.score_peers(Shape::Span);
-        let [event, ..] = config.score_peers(Shape::Event);
-        let [metrics, ..] = config.score_peers(Shape::Metrics);
-        let mut all_written = true;
-        for peer in [forward, scores, span, event, metrics] {
-            self.headers(peer);
-            self.client_tls(peer);
-            if let Some(Err(message)) = peer.endpoint.map(|endpoint| Endpoint::parse(endpoint, None)) {
-                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
-                self.wrong(&[&format!("{}.endpoint", peer.section)], title, remedy);
-                all_written = false;
+    fn conventions(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        for convention in &self.config.tools.conventions {
+            let name = &convention.name;
+            if convention.matches.is_empty() {
+                let title = format!("the convention `{name}` matches every span");
+                self.wrong(&["tools.conventions"], title, "give `match` an attribute that only tool calls have");
             }
-        }
-        if all_written {
-            self.peer(&[forward]);
-            for shape in Shape::ALL.into_iter().filter(|shape| config.is_enabled(*shape)) {
-                self.peer(&config.score_peers(shape));
-            }
-        }
-        self.leaked_headers();
-        for name in config.forward.pass_headers.clone() {
-            if !is_header_name(&name) {
-                self.wrong(&["forward.pass_headers"], format!("`{name}` is no header name"), "expected letters, digits and `-`");
-            }
-        }
-        if config.forward.signals.is_empty() && config.forward.endpoint.is_some() {
-            self.doubtful(
-                &["forward.signals"],
-                "`forward.signals` is empty, so nothing is forwarded",
-                "name what the backend takes: `[traces]`",
-            );
-        }
-        if !config.scoring.enabled && !config.criteria.is_empty() {
-            self.doubtful(&["scoring.enabled"], "scoring is off, so no criterion is judged", "set it to `true`, or leave it out");
-        }
-        let server = config.receivers.otlp.tls.as_ref();
-        if server.is_some_and(|tls| tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty()) {
-            self.wrong(&["receivers.otlp.tls"], "`receivers.otlp.tls` names an empty path", "give `cert_file` and `key_file`");
-        }
-    }
-
-    /// The endpoint that a chain of sections comes to, with the protocol that it comes to.
-    fn peer(&mut self, chain: &[Peer<'_>]) {
-        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
-            return;
-        };
-        // What comes down to the forward section alone was looked at there.
-        if section == "forward" && chain.len() > 1 && chain[..chain.len() - 1].iter().all(|peer| peer.protocol.is_none()) {
-            return;
-        }
-        let given = first(chain, |peer| peer.protocol);
-        let protocol_section = chain.iter().find(|peer| peer.protocol.is_some()).map_or(section, |peer| peer.section);
-        let (endpoint_key, protocol_key) = (format!("{section}.endpoint"), format!("{protocol_section}.protocol"));
-        match Endpoint::parse(endpoint, given) {
-            Err(message) => {
-                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
-                self.wrong(&[&endpoint_key, &protocol_key], title, remedy);
-            }
-            Ok((endpoint, protocol)) => {
-                let unusual = match (protocol, endpoint.port) {
-                    (Protocol::Grpc, 4318) => {
-                        Some("port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317")
-                    }
-                    (Protocol::HttpProtobuf, 4317) => Some("port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318"),
-                    _ => None,
-                };
-                if let Some(remedy) = unusual {
-                    self.doubtful(
-                        &[&endpoint_key, &protocol_key],
-                        format!("`{endpoint_key}` and `{protocol_key}` seem not to fit"),
-                        remedy,
-                    );
-                }
-                let tls_section =
-                    chain.iter().find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default())).map(|peer| peer.section);
-                if let (false, Some(tls_section)) = (endpoint.tls, tls_section) {
-                    let tls_key = format!("{tls_section}.tls");
-                    let title = format!("`{tls_key}` is given, but `{endpoint_key}` is not encrypted");
-                    self.doubtful(&[&endpoint_key, &tls_key], title, "write `https://`");
-                }
-            }
-        }
-    }
-
-    fn headers(&mut self, peer: Peer<'_>) {
-        let none = BTreeMap::new();
-        for (name, value) in peer.headers.unwrap_or(&none) {
-            let key = format!("{}.headers.{name}", peer.section);
-            let section = format!("{}.headers", peer.section);
-            // A name with a dot in it cannot be found by a dotted key.
-            let at = if name.contains('.') { &section } else { &key };
-            if !is_header_name(name) {
-                self.wrong(&[at], format!("`{name}` is no header name"), "expected letters, digits and `-`");
-            } else if is_reserved_header(name) {
-                self.wrong(&[at], format!("the header `{name}` belongs to the protocol"), "leave it out");
-            } else if !is_header_value(value) {
-                self.wrong(&[at], format!("the value of the header `{name}` holds a line break or another control character"), "remove it");
-            }
-        }
-    }
-
-    fn client_tls(&mut self, peer: Peer<'_>) {
-        let Some(tls) = peer.tls else { return };
-        let key = |name: &str| format!("{}.tls.{name}", peer.section);
-        match (&tls.cert_file, &tls.key_file) {
-            (Some(_), None) => self.wrong(
-                &[&key("cert_file"), &key("key_file")],
-                "a certificate without its key",
-                format!("give `{}` as well", key("key_file")),
-            ),
-            (None, Some(_)) => self.wrong(
-                &[&key("key_file"), &key("cert_file")],
-                "a key without its certificate",
-                format!("give `{}` as well", key("cert_file")),
-            ),
-            _ => {}
-        }
-        if tls.insecure_skip_verify {
-            let title = format!("`{}` accepts any certificate, also an attacker's", key("insecure_skip_verify"));
-            self.doubtful(&[&key("insecure_skip_verify")], title, "for tests only; name the authority in `ca_file` instead");
-        }
-    }
-
-    /// Headers follow `forward` to other hosts too, and they usually hold a key that was meant for one of them.
-    fn leaked_headers(&mut self) {
-        let config = self.config;
-        let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else { return };
-        if config.forward.headers.is_empty() {
-            return;
-        }
-        for shape in Shape::ALL {
-            let chain = config.score_peers(shape);
-            let inherits = chain[..2].iter().all(|peer| peer.headers.is_none());
-            let Some(peer) = chain[..2].iter().find(|peer| peer.endpoint.is_some()) else { continue };
-            if inherits && host_of(peer.endpoint).is_some_and(|host| host != forward_host) {
-                let remedy = format!("if they are not meant for it, give `{}.headers: {{}}`", peer.section);
-                let title = format!("the headers of `forward` are sent to `{}.endpoint` as well", peer.section);
-                self.doubtful(&[&format!("{}.endpoint", peer.section)], title, remedy);
+            if !seen.insert(name) {
+                self.wrong(&["tools.conventions"], format!("two conventions are named `{name}`"), "give each its own name");
             }
         }
     }
 
     fn criteria(&mut self) {
-        let places: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
+        let written: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
             Some(Value::List(items)) => items
                 .iter()
                 .filter(|item| !matches!(item.value, Value::Gone))
-                .map(|item| item.find(&["name"]).map_or(item.place, |name| name.place))
+                .map(|item| (item.find(&["name"]).map_or(item.place, |name| name.place), item.is_pruned()))
                 .collect(),
             _ => return,
         };
         let mut seen = BTreeMap::new();
-        for (criterion, place) in self.config.criteria.iter().zip(places) {
-            for warning in criterion.warnings() {
+        for (criterion, (place, is_pruned)) in self.config.criteria.iter().zip(written) {
+            for warning in criterion.warnings().into_iter().filter(|_| !is_pruned) {
                 self.warnings.push(Problem::warning(format!("criterion `{}`: {warning}", criterion.name), Some(self.texts.spot(place))));
             }
             if let Some(first) = seen.get(criterion.name.as_str()) {
@@ -379,23 +258,4 @@ impl Check<'_> {
             }
         }
     }
-}
-
-fn host_of(endpoint: Option<&str>) -> Option<String> {
-    Endpoint::parse(endpoint?, None).ok().map(|(endpoint, _)| endpoint.host)
-}
-
-fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-}
-
-fn is_header_value(value: &Secret) -> bool {
-    value.expose().bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f))
-}
-
-/// Headers that the transport itself sets.
-fn is_reserved_header(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let reserved = ["content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "host", "user-agent"];
-    reserved.contains(&name.as_str()) || name.starts_with("grpc-")
 }

@@ -1,0 +1,253 @@
+//! What cuts a trace short: limits, budgets, age, shutdown, and what is known to be missing.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
+use crate::assemble::CloseReason::*;
+use crate::assemble::{Inserted, Settings};
+
+fn buffer() -> Fixture {
+    Fixture::new(settings())
+}
+
+// === limits ===
+
+#[test]
+fn span_limit_closes_a_trace_at_once_and_later_spans_are_only_counted() {
+    let mut buffer = Fixture::new(Settings { span_limit: 3, ..settings() });
+    for id in 2..=4 {
+        assert_eq!(buffer.send(span(id).under(1)), Inserted::Taken);
+    }
+    assert_eq!(buffer.send(span(1)), Inserted::TooLate);
+    assert_eq!(buffer.buffer.next_deadline(), Some(buffer.begin.instant));
+    let told = buffer.wait(0);
+    assert_eq!((told[0].reason, told[0].spans.len()), (SpanLimit, 3));
+    assert_eq!(buffer.send(span(1)), Inserted::TooLate);
+    assert!(buffer.finish().is_empty());
+}
+
+#[test]
+fn size_limit_closes_a_trace_at_once() {
+    let mut buffer = Fixture::new(Settings { size_limit: 10_000, ..settings() });
+    buffer.send(span(1).named(&"x".repeat(4_000)));
+    assert!(buffer.wait(0).is_empty());
+    buffer.send(span(2).named(&"y".repeat(6_000)));
+    assert_eq!(reasons(&buffer.wait(0)), [SizeLimit]);
+    assert_eq!(buffer.buffer.stats().open_size, 0);
+}
+
+#[test]
+fn without_room_settling_traces_are_closed_first_then_the_longest_idle() {
+    let mut buffer = Fixture::new(Settings { max_open_traces: 3, ..settings() });
+    buffer.send(span(2).under(1).of(1));
+    buffer.send(span(2).under(1).of(2));
+    buffer.send(span(1).of(3));
+    buffer.send(span(3).under(1).of(1));
+    buffer.send(span(2).under(1).of(4));
+    let told = buffer.wait(0);
+    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(3)], vec![RootEnded]));
+    buffer.send(span(2).under(1).of(5));
+    let told = buffer.wait(0);
+    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(2)], vec![Evicted]));
+}
+
+#[test]
+fn open_traces_have_a_budget_in_bytes() {
+    let mut buffer = Fixture::new(Settings { max_open_size: 100_000, ..settings() });
+    for trace in 1..=20 {
+        buffer.send(span(2).under(1).named(&"x".repeat(10_000)).of(trace));
+        assert!(buffer.buffer.stats().open_size <= 100_000);
+    }
+    let told = buffer.wait(0);
+    assert_eq!(told[0].trace_id, trace_id(1));
+    assert_eq!(reasons(&told), [Evicted].repeat(told.len()));
+    assert_eq!(told.len() + buffer.buffer.stats().n_open, 20);
+}
+
+#[test]
+fn an_evicted_trace_takes_what_comes_before_it_is_handed_out_and_opens_again_after() {
+    let mut buffer = Fixture::new(Settings { max_open_traces: 1, ..settings() });
+    buffer.send(span(2).under(1).of(1));
+    buffer.send(span(2).under(1).of(2));
+    assert_eq!(buffer.send(span(3).under(1).of(1)), Inserted::Taken);
+    let told = buffer.wait(0);
+    assert_eq!((told[0].trace_id, told[0].spans.len()), (trace_id(1), 2));
+    assert_eq!(buffer.send(span(1).of(1)), Inserted::Late);
+    let told = buffer.wait(0);
+    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(1)], vec![RootEnded]), "settling, so it gives way first");
+    assert_eq!((told[0].revision, told[0].spans.len()), (1, 3));
+}
+
+#[test]
+fn an_expired_trace_is_reported_once_and_stays_open() {
+    let mut buffer = buffer();
+    let mut told = Vec::new();
+    for id in 2..=80 {
+        buffer.send(span(id).under(1));
+        told.extend(buffer.wait(100));
+    }
+    assert_eq!(reasons(&told), [Expired]);
+    assert_eq!((told[0].spans.len(), told[0].first), (36, true));
+    assert_eq!(buffer.send(span(1)), Inserted::Late);
+    let told = buffer.wait(5);
+    assert_eq!((told[0].reason, told[0].spans.len(), told[0].first, told[0].revision), (RootEnded, 80, false, 1));
+    assert_eq!(told[0].spans[0].span.name(), "span", "its facts are still there");
+}
+
+#[test]
+fn a_trace_that_is_due_for_two_reasons_comes_once() {
+    let mut buffer = Fixture::new(Settings { expired: Duration::from_secs(180), ..settings() });
+    buffer.send(span(2).under(1));
+    assert_eq!(reasons(&buffer.wait(1_000)), [Inactive]);
+}
+
+#[test]
+fn shutdown_closes_an_ended_root_as_such_and_cuts_the_others_short() {
+    let mut buffer = buffer();
+    buffer.send(span(2).under(1).of(3));
+    buffer.send(span(1).of(2));
+    buffer.send(span(1).of(1));
+    buffer.send(span(3).under(2).of(1));
+    let told = buffer.close_all(Shutdown);
+    assert_eq!(traces(&told), [trace_id(3), trace_id(2), trace_id(1)], "by first arrival");
+    assert_eq!(reasons(&told), [Shutdown, RootEnded, Shutdown]);
+    assert_eq!(buffer.buffer.next_deadline(), None);
+}
+
+#[test]
+fn in_a_hurry_ended_roots_settle_sooner_and_the_others_as_before() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1));
+    buffer.send(span(2).under(1).of(2));
+    buffer.buffer.hurry(Duration::from_secs(1));
+    buffer.send(span(1).of(3));
+    assert!(buffer.wait(0).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [RootEnded, RootEnded]);
+    assert!(buffer.wait(178).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [Inactive]);
+}
+
+#[test]
+fn replay_closes_traces_at_the_end_of_input_only() {
+    let mut buffer = Fixture::new(Settings::replay());
+    buffer.send(span(1).of(1));
+    buffer.send(span(2).under(1).of(2));
+    assert_eq!(buffer.buffer.next_deadline(), None);
+    assert!(buffer.wait(1_000_000).is_empty());
+    let told = buffer.close_all(NoRoot);
+    assert_eq!(reasons(&told), [RootEnded, NoRoot]);
+    assert_eq!([told[0].arrival, told[1].arrival], [0, 1]);
+}
+
+// === incomplete ===
+
+#[test]
+fn missed_spans_make_a_trace_incomplete_whether_they_come_before_or_after_the_others() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1));
+    buffer.miss(1);
+    buffer.miss(2);
+    buffer.send(span(1).of(2));
+    buffer.send(span(2).under(9).of(2));
+    buffer.send(span(1).of(3));
+    let told = buffer.finish();
+    assert_eq!(traces(&told), [trace_id(1), trace_id(3), trace_id(2)]);
+    assert_eq!(reasons(&told), [Incomplete, RootEnded, Incomplete]);
+    assert_eq!(buffer.buffer.stats().n_missed, 0);
+}
+
+#[test]
+fn a_limit_says_more_than_incomplete() {
+    let mut buffer = Fixture::new(Settings { span_limit: 1, ..settings() });
+    buffer.miss(1);
+    buffer.send(span(1));
+    assert_eq!(reasons(&buffer.wait(0)), [SpanLimit]);
+}
+
+#[test]
+fn a_closed_trace_of_which_spans_are_missed_is_told_again_as_incomplete() {
+    let mut buffer = buffer();
+    buffer.send(span(1));
+    buffer.wait(5);
+    buffer.miss(1);
+    buffer.miss(1);
+    let told = buffer.finish();
+    assert_eq!((reasons(&told), told[0].revision), (vec![Incomplete], 1));
+    buffer.miss(1);
+    assert!(buffer.finish().is_empty(), "it is incomplete already");
+}
+
+#[test]
+fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
+    let mut buffer = Fixture::new(Settings { max_open_traces: 2, ..settings() });
+    for trace in 1..=3 {
+        buffer.miss(trace);
+    }
+    assert_eq!(buffer.buffer.stats().n_missed, 2);
+    buffer.send(span(1).of(4));
+    assert_eq!(reasons(&buffer.wait(179)), [Incomplete]);
+    buffer.skip(1);
+    buffer.send(span(1).of(5).lasting(181, 182));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
+    buffer.send(span(1).of(3).lasting(-1, 183));
+    assert_eq!(reasons(&buffer.wait(5)), [Incomplete], "it began before what was forgotten");
+    buffer.skip(3_600);
+    buffer.send(span(1).of(1).lasting(3_700, 3_701));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
+    assert_eq!(buffer.buffer.stats().n_missed, 0);
+}
+
+#[test]
+fn when_nobody_knows_whose_spans_were_missed_every_open_trace_is_incomplete() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1));
+    let now = buffer.now();
+    buffer.buffer.miss_all(now);
+    buffer.send(span(1).of(2));
+    assert_eq!(reasons(&buffer.wait(179)), [Incomplete, Incomplete]);
+    buffer.skip(1);
+    buffer.send(span(1).of(3));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded], "those that were under way would have been closed by now");
+}
+
+#[test]
+fn a_trace_that_began_before_us_is_incomplete() {
+    let mut buffer = buffer();
+    buffer.send(span(1).of(1).lasting(-1, 2));
+    buffer.send(span(1).of(2).lasting(-500, -119));
+    buffer.send(span(1).of(3).lasting(-500, -120));
+    buffer.send(span(1).of(4).lasting(0, 2));
+    let told = buffer.wait(5);
+    assert_eq!(reasons(&told), [Incomplete, Incomplete, RootEnded, RootEnded], "what ended earlier is a recording sent again");
+}
+
+#[test]
+fn only_a_top_span_tells_when_a_trace_began() {
+    let mut buffer = buffer();
+    buffer.send(span(1));
+    buffer.send(span(2).under(1).lasting(-1, 3));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
+}
+
+#[test]
+fn the_guard_can_be_off() {
+    let mut buffer = Fixture::new(Settings { restart_guard: None, ..settings() });
+    buffer.send(span(1).lasting(-1, 2));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
+}
+
+#[test]
+fn our_memory_begins_after_the_last_forgotten_trace() {
+    let mut buffer = Fixture::new(Settings { max_recent_traces: 1, ..settings() });
+    buffer.send(span(1).of(1));
+    buffer.send(span(9).of(3).open());
+    buffer.wait(5);
+    buffer.send(span(1).of(2).lasting(4, 5));
+    buffer.wait(5);
+    buffer.send(span(1).of(4).lasting(4, 11));
+    buffer.send(span(1).of(5).lasting(5, 11));
+    buffer.send(span(9).of(3).lasting(1, 11));
+    let told = buffer.wait(5);
+    assert_eq!(traces(&told), [trace_id(4), trace_id(5), trace_id(3)]);
+    assert_eq!(reasons(&told), [Incomplete, RootEnded, RootEnded], "trace 3 was open all the time");
+}

@@ -1,0 +1,134 @@
+//! What serde finds wrong in, a mistake with the path of the node it was found at out. Does not know how a message looks.
+
+use std::fmt;
+
+use serde::de::{self, Unexpected};
+
+/// What is wrong, and where.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    pub(super) what: What,
+    /// Positions from the root to the node, the innermost first.
+    reversed_path: Vec<usize>,
+    /// The same for what has to be taken out with it: the whole of a pair, since its second item would move to the first place.
+    reversed_pruned: Vec<usize>,
+    /// Is it the key of that entry that is wrong, not its value?
+    pub(super) at_key: bool,
+}
+
+/// What is wrong.
+#[derive(Debug)]
+pub(super) enum What {
+    UnknownKey { key: String, legal: Vec<&'static str> },
+    UnknownWord { word: String, of: Option<&'static str>, legal: Vec<&'static str> },
+    Missing(&'static str),
+    WrongType { expected: String, found: String },
+    NoValue { expected: String },
+    NoChoice { of: &'static str, legal: Vec<&'static str> },
+    SecondChoice { of: &'static str, second: String },
+    Other(String),
+}
+
+// === impl Mistake ===
+
+impl Mistake {
+    pub(super) fn new(what: What) -> Self {
+        Self { what, reversed_path: Vec::new(), reversed_pruned: Vec::new(), at_key: false }
+    }
+
+    /// Positions from the root to the node.
+    pub(super) fn path(&self) -> Vec<usize> {
+        self.reversed_path.iter().rev().copied().collect()
+    }
+
+    /// Positions from the root to the node to be taken out.
+    pub(super) fn pruned_path(&self) -> Vec<usize> {
+        self.reversed_pruned.iter().rev().copied().collect()
+    }
+
+    pub(super) fn below(mut self, idx: usize) -> Self {
+        self.reversed_path.push(idx);
+        self.reversed_pruned.push(idx);
+        self
+    }
+
+    pub(super) fn of_the_whole(mut self) -> Self {
+        self.reversed_pruned.clear();
+        self
+    }
+
+    pub(super) fn key_of(mut self, idx: usize) -> Self {
+        self.at_key = true;
+        self.below(idx)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.what)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(What::Other(message.to_string()))
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let expected = expected_words(expected);
+        Self::new(match found {
+            Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
+            found => What::WrongType { expected, found: found_words(found) },
+        })
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownWord { word: shown(word), of: None, legal: legal.to_vec() })
+    }
+
+    fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownKey { key: key.to_owned(), legal: legal.to_vec() })
+    }
+
+    fn missing_field(key: &'static str) -> Self {
+        Self::new(What::Missing(key))
+    }
+}
+
+fn expected_words(expected: &dyn de::Expected) -> String {
+    match expected.to_string().as_str() {
+        "u8" => "a whole number from 0 to 255".to_owned(),
+        "u16" => "a whole number from 0 to 65535".to_owned(),
+        "u32" => "a whole number from 0 to 4294967295".to_owned(),
+        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        words => words.to_owned(),
+    }
+}
+
+fn found_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(value) => format!("`{value}`"),
+        Unexpected::Signed(value) => format!("`{value}`"),
+        Unexpected::Float(value) => format!("`{value}`"),
+        Unexpected::Str(value) => format!("the text `{}`", shown(value)),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a map".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The beginning of the first line: a message is no place for a page of text.
+pub(super) fn shown(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let shown: String = line.chars().take(60).collect();
+    if shown.len() < text.trim_end().len() { format!("{shown}…") } else { shown }
+}

@@ -1,0 +1,155 @@
+//! Spans of products that have no capture in `tests/captures`, as those products document or were seen to write them.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn judgeval_names_its_tools_by_the_span_alone() {
+    let call = only(
+        span(1, 0, "search", 1, 2)
+            .with("judgment.span_kind", "tool")
+            .with("judgment.input", "{\"query\": \"x\"}")
+            .with("judgment.output", "\"found\"")
+            .with("judgment.update_id", 1),
+    );
+    assert_eq!((&*call.name, args(&call), result(&call), &*call.convention), ("search", json!({"query": "x"}), json!("found"), "judgment"));
+    assert_eq!(&*call.result.unwrap().text, "found");
+}
+
+#[test]
+fn a_span_exported_at_its_start_is_partial() {
+    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    let partial = span(1, 0, "run", 5, 5).with("judgment.span_kind", "agent").with("judgment.update_id", 0).made(recogniser.keys());
+    let mark = mark(&partial, &recogniser);
+    assert!(mark.partial && mark.agent_run && mark.update == 0 && !mark.tool_call);
+    let whole = span(1, 0, "run", 5, 9).with("judgment.span_kind", "agent").with("judgment.update_id", 1).made(recogniser.keys());
+    let mark = super::mark(&whole, &recogniser);
+    assert!(!mark.partial && mark.update == 1);
+}
+
+#[test]
+fn langsmith_fails_with_a_status_ok() {
+    let call = only(
+        span(1, 0, "charge_card", 1, 2)
+            .with("langsmith.span.kind", "tool")
+            .with("gen_ai.operation.name", "execute_tool")
+            .with("gen_ai.tool.name", "charge_card")
+            .with("gen_ai.prompt", "{\"amount\": 42.5}")
+            .with("gen_ai.completion", "{}")
+            .with("langsmith.metadata.lc_agent_name", "billing")
+            .status(Status::Ok)
+            .event("exception", &[]),
+    );
+    assert!(call.error);
+    assert_eq!((&*call.convention, args(&call), call.agent.as_deref()), ("langsmith", json!({"amount": 42.5}), Some("billing")));
+}
+
+#[test]
+fn voltagent_names_the_sub_agent_beside_its_parent() {
+    let call = only(
+        span(1, 0, "tool.execution:get_weather", 1, 2)
+            .with("span.type", "tool")
+            .with("tool.name", "get_weather")
+            .with("tool.call.id", "call_1")
+            .with("tool.parameters", "{\"type\":\"object\"}")
+            .with("input", "{\"city\":\"Oslo\"}")
+            .with("output", "{\"temp\":3}")
+            .with("entity.name", "travel-desk")
+            .with("subagent.name", "weather"),
+    );
+    assert_eq!((&*call.name, call.agent.as_deref(), call.call_id.as_deref()), ("get_weather", Some("weather"), Some("call_1")));
+    assert_eq!((args(&call), result(&call), &*call.convention), (json!({"city": "Oslo"}), json!({"temp": 3}), "voltagent"));
+}
+
+#[test]
+fn traceloop_for_javascript_tells_the_name_in_the_result() {
+    let call = only(
+        span(1, 0, "execute_tool DynamicStructuredTool", 1, 2)
+            .with("traceloop.span.kind", "task")
+            .with("gen_ai.operation.name", "execute_tool")
+            .with("traceloop.workflow.name", "travel_desk")
+            .with("traceloop.entity.input", "{\"args\":[\"{\\\"city\\\":\\\"Oslo\\\"}\"]}")
+            .with(
+                "traceloop.entity.output",
+                r#"{"lc":1,"type":"constructor","id":["langchain_core","messages","ToolMessage"],"kwargs":{"content":"{\"temp\":3}","name":"get_weather","tool_call_id":"call_9","status":"success"}}"#,
+            ),
+    );
+    assert_eq!((&*call.name, call.call_id.as_deref(), call.agent.as_deref()), ("get_weather", Some("call_9"), Some("travel_desk")));
+    assert_eq!((args(&call), result(&call)), (json!({"city": "Oslo"}), json!({"temp": 3})));
+}
+
+#[test]
+fn adk_for_javascript_drops_all_attributes_of_a_failed_call() {
+    let calls = taken(&[
+        agent(1, 0, "desk", 0, 90),
+        span(2, 1, "execute_tool book_flight", 10, 20),
+        tool(3, 1, "book_flight", 30, 40)
+            .with("gcp.vertex.agent.tool_call_args", "{\"id\":1}")
+            .with("gcp.vertex.agent.tool_response", "{\"result\":\"booked\"}"),
+        tool(4, 1, "(merged tools)", 30, 40).with("gcp.vertex.agent.tool_call_args", "N/A"),
+    ]);
+    assert_eq!(names(&calls), ["book_flight", "book_flight"]);
+    assert_eq!(&*calls.tool_calls[0].convention, "span_name");
+    assert_eq!((args(&calls.tool_calls[1]), result(&calls.tool_calls[1])), (json!({"id": 1}), json!("booked")));
+}
+
+#[test]
+fn openinference_for_vercel_leaks_its_errors() {
+    let call = |id, start| {
+        span(id, 0, "ai.toolCall travel-desk", start, start + 5)
+            .with("ai.operationId", "ai.toolCall")
+            .with("ai.toolCall.name", "book")
+            .with("ai.toolCall.args", "{}")
+            .with("openinference.span.kind", "TOOL")
+            .with("tool.name", "book")
+            .status(Status::Error)
+    };
+    let trajectory = taken(&[call(1, 10).event("exception", &[]), call(2, 20).with("ai.toolCall.result", "\"ok\"")]);
+    let errors: Vec<bool> = trajectory.tool_calls.iter().map(|call| call.error).collect();
+    assert_eq!(errors, [true, false]);
+}
+
+#[test]
+fn mastra_refuses_an_input_with_a_status_ok() {
+    let call = |result: &str| {
+        only(tool(1, 0, "book", 1, 2).with("mastra.span.type", "tool_call").with("gen_ai.tool.call.result", result).status(Status::Ok))
+    };
+    assert!(call("{\"error\":true,\"message\":\"input\"}").error);
+    assert!(!call("{\"error\":\"none\"}").error && &*call("{}").convention == "mastra");
+    let chunk = span(1, 0, "model_chunk", 1, 2).with("mastra.span.type", "model_chunk").with("gen_ai.operation.name", "model_chunk");
+    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    assert!(!mark(&chunk.made(recogniser.keys()), &recogniser).tool_call);
+}
+
+#[test]
+fn strands_keeps_values_in_events() {
+    let call = only(
+        tool(1, 0, "search", 1, 2)
+            .with("gen_ai.tool.status", "error")
+            .event("gen_ai.tool.message", &[("content", "{\"q\": 1}"), ("role", "tool")])
+            .event("gen_ai.choice", &[("message", "[{\"text\": \"Error: no\"}]")]),
+    );
+    assert_eq!((args(&call), result(&call), call.error), (json!({"q": 1}), json!("Error: no"), true));
+}
+
+#[test]
+fn a_guardrail_with_a_tool_name_is_no_call() {
+    let trajectory = taken(&[
+        agent(1, 0, "desk", 0, 9),
+        span(2, 1, "guardrail", 1, 2).with("openinference.span.kind", "GUARDRAIL").with("tool.name", "pii"),
+        span(3, 1, "made up", 1, 2).with("tool.name", "x").with("tool.synthesized", true),
+        span(4, 1, "handoff", 1, 2).with("traceloop.span.kind", "tool").with("gen_ai.operation.name", "handoff"),
+    ]);
+    assert!(trajectory.tool_calls.is_empty());
+}
+
+#[test]
+fn a_plain_completion_of_vercels_sdk_is_no_agent_run() {
+    let plain = span(1, 0, "ai.generateText", 0, 9).with("ai.operationId", "ai.generateText");
+    let request = span(2, 1, "ai.generateText.doGenerate", 1, 8).with("ai.operationId", "ai.generateText.doGenerate");
+    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    assert!(trajectory(&trace(&[plain.clone(), request.clone()], &recogniser), &recogniser).is_none());
+    let with_tools = request.with("ai.prompt.tools", json!(["{}"]));
+    assert_eq!(taken(&[plain, with_tools]).agent_runs.len(), 1);
+}

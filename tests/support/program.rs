@@ -1,0 +1,112 @@
+//! The program under test: how to run it, and how to talk to one that runs.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+pub(crate) const RECORDING: [&str; 6] = [
+    "examples/recording/001.traces.pb",
+    "examples/recording/002.traces.pb",
+    "examples/recording/003.traces.pb",
+    "examples/recording/004.traces.pb",
+    "examples/recording/005.traces.pb",
+    "examples/recording/006.traces.pb",
+];
+
+pub(crate) fn spanscore(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
+    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).env_clear();
+    command
+}
+
+pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
+    told(spanscore(arguments).output().unwrap())
+}
+
+pub(crate) fn told(output: Output) -> (i32, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+pub(crate) fn replay(more: &[&str]) -> (i32, String, String) {
+    run(&[&["replay", "--config", "examples/demo.yaml"], more, &RECORDING].concat())
+}
+
+pub(crate) const FREE_PORTS: [&str; 6] = [
+    "--set",
+    "receivers.otlp.grpc.listen=127.0.0.1:0",
+    "--set",
+    "receivers.otlp.http.listen=127.0.0.1:0",
+    "--set",
+    "admin.listen=127.0.0.1:0",
+];
+
+/// A running sidecar, and what its log says; killed when dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) log: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    pub(crate) fn start(more: &[&str]) -> Self {
+        let mut child =
+            spanscore(&[&["run"], &FREE_PORTS[..], more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self { child, log }
+    }
+
+    pub(crate) fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.log.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they say in any order.
+    pub(crate) fn addresses(&mut self) -> [String; 2] {
+        let mut addresses = BTreeMap::new();
+        while addresses.len() < 3 {
+            let line = self.line();
+            if line["message"] == "listening" {
+                addresses.insert(line["setting"].as_str().unwrap().to_owned(), line["address"].as_str().unwrap().to_owned());
+            }
+        }
+        ["receivers.otlp.http.listen", "admin.listen"].map(|setting| addresses[setting].clone())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Standard output and the exit code, once it has ended.
+    pub(crate) fn ended(mut self) -> (i32, String) {
+        let mut out = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), out)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
