@@ -192,7 +192,8 @@ impl Sidecar {
 
     /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
     pub async fn stop(self) -> Stopped {
-        let Self { addresses: _, telemetry, intake, doors, admin, scoring, forwarding, exporting, mut watch, unwatch, deadline, quiet } = self;
+        let Self { addresses: _, telemetry, intake, doors, admin, scoring, forwarding, exporting, mut watch, unwatch, deadline, quiet } =
+            self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
@@ -214,7 +215,8 @@ impl Sidecar {
         let (_, scores_left) = tokio::join!(forwarding.join_all(), exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
         // From the books, which also know of what a delivery that died has left behind.
-        let n_undelivered = telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();
+        let n_undelivered =
+            telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();
         Stopped { n_undelivered, n_undelivered_scores: scores_left.values().sum() }
     }
 }

@@ -193,3 +193,6 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
     let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
     TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
 }
+
+#[cfg(test)]
+mod tests;
