@@ -171,7 +171,8 @@ impl Sidecar {
             doors.open(port, receiver.clone(), &telemetry);
         }
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
-        let page = Admin { telemetry: telemetry.clone(), metrics: vec![scores_text], started_unix_nanos: started.unix_nanos };
+        let metrics = vec![receiver.metrics(), scores_text];
+        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
         let mut watch = JoinSet::new();
         let (unwatch, unwatched) = watch::channel(false);

@@ -249,6 +249,7 @@ async fn the_books_balance_in_every_scrape_under_load() {
         ]
         .map(sum);
         assert_eq!(accepted, sent + queued + dropped, "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("spanscore_receiver_in_flight_")).count(), 2, "{text}");
         n_scrapes += 1;
     }
     load.await.unwrap();

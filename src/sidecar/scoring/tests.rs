@@ -1,7 +1,6 @@
 //! The thread and its queue. What the pipeline does with what it is given is tested there.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::channel;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -88,7 +87,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     }
     sender.send((arrived, batch(vec![span(1, 3, "b")]))).unwrap();
     drop(sender);
-    let (tell, judgements) = channel();
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let settle = Duration::from_nanos(1);
     run(&inbox, &shared, Settings { settle, max_settle: settle, ..settings() }, judge, telemetry.pulse("scoring", arrived.instant));
@@ -98,8 +97,8 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
 #[test]
 fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
     let telemetry = Arc::new(Telemetry::default());
-    let (tell, judgements) = channel();
-    let (go_on, may_go_on) = channel::<()>();
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
+    let (go_on, may_go_on) = sync_channel::<()>(0);
     // Every round waits here until it may go on, or for ever after the other end is gone.
     let judge: Judge = Box::new(move |judged, _| {
         tell.send(told(judged)).unwrap();
@@ -150,7 +149,7 @@ fn resources_count_in_the_bytes_that_wait() {
 #[test]
 fn a_hurry_settles_what_has_ended() {
     let telemetry = Arc::new(Telemetry::default());
-    let (tell, judgements) = channel();
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
     let (scoring, _thread) = Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
