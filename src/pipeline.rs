@@ -159,6 +159,7 @@ impl Judged {
                 None => self.n_unchanged += 1,
             }
         }
+        self.evaluations.extend(reported.withdraw(&rules.criteria, &trajectory));
         if first {
             self.trajectories.push(trajectory);
         }
@@ -178,6 +179,15 @@ struct ReportedEvaluation {
     agent_run: Option<SpanId>,
     fingerprint: u64,
     previous: Previous,
+    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
+    stands: Stands,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Confirmed,
+    Unconfirmed,
+    Withdrawn,
 }
 
 impl Reported {
@@ -186,7 +196,10 @@ impl Reported {
         let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
         let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
         let fingerprint = fingerprint(&evaluation);
-        let known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        if let Some(known) = &mut known {
+            known.stands = Stands::Confirmed;
+        }
         match known {
             Some(known) if known.fingerprint == fingerprint => None,
             Some(known) => {
@@ -202,10 +215,35 @@ impl Reported {
                     agent_run,
                     fingerprint,
                     previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
+                    stands: Stands::Confirmed,
                 });
                 Some(evaluation)
             }
         }
+    }
+
+    /// Revisions that take back what was reported before and was not judged this time. A criterion that is no longer registered stays quiet:
+    /// what it said was right when it said it.
+    fn withdraw(&mut self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
+        let mut withdrawn = Vec::new();
+        for known in &mut self.0 {
+            match known.stands {
+                Stands::Withdrawn => {}
+                Stands::Confirmed => known.stands = Stands::Unconfirmed,
+                Stands::Unconfirmed => {
+                    let Some(criterion) = criteria.iter().find(|criterion| criterion.name == known.criterion.name) else { continue };
+                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
+                    evaluation.revision = known.previous.revision + 1;
+                    evaluation.previous = Some(known.previous);
+                    let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
+                    known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
+                    known.fingerprint = fingerprint(&evaluation);
+                    known.stands = Stands::Withdrawn;
+                    withdrawn.push(evaluation);
+                }
+            }
+        }
+        withdrawn
     }
 }
 

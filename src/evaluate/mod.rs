@@ -34,7 +34,7 @@ use crate::extract::Trajectory;
 
 pub use criterion::{Criterion, Scope};
 pub use execution_order::{ExecutionOrder, Over};
-pub use judge::judge;
+pub use judge::{judge, withdraw};
 pub use names::{Names, NonEmptyNames};
 pub use pattern::Pattern;
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};

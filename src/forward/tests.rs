@@ -482,13 +482,15 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
     assert_eq!(
         [&lines[0], &lines[1]],
         [
-            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
             "WARN a request was refused for good and is dropped: HTTP 400: no such tenant \
              origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
         ]
     );
     assert!(
-        lines[2].starts_with("INFO delivery goes on origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="),
+        lines[2].starts_with(
+            "INFO delivery goes on queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="
+        ),
         "{}",
         lines[2]
     );

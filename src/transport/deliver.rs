@@ -193,11 +193,11 @@ impl Delivery {
     fn tell(&mut self, now: Instant) {
         let Some(line) = self.outage.observe(self.pacer.is_up(), now) else { return };
         let (origin, endpoint, n_bytes) = (self.origin(), self.client.destination().endpoint.to_string(), self.queue.n_bytes());
-        let why = self.last_why.clone();
+        let (queue, why) = (self.queue.name(), self.last_why.clone());
         match line {
-            Line::Down => DestinationDown { queue: self.queue.name(), origin, endpoint, why }.emit(&self.telemetry),
-            Line::StillDown(since) => DestinationStillDown { origin, endpoint, why, since, n_bytes }.emit(&self.telemetry),
-            Line::Recovered(after) => DestinationRecovered { origin, endpoint, after, n_bytes }.emit(&self.telemetry),
+            Line::Down => DestinationDown { queue, origin, endpoint, why }.emit(&self.telemetry),
+            Line::StillDown(since) => DestinationStillDown { queue, origin, endpoint, why, since, n_bytes }.emit(&self.telemetry),
+            Line::Recovered(after) => DestinationRecovered { queue, origin, endpoint, after, n_bytes }.emit(&self.telemetry),
         }
     }
 
