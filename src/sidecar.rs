@@ -30,7 +30,7 @@ use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{MetricsText, Phase, Pulse, Stopped, Telemetry};
+use crate::telemetry::{MetricsText, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
@@ -117,7 +117,6 @@ pub struct Sidecar {
     forwarding: JoinSet<Undelivered>,
     exporting: export::Running,
     /// Holds the tasks that watch pulses; aborted when dropped.
-    watch: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
 }
@@ -170,12 +169,10 @@ impl Sidecar {
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
         let page = Admin { telemetry: telemetry.clone(), metrics: vec![scores_text], started_unix_nanos: started.unix_nanos };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
-        let mut watch = JoinSet::new();
-        watch.spawn(watch_pulses(exporting.pulses(), telemetry.clone()));
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
-        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, watch, deadline, quiet })
+        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
     }
 
     /// Closes traces sooner from now on: the sidecar is about to be stopped (`spanscore drain`).
@@ -188,7 +185,7 @@ impl Sidecar {
 
     /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
     pub async fn stop(self) -> Stopped {
-        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, mut watch, deadline, quiet } = self;
+        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, deadline, quiet } = self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
@@ -206,7 +203,6 @@ impl Sidecar {
         forward.close(deadline_at);
         let (left, scores_left) = tokio::join!(forwarding.join_next(), exporting.drain(deadline_at));
         let left: BTreeMap<_, _> = left.and_then(Result::ok).unwrap_or_default();
-        watch.abort_all();
         admin.close(Duration::from_millis(200)).await;
         Stopped { n_undelivered: left.values().sum(), n_undelivered_scores: scores_left.values().sum() }
     }
@@ -222,21 +218,6 @@ fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
             observer(judged, rules);
         }
     })
-}
-
-/// Tasks deep inside count; this turns what grows into beats, so that `/livez` sees who has stopped.
-async fn watch_pulses(counters: Vec<(&'static str, Arc<AtomicU64>)>, telemetry: Arc<Telemetry>) {
-    let mut watched: Vec<_> = counters.into_iter().map(|(name, counter)| (counter, 0, telemetry.pulse(name, now().instant))).collect();
-    let mut interval = tokio::time::interval(Pulse::INTERVAL);
-    loop {
-        interval.tick().await;
-        for (counter, last, pulse) in &mut watched {
-            let count = counter.load(Ordering::Relaxed);
-            if std::mem::replace(last, count) != count {
-                pulse.beat(now().instant);
-            }
-        }
-    }
 }
 
 // === Ports and Doors ===
