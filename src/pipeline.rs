@@ -26,10 +26,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read is.
+    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read
+    /// is, and so is the id of the case that a run belongs to.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
-        let recogniser = Recogniser::new(tools, selected.chain(copy_attributes.iter().map(String::as_str)), None);
+        let copied = copy_attributes.iter().map(String::as_str);
+        let recogniser = Recogniser::new(tools, selected.chain(copied).chain([evaluate::CASE_ID]), None);
         Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect() }
     }
 

@@ -1,8 +1,12 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
+#[path = "cli/examples.rs"]
+mod examples;
 #[cfg(test)]
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/spans.rs"]
+mod spans;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
