@@ -17,6 +17,7 @@ mod replay;
 mod run;
 mod schema;
 mod validate;
+mod verbose;
 mod watch;
 
 use std::collections::BTreeMap;
