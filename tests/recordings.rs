@@ -29,7 +29,7 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
     for spans in requests {
         pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).unwrap().batch, now);
     }
-    pipeline.end_of_input(rules, now)
+    pipeline.end_of_input(rules, now, |_| ())
 }
 
 // === unrelated traces ===
