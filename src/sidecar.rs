@@ -374,3 +374,6 @@ impl Intake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
