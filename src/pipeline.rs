@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, TraceBuffer};
+use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Explain, Previous, Scope};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
@@ -26,10 +26,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read is.
+    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read
+    /// is, and so is the id of the case that a run belongs to.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
-        let recogniser = Recogniser::new(tools, selected.chain(copy_attributes.iter().map(String::as_str)), None);
+        let copied = copy_attributes.iter().map(String::as_str);
+        let recogniser = Recogniser::new(tools, selected.chain(copied).chain([evaluate::CASE_ID]), None);
         Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect() }
     }
 
@@ -115,19 +117,20 @@ impl Pipeline {
     /// Judge every trace that is done.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let closed = self.buffer.close_due(now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, |_| ())
     }
 
     /// Judge every trace that is open: the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
         let closed = self.buffer.close_all(CloseReason::Shutdown, now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, |_| ())
     }
 
-    /// Judge every trace that is open: the recording has ended.
-    pub fn end_of_input(&mut self, rules: &Rules, now: Now) -> Judged {
+    /// Judge every trace that is open: the recording has ended. `look` is shown each trace as it was closed (`inspect --verbose` tells what
+    /// became of its spans).
+    pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
         let closed = self.buffer.close_all(CloseReason::NoRoot, now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, look)
     }
 
     /// Open and remembered traces.
@@ -135,9 +138,10 @@ impl Pipeline {
         self.buffer.stats()
     }
 
-    fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now) -> Judged {
+    fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now, mut look: impl FnMut(&Trace)) -> Judged {
         let mut judged = Judged::default();
         for mut closed in closed {
+            look(&closed.trace);
             if closed.first {
                 judged.reasons.push(closed.trace.reason);
             }

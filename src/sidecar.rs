@@ -29,7 +29,7 @@ use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{MetricsText, Phase, Pulse, Stopped, Telemetry};
+use crate::telemetry::{MetricsText, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
@@ -118,9 +118,6 @@ pub struct Sidecar {
     scoring: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,
     exporting: export::Running,
-    /// Holds the task that watches pulses; aborted when dropped.
-    watch: JoinSet<()>,
-    unwatch: watch::Sender<bool>,
     deadline: Duration,
     quiet: Duration,
 }
@@ -174,13 +171,10 @@ impl Sidecar {
         let metrics = vec![receiver.metrics(), scores_text];
         let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
-        let mut watch = JoinSet::new();
-        let (unwatch, unwatched) = watch::channel(false);
-        watch.spawn(watch_pulses(exporting.pulses(), telemetry.clone(), unwatched));
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
-        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, watch, unwatch, deadline, quiet })
+        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
     }
 
     /// Closes traces sooner from now on: the sidecar is about to be stopped (`spanscore drain`).
@@ -193,8 +187,7 @@ impl Sidecar {
 
     /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
     pub async fn stop(self) -> Stopped {
-        let Self { addresses: _, telemetry, intake, doors, admin, scoring, forwarding, exporting, mut watch, unwatch, deadline, quiet } =
-            self;
+        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, deadline, quiet } = self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
@@ -209,11 +202,10 @@ impl Sidecar {
             // Should judging take longer than we have, what is not exported by then is lost with us.
             let _ = tokio::time::timeout_at((deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(), joined).await;
         }
-        // The exporter's tasks end in the order it wants: a probe that sees one at rest while others still deliver must not call it stuck.
-        unwatch.send_replace(true);
-        while watch.join_next().await.is_some() {}
         forward.close(deadline_at);
-        let (_, scores_left) = tokio::join!(forwarding.join_all(), exporting.drain(deadline_at));
+        // A delivery that died has said so, and is no reason to stop in disorder.
+        let forwarded = async { while forwarding.join_next().await.is_some() {} };
+        let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
         // From the books, which also know of what a delivery that died has left behind.
         let n_undelivered =
@@ -232,28 +224,6 @@ fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
             observer(judged, rules);
         }
     })
-}
-
-/// Tasks deep inside count; this turns what grows into beats, so that `/livez` sees who has stopped.
-async fn watch_pulses(counters: Vec<(&'static str, Arc<AtomicU64>)>, telemetry: Arc<Telemetry>, mut unwatched: watch::Receiver<bool>) {
-    let mut watched: Vec<_> = counters.into_iter().map(|(name, counter)| (counter, 0, telemetry.pulse(name, now().instant))).collect();
-    let mut interval = tokio::time::interval(Pulse::INTERVAL);
-    loop {
-        tokio::select! {
-            // A sender that is gone ends the watch as well.
-            _ = unwatched.wait_for(|unwatched| *unwatched) => break,
-            _ = interval.tick() => {}
-        }
-        for (counter, last, pulse) in &mut watched {
-            let count = counter.load(Ordering::Relaxed);
-            if std::mem::replace(last, count) != count {
-                pulse.beat(now().instant);
-            }
-        }
-    }
-    for (_, _, pulse) in watched {
-        pulse.rest();
-    }
 }
 
 // === Ports and Doors ===

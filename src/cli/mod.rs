@@ -7,6 +7,7 @@ pub mod configuration;
 mod completions;
 mod demo;
 mod drain;
+mod examples;
 mod health;
 mod init;
 mod inspect;
@@ -17,6 +18,7 @@ mod replay;
 mod run;
 mod schema;
 mod validate;
+mod verbose;
 mod watch;
 
 use std::collections::BTreeMap;

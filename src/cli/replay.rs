@@ -1,16 +1,18 @@
 //! `spanscore replay`: recorded traces in, their scores out, and an exit code that CI understands.
 //! The same engine as the sidecar's, without its clock: traces close only at the end of the input.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::args::{RecordedSignal, Recordings, Replay, ReplayFormat};
 use super::recording::{self, Unreadable};
-use super::{Exit, Streams, junit};
-use crate::assemble::Settings;
+use super::{Exit, Streams, examples, junit};
+use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::score_line::{self, Colour};
@@ -28,14 +30,29 @@ pub(super) struct Replayed {
 
 /// Runs the command.
 pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    if rules.criteria.is_empty() {
+    let examples = match &args.examples {
+        Some(path) => match examples::read(path, args.exact_match, rules, streams)? {
+            Some(examples) => Some(examples),
+            None => return Ok(Exit::Usage),
+        },
+        None => None,
+    };
+    if rules.criteria.is_empty() && examples.is_none() {
         streams.complain("there is nothing to judge by, since no criterion is configured; write some under `criteria:` in spanscore.yaml, or name a file that has some with --config; `spanscore init --from FILE` proposes them")?;
         return Ok(Exit::Usage);
     }
-    let replayed = match judge(&args.recordings, rules) {
+    // Which example a run is held to shows when all runs are there.
+    let without = examples.is_some().then(|| Rules { criteria: Vec::new(), ..rules.clone() });
+    let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
         Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
     };
+    if let Some(examples) = examples {
+        match examples.judge(&replayed.judged.trajectories, rules) {
+            Ok(evaluations) => replayed.judged.evaluations = evaluations,
+            Err(message) => return streams.complain(&message).map(|()| Exit::Usage),
+        }
+    }
     let evaluations = &replayed.judged.evaluations;
     match args.format {
         ReplayFormat::Human => {
@@ -60,7 +77,8 @@ pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, 
     judge_files(&recordings.files, signal(recordings.signal), rules)
 }
 
-fn signal(signal: RecordedSignal) -> Signal {
+/// The signal of a body that does not tell its own.
+pub(super) fn signal(signal: RecordedSignal) -> Signal {
     match signal {
         RecordedSignal::Traces => Signal::Traces,
         RecordedSignal::Logs => Signal::Logs,
@@ -70,6 +88,26 @@ fn signal(signal: RecordedSignal) -> Signal {
 
 /// The same, for one who has only files.
 pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> Result<Replayed, Unreadable> {
+    judge_watched(files, signal, rules, &mut Unwatched)
+}
+
+/// One who wants to see more than what comes out.
+pub(super) trait Watcher {
+    /// A request for spans, which was found valid.
+    fn request(&mut self, body: &Bytes);
+    /// A trace as it was closed.
+    fn trace(&mut self, trace: &Trace);
+}
+
+struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn request(&mut self, _: &Bytes) {}
+    fn trace(&mut self, _: &Trace) {}
+}
+
+/// The same, before the eyes of one who wants to see more.
+pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, watcher: &mut dyn Watcher) -> Result<Replayed, Unreadable> {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let mut replayed = Replayed::default();
@@ -81,6 +119,7 @@ pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> R
                 Signal::Traces => {
                     let scanned = scan::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "trace", &error))?;
                     replayed.n_spans += scanned.n_spans;
+                    watcher.request(&request.body);
                     pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Logs => {
@@ -92,7 +131,7 @@ pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> R
             }
         }
     }
-    replayed.judged = pipeline.end_of_input(rules, now);
+    replayed.judged = pipeline.end_of_input(rules, now, |trace| watcher.trace(trace));
     Ok(replayed)
 }
 
@@ -136,7 +175,8 @@ fn exit(args: &Replay, rules: &Rules, replayed: &Replayed, streams: &mut Streams
     } else if args.strict && is_any(Verdict::NotEvaluated) {
         true
     } else if let Some(floor) = args.fail_under {
-        rules.criteria.iter().any(|criterion| mean_score(&criterion.name, evaluations).is_some_and(|mean| mean < floor))
+        let criteria = evaluations.iter().map(|evaluation| &*evaluation.criterion.name).collect::<BTreeSet<&str>>();
+        criteria.into_iter().any(|criterion| mean_score(criterion, evaluations).is_some_and(|mean| mean < floor))
     } else {
         is_any(Verdict::Fail) || is_any(Verdict::Error)
     };

@@ -144,9 +144,11 @@ fn verdict<E>(score: &Score<E>, threshold: f64, trajectory: &Trajectory) -> Verd
     // The first tool span will replace calls taken from messages, whatever they say.
     if trajectory.cut_short && trajectory.from_messages {
         Verdict::NotEvaluated
-    } else if score.fault.is_some() && !(trajectory.cut_short && score.most < threshold) {
-        // In a cut trace a disallowed call that was seen is the stronger word: it holds whether or not faulty calls are still to come.
+    } else if score.fault.is_some() {
         Verdict::Error
+    } else if score.may_fault {
+        // An error would take the place of whatever is certain so far.
+        Verdict::NotEvaluated
     } else if score.least >= threshold {
         Verdict::Pass
     } else if score.most < threshold {

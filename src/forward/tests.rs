@@ -14,7 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;
 use crate::config::Protocol;
-use crate::telemetry::Books;
+use crate::telemetry::{Books, Illness};
 use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, Received, Reply};
 
@@ -420,12 +420,14 @@ async fn the_pulse_of_an_idle_delivery_beats() {
         capacity: 1 << 20,
     };
     let (_handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
-    let delivery = delivery.unwrap();
-    let pulse = delivery.pulse();
-    assert!(tokio::time::timeout(Duration::from_secs(10), delivery.run()).await.is_err(), "it does not end by itself");
-    assert!(pulse.load(std::sync::atomic::Ordering::Relaxed) >= 10);
-    // A future that is dropped in mid-run is a worker that died.
+    let mut running = Box::pin(delivery.unwrap().run());
+    assert!(tokio::time::timeout(Duration::from_secs(60), &mut running).await.is_err(), "it does not end by itself");
+    let now = tokio::time::Instant::now().into_std();
     assert_eq!(telemetry.workers(), ["forward delivery"]);
+    assert_eq!(telemetry.ill(now), [], "it beat until now");
+    // A future that is dropped in mid-run is a worker that died.
+    drop(running);
+    assert_eq!(telemetry.ill(now), [("forward delivery".to_owned(), Illness::Dead)]);
 }
 
 // === what the log says ===

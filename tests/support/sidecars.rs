@@ -168,7 +168,7 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
         let body = if file.ends_with(".json") { json::traces(body).unwrap() } else { body.clone() };
         pipeline.accept(&rules, scan::scan(&body, Some(rules.keys())).unwrap().batch, now);
     }
-    pipeline.end_of_input(&rules, now).trajectories
+    pipeline.end_of_input(&rules, now, |_| ()).trajectories
 }
 
 /// What was done in each trace, whatever closed it.
