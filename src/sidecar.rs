@@ -344,3 +344,6 @@ impl Intake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

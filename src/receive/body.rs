@@ -28,6 +28,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be a small part.
 const COPY_BELOW: usize = 16 << 10;
 
+/// Compressed bytes that are unpacked without a break: a few milliseconds at worst.
+const DECOMPRESSED_AT_ONCE: usize = 16 << 10;
+
 /// The least that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
 
@@ -109,12 +112,12 @@ where
         Framing::Prefixed => {
             let (prefix, rest) = prefix(body).await?;
             let mut message = prefix.message(encoding, limits)?;
-            message.push(rest)?;
+            message.take(rest).await?;
             message
         }
     };
     while let Some(chunk) = next_chunk(body).await? {
-        message.push(chunk)?;
+        message.take(chunk).await?;
     }
     message.finish()
 }
@@ -220,6 +223,15 @@ impl<'a> Message<'a> {
         }
         let (room, decoder) = (limits.budget.room(), encoding.decoder()?);
         Ok(Self { limits, room, announced, framed: false, n_received: 0, decoder, first: Bytes::new(), bytes: Vec::new() })
+    }
+
+    /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between which others get their turn.
+    async fn take(&mut self, mut chunk: Bytes) -> Result<(), Problem> {
+        while self.decoder.is_some() && chunk.len() > DECOMPRESSED_AT_ONCE {
+            self.push(chunk.split_to(DECOMPRESSED_AT_ONCE))?;
+            tokio::task::yield_now().await;
+        }
+        self.push(chunk)
     }
 
     fn push(&mut self, chunk: Bytes) -> Result<(), Problem> {
