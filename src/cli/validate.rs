@@ -8,6 +8,9 @@ use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
 use crate::config::Loaded;
 
+/// What is checked where there is no file.
+const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
+
 /// Checks the files, or what `run` would use. Results go to `out`, problems to `err`.
 ///
 /// # Errors
@@ -24,9 +27,9 @@ pub(super) fn validate(
         let result = configuration::load(global, environment);
         let name = match (&result, &global.config) {
             (Ok((_, Some(path))), _) | (Err(_), Some(path)) => path.display().to_string(),
-            (Ok((_, None)), _) => "no configuration file: defaults and environment".to_owned(),
+            (Ok((_, None)), _) => NO_FILE.to_owned(),
             (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => configuration::DEFAULT_FILE.to_owned(),
-            (Err(_), None) => "no configuration file".to_owned(),
+            (Err(_), None) => NO_FILE.to_owned(),
         };
         vec![(name, result.map(|(loaded, _)| loaded))]
     } else {

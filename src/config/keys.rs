@@ -95,7 +95,8 @@ fn allow_empty_sections(whole: &Value, node: &mut Value) {
             let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|required| required == name));
             for (name, property) in object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
                 let kind = resolved(whole, property).get("type").cloned().unwrap_or_default();
-                let Some(property) = property.as_object_mut().filter(|_| (kind == "object" || kind == "array") && !is_required(name)) else {
+                let Some(property) = property.as_object_mut().filter(|_| (kind == "object" || kind == "array") && !is_required(name))
+                else {
                     continue;
                 };
                 if let Some(target) = property.remove("$ref") {

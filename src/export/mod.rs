@@ -234,13 +234,7 @@ impl Shared {
 }
 
 /// Sends what has waited long enough, and the metrics on their interval, until told to stop.
-async fn run_batcher(
-    shared: Arc<Shared>,
-    mut stopped: watch::Receiver<()>,
-    pulse: Pulse,
-    max_delay: Duration,
-    interval: Duration,
-) {
+async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Pulse, max_delay: Duration, interval: Duration) {
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
