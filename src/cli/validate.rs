@@ -64,7 +64,7 @@ pub(super) fn validate(
                     printed.push(message);
                 }
                 if let Unusable::Wrong(problems) = unusable {
-                    let n_problems = problems.len();
+                    let n_problems = problems.n_errors();
                     writeln!(err, "{name}: {n_problems} problem{}", if n_problems == 1 { "" } else { "s" })?;
                 }
             }
@@ -161,6 +161,14 @@ mod tests {
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.contains("endpoint: \"http://a:4317\"  # OTEL_EXPORTER_OTLP_ENDPOINT"), "{out}");
         assert!(out.contains("authorization: \"****\"  # ") && !out.contains("s3cr3t"), "{out}");
+    }
+
+    #[test]
+    fn warnings_are_no_problems() {
+        let folder = folder(&[("spanscore.yaml", "forward: { endpoint: \"http://a:4318\", protocol: grpc }\nlog: { level: loud }\n")]);
+        let (code, _, err) = run(&[folder.path().join("spanscore.yaml")], false, &[]);
+        assert_eq!(code, 2);
+        assert!(err.contains("warning: ") && err.ends_with("spanscore.yaml: 1 problem\n"), "{err}");
     }
 
     #[test]
