@@ -143,6 +143,32 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
 }
 
 #[test]
+fn names_from_the_network_cannot_play_with_the_terminal() {
+    let span = r#"{"traceId":"0102030405060708090a0b0c0d0e0f10","spanId":"0102030405060708","name":"run\u001b[2J","startTimeUnixNano":"1","endTimeUnixNano":"2",
+        "attributes":[{"key":"tool.name","value":{"stringValue":"drop\u001b]0;x\u0007"}},{"key":"tool.parameters","value":{"stringValue":"a\u202eb\nc"}}]}"#;
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("evil.json");
+    std::fs::write(&file, format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#)).unwrap();
+    let (code, out, _) = run(&["inspect", file.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(out.contains("drop\\u{1b}]0;x\\u{7}") && out.contains("run\\u{1b}[2J"), "{out}");
+    assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{out}");
+}
+
+#[test]
+fn a_recorded_session_proposes_a_criterion_that_judges_it() {
+    let (code, out, _) = run(&[&["init", "--output", "-", "--from"], &RECORDING[..]].concat());
+    assert_eq!(code, 0);
+    assert!(out.contains("tool_calls_order: [lookup_account, charge_card, send_receipt]"), "{out}");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("proposed.yaml");
+    std::fs::write(&file, out).unwrap();
+    let (code, out, err) = run(&[&["replay", "--config", file.to_str().unwrap()], &RECORDING[..]].concat());
+    assert_eq!(code, 0, "{err}");
+    assert!(out.ends_with("1 evaluation of 1 trace: 1 passed\n"), "{out}");
+}
+
+#[test]
 fn the_flags_of_replay_say_what_a_failure_is() {
     assert_eq!(replay(&["--exit-zero"]).0, 0);
     assert_eq!(replay(&["--fail-under", "0"]).0, 0, "every mean is at least 0");

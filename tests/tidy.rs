@@ -136,6 +136,18 @@ fn translators_do_no_input_or_output() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+// Clippy could forbid it, but not only outside tests.
+#[test]
+fn no_task_is_detached() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        for (line_no, line) in file.code().filter(|(_, line)| line.contains("tokio::spawn(") || line.contains("task::spawn(")) {
+            wrong.push(format!("{}:{line_no}: a task belongs to a `JoinSet`: `{}`", file.path.display(), line.trim()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn code_below_the_line_of_a_test_module_is_read_too() {
     let text = "#[cfg(test)]\nmod tests;\nuse crate::cli;\n#[cfg(test)]\nmod more {\n    use crate::admin;\n\n    fn f() {}\n}\nuse crate::span;\n";

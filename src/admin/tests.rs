@@ -1,4 +1,4 @@
-//! The admin port's routes, without a socket. Time is tokio's paused clock.
+//! The admin port's routes, without a socket. Time is tokio's paused clock. It does not prove that a probe reaches them.
 
 use std::time::Duration;
 

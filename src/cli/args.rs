@@ -60,7 +60,7 @@ pub enum Command {
     Schema,
     /// Print the completion script of a shell.
     Completions(Completions),
-    /// Exit 0 if the running sidecar is ready (for probes).
+    /// Exit 0 if the running sidecar is ready, 1 if not (for probes).
     Health(Health),
     /// Tell the running sidecar to drain (for preStop hooks in an image without a shell).
     Drain(Drain),
@@ -176,9 +176,9 @@ pub struct Init {
     /// Overwrite the file if it is there.
     #[arg(long)]
     pub force: bool,
-    /// Propose criteria from the tool calls of a recorded trace.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub from: Option<PathBuf>,
+    /// Propose criteria from the tool calls of recorded traces; the files are those that `replay` reads.
+    #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub from: Vec<PathBuf>,
 }
 
 /// `completions`.

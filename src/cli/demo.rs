@@ -94,7 +94,7 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
 
     writeln!(out, "\nThe recorded session was sent to it over both. The agent's tool calls:\n")?;
     for trajectory in &trajectories {
-        writeln!(out, "{}", inspect::human(trajectory, MAX_SHOWN))?;
+        writeln!(out, "{}", inspect::human(trajectory, Some(MAX_SHOWN)))?;
     }
     writeln!(out, "The scores ({} criteria, examples/demo.yaml):\n", rules(&config(&backend, false)).criteria.len())?;
     for evaluation in &evaluations {

@@ -47,7 +47,7 @@ mod tests {
         let output = folder.path().join("spanscore.yaml");
         let run = |force| {
             let mut err = Vec::new();
-            let args = Init { output: output.clone(), force, from: None };
+            let args = Init { output: output.clone(), force, from: Vec::new() };
             let code = init(&args, None, &mut Vec::new(), &mut err).unwrap();
             (code, String::from_utf8(err).unwrap())
         };
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn a_dash_is_standard_output_and_a_missing_folder_is_told() {
         let mut out = Vec::new();
-        let args = Init { output: "-".into(), force: false, from: None };
+        let args = Init { output: "-".into(), force: false, from: Vec::new() };
         assert_eq!(init(&args, None, &mut out, &mut Vec::new()).unwrap(), 0);
         assert_eq!(String::from_utf8(out).unwrap(), config::starter(None));
         let folder = tempfile::tempdir().unwrap();
-        let args = Init { output: folder.path().join("a/b.yaml"), force: true, from: None };
+        let args = Init { output: folder.path().join("a/b.yaml"), force: true, from: Vec::new() };
         let mut err = Vec::new();
         assert_eq!(init(&args, None, &mut Vec::new(), &mut err).unwrap(), 2);
         assert!(String::from_utf8(err).unwrap().starts_with("error: cannot write"));

@@ -9,6 +9,7 @@ use super::args::{Inspect, InspectFormat, Recordings};
 use super::replay::{self, Replayed, counted};
 use super::verbose::Explainer;
 use super::{Exit, Streams};
+use crate::export::score_line::Clean;
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
 
@@ -41,7 +42,7 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
         }
         (InspectFormat::Human, false) => {
             for trajectory in &replayed.judged.trajectories {
-                writeln!(streams.out, "{}", human(trajectory, MAX_SHOWN))?;
+                writeln!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?;
             }
             writeln!(streams.out, "{}", summary(&replayed))?;
         }
@@ -50,7 +51,7 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
             for explained in &explainer.traces {
                 let trajectory = by_trace.get(&explained.trace_id);
                 match trajectory {
-                    Some(trajectory) => write!(streams.out, "{}", human(trajectory, MAX_SHOWN))?,
+                    Some(trajectory) => write!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?,
                     None => writeln!(streams.out, "trace {}  neither a tool call nor an agent run: not judged", explained.trace_id)?,
                 }
                 if trajectory.is_some_and(|trajectory| trajectory.from_messages && !trajectory.tool_calls.is_empty()) {
@@ -86,11 +87,11 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// The line of the jsonl contract.
+/// The line of the jsonl contract. A span id is empty where a call or a run is known from log records alone.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     json!({
         "trace_id": trajectory.trace_id.to_string(),
-        "span_id": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()),
+        "span_id": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()).unwrap_or_default(),
         "service": &*trajectory.service,
         "root": &*trajectory.root,
         "agent": trajectory.agent.as_deref(),
@@ -111,30 +112,31 @@ fn call_to_json(call: &ToolCall) -> Value {
         "agent": call.agent.as_deref(),
         "step": call.step,
         "parallel_group": call.parallel_group,
-        "span_id": call.span_id.map(|span_id| span_id.to_string()),
+        "span_id": call.span_id.map(|span_id| span_id.to_string()).unwrap_or_default(),
         "start": call.start_unix_nanos.to_string(),
         "end": call.end_unix_nanos.to_string(),
         "convention": &*call.convention,
     })
 }
 
-/// A block for people: the trace, then a line a call.
-pub(super) fn human(trajectory: &Trajectory, max_value_length: usize) -> String {
-    let mut text = format!("trace {}  {}", trajectory.trace_id, trajectory.root);
+/// A block for people: the trace, then a line a call, with arguments and results of at most so many characters, or without them.
+pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) -> String {
+    let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts =
         [("service", Some(&*trajectory.service)), ("agent", trajectory.agent.as_deref()), ("session", trajectory.session.as_deref())];
     for (word, value) in facts {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text.push_str(&format!("  {word} {value}"));
+            text.push_str(&format!("  {word} {}", Clean(value)));
         }
     }
     text.push_str(&format!("  {}  {}\n", counted(trajectory.n_spans, "span", "spans"), trajectory.completeness.as_str()));
     if trajectory.tool_calls.is_empty() {
         text.push_str("  no tool calls\n");
     }
-    let width = trajectory.tool_calls.iter().map(|call| call.name.chars().count()).max().unwrap_or_default().min(40);
-    for (call_idx, call) in trajectory.tool_calls.iter().enumerate() {
-        text.push_str(&format!("  {:>3}. {:width$}", call_idx + 1, call.name));
+    let names: Vec<String> = trajectory.tool_calls.iter().map(|call| Clean(&call.name).to_string()).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default().min(40);
+    for (call_idx, (call, name)) in trajectory.tool_calls.iter().zip(&names).enumerate() {
+        text.push_str(&format!("  {:>3}. {name:width$}", call_idx + 1));
         text.push_str(&format!("  step {}", call.step));
         if let Some(group) = call.parallel_group {
             text.push_str(&format!("  group {group}"));
@@ -143,12 +145,12 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: usize) -> String 
             text.push_str("  ERROR");
         }
         if let Some(agent) = &call.agent {
-            text.push_str(&format!("  by {agent}"));
+            text.push_str(&format!("  by {}", Clean(agent)));
         }
         text.push_str(&format!("  [{}]\n", call.convention));
         for (word, payload) in [("args", &call.args), ("result", &call.result)] {
-            if let Some(payload) = payload {
-                text.push_str(&format!("       {word:6} {}\n", shorten(payload, max_value_length)));
+            if let (Some(payload), Some(max_length)) = (payload, max_value_length) {
+                text.push_str(&format!("       {word:6} {}\n", shorten(payload, max_length)));
             }
         }
     }
@@ -156,7 +158,9 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: usize) -> String 
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
-    let mut text: String = payload.text.chars().take(max_length).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    // Line ends and tabs are common in results, and need not be seen as such.
+    let text: String = payload.text.chars().take(max_length).map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
+    let mut text = Clean(&text).to_string();
     if payload.cut || payload.text.chars().nth(max_length).is_some() {
         text.push('…');
     }

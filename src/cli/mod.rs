@@ -120,17 +120,15 @@ fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Str
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Init(args) => {
             // Recordings are read by the default rules: there is no configuration yet.
-            let replayed = match &args.from {
-                Some(file) => match replay::judge_files(std::slice::from_ref(file), Signal::Traces, &rules(&Config::default())) {
-                    Ok(replayed) => Some(replayed),
-                    Err(unreadable) => {
-                        streams.complain(&unreadable.to_string())?;
-                        return Ok(Exit::Unreadable.code());
-                    }
-                },
-                None => None,
+            let replayed = match replay::judge_files(&args.from, Signal::Traces, &rules(&Config::default())) {
+                Ok(replayed) => replayed,
+                Err(unreadable) => {
+                    streams.complain(&unreadable.to_string())?;
+                    return Ok(Exit::Unreadable.code());
+                }
             };
-            let seen = replayed.map(|replayed| replayed.judged.trajectories.iter().map(|seen| Trajectory::clone(seen)).collect::<Vec<_>>());
+            let trajectories = || replayed.judged.trajectories.iter().map(|seen| Trajectory::clone(seen)).collect::<Vec<_>>();
+            let seen = (!args.from.is_empty()).then(trajectories);
             return init::init(args, seen.as_deref(), streams.out, streams.err);
         }
         Command::Demo => demo::demo(streams)?,

@@ -8,6 +8,9 @@ use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
 use crate::config::Loaded;
 
+/// What is checked where there is no file.
+const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
+
 /// Checks the files, or what `run` would use. Results go to `out`, problems to `err`.
 ///
 /// # Errors
@@ -24,9 +27,9 @@ pub(super) fn validate(
         let result = configuration::load(global, environment);
         let name = match (&result, &global.config) {
             (Ok((_, Some(path))), _) | (Err(_), Some(path)) => path.display().to_string(),
-            (Ok((_, None)), _) => "no configuration file: defaults and environment".to_owned(),
+            (Ok((_, None)), _) => NO_FILE.to_owned(),
             (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => configuration::DEFAULT_FILE.to_owned(),
-            (Err(_), None) => "no configuration file".to_owned(),
+            (Err(_), None) => NO_FILE.to_owned(),
         };
         vec![(name, result.map(|(loaded, _)| loaded))]
     } else {
@@ -61,7 +64,7 @@ pub(super) fn validate(
                     printed.push(message);
                 }
                 if let Unusable::Wrong(problems) = unusable {
-                    let n_problems = problems.len();
+                    let n_problems = problems.n_errors();
                     writeln!(err, "{name}: {n_problems} problem{}", if n_problems == 1 { "" } else { "s" })?;
                 }
             }
@@ -158,6 +161,14 @@ mod tests {
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.contains("endpoint: \"http://a:4317\"  # OTEL_EXPORTER_OTLP_ENDPOINT"), "{out}");
         assert!(out.contains("authorization: \"****\"  # ") && !out.contains("s3cr3t"), "{out}");
+    }
+
+    #[test]
+    fn warnings_are_no_problems() {
+        let folder = folder(&[("spanscore.yaml", "forward: { endpoint: \"http://a:4318\", protocol: grpc }\nlog: { level: loud }\n")]);
+        let (code, _, err) = run(&[folder.path().join("spanscore.yaml")], false, &[]);
+        assert_eq!(code, 2);
+        assert!(err.contains("warning: ") && err.ends_with("spanscore.yaml: 1 problem\n"), "{err}");
     }
 
     #[test]

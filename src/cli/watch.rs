@@ -17,9 +17,6 @@ const N_FIRST: u64 = 10;
 /// Then one is shown in such a time.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Longest arguments or result shown, in characters. The agent's own terminal may show more, this one need not.
-const MAX_SHOWN: usize = 0;
-
 /// Looks on at trajectories that nobody judges.
 pub(super) struct Watch {
     is_terminal: bool,
@@ -39,10 +36,7 @@ impl Watch {
 
     fn see(&mut self, judged: &Judged, now: Instant) {
         for trajectory in &judged.trajectories {
-            self.n_seen += 1;
-            if self.is_due(now) {
-                self.n_shown += 1;
-                self.last = Some(now);
+            if self.take(now) {
                 if self.is_terminal {
                     // A terminal that went away takes nothing with it.
                     let _ = show(trajectory);
@@ -53,14 +47,22 @@ impl Watch {
         }
     }
 
-    fn is_due(&self, now: Instant) -> bool {
+    /// Counts a trajectory; is it one to show?
+    fn take(&mut self, now: Instant) -> bool {
+        self.n_seen += 1;
         let n_at_once = if self.is_terminal { N_FIRST } else { 1 };
-        self.n_shown < n_at_once || self.last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL)
+        let is_due = self.n_shown < n_at_once || self.last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
+        if is_due {
+            self.n_shown += 1;
+            self.last = Some(now);
+        }
+        is_due
     }
 }
 
 fn show(trajectory: &Trajectory) -> io::Result<()> {
-    let mut text = inspect::human(trajectory, MAX_SHOWN);
+    // Names are what a criterion is made of. Values are private, and a sidecar's terminal may be a log that others read.
+    let mut text = inspect::human(trajectory, None);
     if let Some(proposal) = config::proposal(std::slice::from_ref(trajectory)) {
         text.push_str("  no criterion judges it; to expect these calls in this order of every such run, put into spanscore.yaml:\n\n");
         text.push_str(&proposal);
@@ -68,4 +70,38 @@ fn show(trajectory: &Trajectory) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
     stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n_shown(watch: &mut Watch, n: usize, now: Instant) -> usize {
+        let mut n_shown = 0;
+        for _ in 0..n {
+            n_shown += usize::from(watch.take(now));
+        }
+        n_shown
+    }
+
+    #[test]
+    fn a_terminal_gets_the_first_ten_and_then_one_a_minute() {
+        let mut watch = Watch::new(true);
+        let start = tokio::time::Instant::now().into_std();
+        assert_eq!(n_shown(&mut watch, 7, start), 7);
+        assert_eq!(n_shown(&mut watch, 7, start), 3);
+        assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(59)), 0);
+        assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(60)), 1);
+        assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(119)), 0);
+        assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(500)), 1, "minutes without a trajectory are not made up for");
+    }
+
+    #[test]
+    fn a_log_gets_one_line_at_once_and_then_one_a_minute() {
+        let mut watch = Watch::new(false);
+        let start = tokio::time::Instant::now().into_std();
+        assert_eq!(n_shown(&mut watch, 20, start), 1);
+        assert_eq!(n_shown(&mut watch, 20, start + Duration::from_secs(60)), 1);
+        assert_eq!(watch.n_seen, 40);
+    }
 }

@@ -205,6 +205,11 @@ impl Problems {
         self.0.is_empty()
     }
 
+    /// How many of them are errors; the others are warnings.
+    pub fn n_errors(&self) -> usize {
+        self.0.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
     /// How many things are wrong.
     pub fn len(&self) -> usize {
         self.0.len()

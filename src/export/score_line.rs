@@ -114,7 +114,7 @@ fn block(out: &mut String, evaluation: &Evaluation, colour: Colour) -> fmt::Resu
 
 /// A text from outside, made safe for a terminal: names come from the network, and a control character in one could rewrite the
 /// screen, a change of writing direction what the line says.
-struct Clean<'a>(&'a str);
+pub(crate) struct Clean<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

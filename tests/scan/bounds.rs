@@ -1,4 +1,5 @@
 //! What is legal but hostile or odd: huge spans, deep nesting, fields out of order; and what the errors say.
+//! It does not prove what happens to such a request on its way to the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;

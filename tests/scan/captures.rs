@@ -1,4 +1,4 @@
-//! Request bodies of real SDKs and OTLP's own examples, from tests/data.
+//! Request bodies of real SDKs and OTLP's own examples, from tests/data. They do not prove anything about rare fields: `generate` does.
 
 use std::fs;
 use std::io::Read;

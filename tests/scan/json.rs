@@ -1,5 +1,6 @@
 //! OTLP/JSON: transcoded, it must mean what prost-reflect reads from it as a whole (ids turned to base64 first), which is how protobuf defines its
 //! JSON mapping; and what real SDKs send against that mapping must be taken as they mean it.
+//! It does not prove that the protobuf is read right: the rest of this folder does.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

@@ -1,4 +1,5 @@
 //! What becomes of spans that come after their trace was closed.
+//! It does not prove that a judgement changes with them: the pipeline does that.
 
 use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;

@@ -1,4 +1,5 @@
 //! What cuts a trace short: limits, budgets, age, shutdown, and what is known to be missing.
+//! It does not prove what memory the facts really take: the benchmark of the buffer does.
 
 use std::time::Duration;
 

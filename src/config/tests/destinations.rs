@@ -1,4 +1,4 @@
-//! Where things are sent to, and how memory is shared out.
+//! Where things are sent to, and how memory is shared out. It does not prove that anybody is there.
 
 use super::super::{Config, Endpoint, Off, Protocol, Shape, Signal};
 use super::config;

@@ -1,4 +1,4 @@
-//! Which source wins, and how each is spelled.
+//! Which source wins, and how each is spelled. It does not prove that what is read is obeyed.
 
 use super::super::{Protocol, keys, variables};
 use super::{Config, Given, config, json, messages, titles};

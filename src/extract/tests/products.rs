@@ -1,4 +1,5 @@
 //! Spans of products that have no capture in `tests/captures`, as those products document or were seen to write them.
+//! They do not prove that a newer version still writes them so.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
 //! Bodies without sockets: how they come apart, what they cost, when they are given up. Time is tokio's paused clock.
+//! They do not prove how hyper hands bodies over.
 
 use std::collections::VecDeque;
 

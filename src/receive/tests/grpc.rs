@@ -1,4 +1,5 @@
 //! OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client where tonic would not send what we want to see answered.
+//! Does not prove how other languages' clients read the answers.
 
 use std::pin::pin;
 

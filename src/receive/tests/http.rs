@@ -1,4 +1,5 @@
 //! OTLP/HTTP with hyper's client, and with bare bytes on a socket where the order of bytes on the wire matters.
+//! Does not prove how other languages' clients read the answers.
 
 use http_body_util::{BodyExt, Full};
 use hyper::StatusCode;
