@@ -27,10 +27,12 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read is.
+    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read
+    /// is, and so is the id of the case that a run belongs to.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
-        let recogniser = Recogniser::new(tools, selected.chain(copy_attributes.iter().map(String::as_str)), None);
+        let copied = copy_attributes.iter().map(String::as_str);
+        let recogniser = Recogniser::new(tools, selected.chain(copied).chain([evaluate::CASE_ID]), None);
         Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect() }
     }
 
@@ -187,6 +189,7 @@ impl Judged {
                 None => self.n_unchanged += 1,
             }
         }
+        self.evaluations.extend(reported.withdraw(&rules.criteria, &trajectory));
         if first {
             self.trajectories.push(trajectory);
         }
@@ -208,7 +211,8 @@ struct SpanCalls {
 
 impl SpanCalls {
     fn note(&mut self, trajectory: &Trajectory) {
-        if trajectory.subject.is_none() {
+        // What a model's messages ask for was not told of by a span of its own.
+        if trajectory.subject.is_none() || trajectory.from_messages {
             return;
         }
         for id in trajectory.tool_calls.iter().filter_map(|call| call.call_id.as_deref()) {
@@ -250,6 +254,15 @@ struct ReportedEvaluation {
     agent_run: Option<SpanId>,
     fingerprint: u64,
     previous: Previous,
+    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
+    stands: Stands,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Confirmed,
+    Unconfirmed,
+    Withdrawn,
 }
 
 impl Reported {
@@ -258,7 +271,10 @@ impl Reported {
         let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
         let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
         let fingerprint = fingerprint(&evaluation);
-        let known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        if let Some(known) = &mut known {
+            known.stands = Stands::Confirmed;
+        }
         match known {
             Some(known) if known.fingerprint == fingerprint => None,
             Some(known) => {
@@ -274,10 +290,35 @@ impl Reported {
                     agent_run,
                     fingerprint,
                     previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
+                    stands: Stands::Confirmed,
                 });
                 Some(evaluation)
             }
         }
+    }
+
+    /// Revisions that take back what was reported before and was not judged this time. A criterion that is no longer registered stays quiet:
+    /// what it said was right when it said it.
+    fn withdraw(&mut self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
+        let mut withdrawn = Vec::new();
+        for known in &mut self.0 {
+            match known.stands {
+                Stands::Withdrawn => {}
+                Stands::Confirmed => known.stands = Stands::Unconfirmed,
+                Stands::Unconfirmed => {
+                    let Some(criterion) = criteria.iter().find(|criterion| criterion.name == known.criterion.name) else { continue };
+                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
+                    evaluation.revision = known.previous.revision + 1;
+                    evaluation.previous = Some(known.previous);
+                    let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
+                    known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
+                    known.fingerprint = fingerprint(&evaluation);
+                    known.stands = Stands::Withdrawn;
+                    withdrawn.push(evaluation);
+                }
+            }
+        }
+        withdrawn
     }
 }
 

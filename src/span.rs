@@ -204,9 +204,19 @@ impl LogCall {
 }
 
 impl Batch {
-    /// Bytes it holds on to, roughly: what the scoring queue counts.
+    /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since the spans of one stand together.
     pub fn size(&self) -> usize {
-        self.spans.iter().map(Span::size).sum::<usize>() + self.log_calls.iter().map(LogCall::size).sum::<usize>()
+        let spans = self.spans.iter().map(|span| (span.size(), &span.resource));
+        let log_calls = self.log_calls.iter().map(|log_call| (log_call.size(), &log_call.resource));
+        let mut last = None;
+        let mut size = 0;
+        for (own_size, resource) in spans.chain(log_calls) {
+            size += own_size;
+            if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {
+                size += resource.size();
+            }
+        }
+        size
     }
 }
 

@@ -1,8 +1,13 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
 #[cfg(test)]
+#[path = "cli/examples.rs"]
+mod examples;
+#[cfg(test)]
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/spans.rs"]
+mod spans;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -218,6 +223,23 @@ fn usage_errors_exit_with_2() {
     let (code, _, err) = run(&["replay", "examples/recording/001.traces.pb"]);
     assert_eq!(code, 2);
     assert!(err.contains("there is nothing to judge by"), "{err}");
+}
+
+// === demo ===
+
+#[test]
+fn the_demo_shows_a_session_its_scores_and_what_the_backend_received() {
+    let (code, out, err) = run(&["demo"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for shown in [
+        "    2. charge_card     step 1  ERROR  by billing_agent  [gen_ai]",
+        "PASS  look-up-before-charge  1.00",
+        "`charge_card` was called twice, expected once",
+        "The backend received 6 of 6 requests, 38873 bytes, the very bytes that were sent,",
+        "export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317",
+    ] {
+        assert!(out.contains(shown), "{shown} is not in\n{out}");
+    }
 }
 
 // === run ===

@@ -1,16 +1,24 @@
-//! What the reference evaluators answer, case by case (`tests/conformance/*.jsonl`), against what spanscore answers. Set aside,
-//! counted and printed, are cases whose tag says that reference and document differ, or that the reference is a particular of its
-//! language. It does not prove that spans become the calls of a case.
+//! What the reference evaluators answer, case by case (`tests/conformance/*.jsonl`), against what spanscore answers: the criterion is
+//! loaded from a configuration file's text, the calls come as OTLP spans through scan and pipeline. Set aside, counted and printed, are
+//! cases whose tag says that reference and document differ, or that the reference is a particular of its language. It does not prove
+//! anything about conventions other than OpenTelemetry's own, nor about traces cut short.
 
-#[path = "support/calls.rs"]
-mod calls;
+#[path = "support/spans.rs"]
+mod spans;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use spanscore::assemble::Settings;
+use spanscore::config::{Config, Files, Sources};
+use spanscore::evaluate::{Evaluation, Explain, Verdict};
+use spanscore::extract::Tools;
+use spanscore::pipeline::{Judged, Pipeline, Rules};
+use spanscore::receive::scan::scan;
+use spanscore::sidecar;
 
-use calls::{Call, Written, judged};
+use spans::{SpanCall, request, spans_of_run};
 
 /// Files and their evaluators; `extract.jsonl` is information about conventions, not about judging.
 const FILES: [(&str, &str, &str); 7] = [
@@ -87,10 +95,90 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
     if let Some(threshold) = threshold {
         criterion["threshold"] = threshold;
     }
-    let criterion: Criterion = serde_json::from_value(criterion).map_err(|error| error.to_string())?;
-    let calls: Vec<Call> = serde_json::from_value(case["calls"].clone()).expect("calls of a case");
-    let evaluations = judged(&[criterion.into()], &Written { calls, ..Written::default() }, &Explain::default());
-    Ok(evaluations.into_iter().next().expect("the selector matches every trajectory"))
+    let text = json!({ "criteria": [criterion] }).to_string();
+    let sources = Sources { file: Some((Path::new("case.json"), &text)), environment: &BTreeMap::new(), flags: &[], files: &NoFiles };
+    let config = Config::load(&sources).map_err(|problems| problems.to_string())?.config;
+    let rules = Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes);
+    let calls: Vec<SpanCall> = serde_json::from_value(case["calls"].clone()).expect("calls of a case");
+
+    let judged = judged(&rules, &calls);
+    let [trajectory] = judged.trajectories.as_slice() else { panic!("{}: not one trajectory", case["id"]) };
+    let made: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+    let seen: Vec<&str> = trajectory.tool_calls.iter().map(|call| &*call.name).collect();
+    assert_eq!(seen, made, "{}: the calls that its spans tell of", case["id"]);
+    Ok(judged.evaluations.into_iter().next().expect("the selector matches every trajectory"))
+}
+
+/// What the whole way from bytes to judgements makes of one run.
+fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let body = request(spans_of_run(1, &[], calls));
+    pipeline.accept(rules, scan(&body, Some(rules.keys())).expect("OTLP").batch, now);
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+/// Cases hold all sorts of names and values; on the way through spans none of them may turn into another.
+#[test]
+fn odd_names_and_values_come_through_spans_as_they_are() {
+    let names = [
+        "a",
+        " a ",
+        "\"a\"",
+        "a\"b",
+        "a\\b",
+        "a b",
+        "A",
+        "é",
+        "e\u{301}",
+        "a\nb",
+        "\u{0}",
+        "search.v2",
+        "mcp__files__read",
+        "(a)",
+        "💳",
+        "null",
+        "1",
+        "{}",
+    ];
+    let results = ["", " ", "ok", " ok\n", "null", "true", "1", "1.0", "-0", "1e400", "{\"a\": 1}", " [1, 2] ", "{a}", "None", "{'a': 1}"];
+    let args = [
+        json!({}),
+        json!({"a": 1}),
+        json!({"a": 1.0, "b": true, "c": null, "d": [1, {"e": "f"}]}),
+        json!({"kwargs": {"a": 1}}),
+        json!({"input": "x"}),
+        json!({"args": ["x"]}),
+        json!({"input_str": "{\"a\": 1}"}),
+        json!({"n": u64::MAX, "m": i64::MIN}),
+        json!({"json": "{\"a\": 1}"}),
+        json!({"": ""}),
+    ];
+    let mut calls: Vec<SpanCall> = names.iter().map(|name| SpanCall { name: (*name).to_owned(), ..SpanCall::default() }).collect();
+    calls.extend(results.iter().map(|result| SpanCall { name: "a".to_owned(), result: Some(json!(result)), ..SpanCall::default() }));
+    calls.extend(args.iter().map(|args| SpanCall { name: "a".to_owned(), args: Some(args.clone()), ..SpanCall::default() }));
+    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let judged = judged(&rules, &calls);
+    let seen = &judged.trajectories[0].tool_calls;
+    assert_eq!(seen.len(), calls.len());
+    for (seen, call) in seen.iter().zip(&calls) {
+        assert_eq!(*seen.name, *call.name);
+        assert_eq!(seen.args.as_ref().map(|args| (&args.json, args.cut)), call.args.as_ref().map(|args| (args, false)));
+        let result = call.result.as_ref().and_then(Value::as_str);
+        assert_eq!(seen.result.as_ref().map(|result| (&*result.text, result.cut)), result.map(|text| (text, false)));
+    }
+}
+
+struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, path: &Path) -> Result<String, String> {
+        Err(format!("a case reads no file, {} either", path.display()))
+    }
+
+    fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
+        Err(format!("a case names no files, `{glob}` either"))
+    }
 }
 
 fn agrees(expected: &Value, answer: &Result<Evaluation, String>) -> bool {

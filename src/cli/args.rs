@@ -94,6 +94,13 @@ pub struct Replay {
     /// Which recordings to read.
     #[command(flatten)]
     pub recordings: Recordings,
+    /// What is expected of each run by itself, YAML or JSON: `examples:`, a list of `{id?, input?, expected_tools | expected_output |
+    /// evaluate}`. An entry replaces the fields of the criteria of its evaluator, or is judged as criterion `example`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub examples: Option<PathBuf>,
+    /// No other calls than an example's `expected_tools`.
+    #[arg(long, requires = "examples")]
+    pub exact_match: bool,
     /// How to print the evaluations.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
@@ -225,6 +232,7 @@ mod tests {
             vec!["replay", "a.json", "--fail-under", "1.5"],
             vec!["replay", "a.json", "--fail-under", "NaN"],
             vec!["replay", "a.json", "--format", "xml"],
+            vec!["replay", "a.json", "--exact-match"],
             vec!["inspect", "a.json", "--format", "junit"],
             vec!["--set", "forward.endpoint"],
             vec!["drain", "--pid", "0"],

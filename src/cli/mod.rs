@@ -7,6 +7,7 @@ pub mod configuration;
 mod completions;
 mod demo;
 mod drain;
+mod examples;
 mod health;
 mod init;
 mod inspect;

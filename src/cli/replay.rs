@@ -1,6 +1,7 @@
 //! `spanscore replay`: recorded traces in, their scores out, and an exit code that CI understands.
 //! The same engine as the sidecar's, without its clock: traces close only at the end of the input.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use super::args::{RecordedSignal, Recordings, Replay, ReplayFormat};
 use super::recording::{self, Unreadable};
-use super::{Exit, Streams, junit};
+use super::{Exit, Streams, examples, junit};
 use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
 use crate::evaluate::{Evaluation, Verdict};
@@ -29,14 +30,29 @@ pub(super) struct Replayed {
 
 /// Runs the command.
 pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    if rules.criteria.is_empty() {
+    let examples = match &args.examples {
+        Some(path) => match examples::read(path, args.exact_match, rules, streams)? {
+            Some(examples) => Some(examples),
+            None => return Ok(Exit::Usage),
+        },
+        None => None,
+    };
+    if rules.criteria.is_empty() && examples.is_none() {
         streams.complain("there is nothing to judge by, since no criterion is configured; write some under `criteria:` in spanscore.yaml, or name a file that has some with --config; `spanscore init --from FILE` proposes them")?;
         return Ok(Exit::Usage);
     }
-    let replayed = match judge(&args.recordings, rules) {
+    // Which example a run is held to shows when all runs are there.
+    let without = examples.is_some().then(|| Rules { criteria: Vec::new(), ..rules.clone() });
+    let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
         Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
     };
+    if let Some(examples) = examples {
+        match examples.judge(&replayed.judged.trajectories, rules) {
+            Ok(evaluations) => replayed.judged.evaluations = evaluations,
+            Err(message) => return streams.complain(&message).map(|()| Exit::Usage),
+        }
+    }
     let evaluations = &replayed.judged.evaluations;
     match args.format {
         ReplayFormat::Human => {
@@ -160,7 +176,8 @@ fn exit(args: &Replay, rules: &Rules, replayed: &Replayed, streams: &mut Streams
     } else if args.strict && is_any(Verdict::NotEvaluated) {
         true
     } else if let Some(floor) = args.fail_under {
-        rules.criteria.iter().any(|criterion| mean_score(&criterion.name, evaluations).is_some_and(|mean| mean < floor))
+        let criteria = evaluations.iter().map(|evaluation| &*evaluation.criterion.name).collect::<BTreeSet<&str>>();
+        criteria.into_iter().any(|criterion| mean_score(criterion, evaluations).is_some_and(|mean| mean < floor))
     } else {
         is_any(Verdict::Fail) || is_any(Verdict::Error)
     };

@@ -43,6 +43,20 @@ impl Criterion {
         self.revision.clone()
     }
 
+    /// The same with other parameters of its evaluator, and the revision that follows from them.
+    pub(super) fn with(&self, evaluate: Evaluator) -> Self {
+        let threshold = evaluate.as_judge().threshold(Some(self.threshold));
+        let mut criterion = Self { evaluate, threshold, ..self.clone() };
+        criterion.revision = digest(&criterion);
+        criterion
+    }
+
+    /// One for every trajectory, with the default threshold of its evaluator.
+    pub(super) fn of_all(name: &str, evaluate: Evaluator) -> Self {
+        let (description, select, scope) = (String::new(), Selector::default(), Scope::default());
+        Fields { name: Name(name.to_owned()), description, select, scope, evaluate, threshold: None }.into()
+    }
+
     /// The attribute keys that its selector reads: what the scan must keep.
     pub fn selector_attributes(&self) -> impl Iterator<Item = &str> {
         self.select.attributes.keys().map(String::as_str)

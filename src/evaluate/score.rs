@@ -130,6 +130,8 @@ pub(super) struct Score<E> {
     pub(super) most: f64,
     /// A call to which the criterion cannot be applied.
     pub(super) fault: Option<Fault>,
+    /// The rest of a cut trace may bring such a call.
+    pub(super) may_fault: bool,
     /// Evidence that was looked for and not captured.
     pub(super) missing: Missing,
     /// How many calls were expected.
@@ -146,7 +148,7 @@ impl<E> Score<E> {
 
     /// A score that lies between two bounds whatever else comes to light.
     pub(super) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
-        Self { value, least, most, fault: None, missing: Missing::default(), n_expected: 0, evidence }
+        Self { value, least, most, fault: None, may_fault: false, missing: Missing::default(), n_expected: 0, evidence }
     }
 }
 

@@ -44,17 +44,21 @@ use crate::extract::Trajectory;
 /// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. So many matching calls; the trajectory's last
 ///   call; exactly this step, counted from 0; a step below this one. With `min_count` every call counted must be so placed.
 ///
-/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and back-references are refused.
+/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and back-references are refused. A value
+/// longer than `tools.max_value_size` (16 KiB) is cut when it is received, and no pattern reads it: what hangs on it is
+/// `not_evaluated`. Raise that setting with care: one search takes time pattern × value at worst. The largest pattern that loads
+/// (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an ordinary one takes 20 ms for 10 MB.
 /// `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose span has not ended satisfies no `required` entry; it can
 /// match `sequence`, and it violates `disallowed` unless `result` is asked for.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` where it is not known.
 ///
 /// # When the trace was cut short
-/// A disallowed call that was seen fails for certain (a further call that lacks `command` would only turn that into an error). A
-/// required call that was seen, and a sequence that was completed, stay so, unless a position is asked for: another call could
-/// become the last, and a late model turn moves every step behind it. What was not seen may still come, so nothing else is
-/// certain, and nothing passes while anything is disallowed.
+/// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence that was completed, stay so,
+/// unless a position is asked for: another call could become the last, and a late model turn moves every step behind it. What was
+/// not seen may still come, so nothing else is certain, and nothing passes while anything is disallowed. Where an entry asks for
+/// `command` or `path`, a further call could lack it, which makes the evaluation an `error` whatever was seen before: then only an
+/// error is certain. To be told of a disallowed call in a trace that was cut short, ask for the argument under `args`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {
@@ -103,6 +107,7 @@ impl Evaluate for ToolCalls {
         let mut score = Score::between(least, least, bit(passed >= Tri::Maybe), Found { required, disallowed, sequence });
         score.missing = look.capture.missing();
         score.fault = look.fault;
+        score.may_fault = trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
         score.n_expected = self.required.iter().map(|entry| entry.0.min_count.0 as usize).sum::<usize>() + self.sequence.len();
         score
     }
@@ -161,6 +166,12 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
+    fn patterns(&self) -> impl Iterator<Item = CallPattern<'_>> {
+        let required = self.required.iter().map(|entry| entry.0.pattern());
+        let disallowed = self.disallowed.iter().map(|entry| entry.0.pattern());
+        required.chain(disallowed).chain(self.sequence.iter().map(|entry| entry.0.pattern()))
+    }
+
     fn all_well(&self) -> String {
         let mut well = Vec::new();
         if !self.required.is_empty() {

@@ -134,6 +134,11 @@ impl CallPattern<'_> {
         Fit::Known(fit)
     }
 
+    /// Can a call be at fault for lacking an argument?
+    pub(super) fn reads_shortcut(&self) -> bool {
+        self.shortcuts.iter().any(|(_, pattern)| pattern.is_some())
+    }
+
     /// The arguments and the result that are asked for, by name: "`command` and `result`"; empty where only the name is.
     pub(super) fn asks_for(&self) -> String {
         let shortcuts = self.shortcuts.iter().filter(|(_, pattern)| pattern.is_some()).map(|(argument, _)| *argument);

@@ -22,7 +22,9 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         return None;
     }
     let mut call = Call {
-        name: text(span, keys::GEN_AI_TOOL_NAME),
+        // As it stands: OpenTelemetry puts no quotes around a name, so quotes that are there belong to it.
+        name: (span.text(keys::GEN_AI_TOOL_NAME).filter(|name| !name.trim().is_empty()).map(Cow::Borrowed))
+            .or_else(|| text(span, keys::GEN_AI_TOOL_NAME)),
         last_name: name_after(span, "execute_tool"),
         call_id: text(span, keys::GEN_AI_CALL_ID),
         args: first_raw(span, &[keys::GEN_AI_ARGS, keys::ADK_ARGS]),

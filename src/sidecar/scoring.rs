@@ -15,7 +15,7 @@ use super::now;
 use crate::assemble::Settings;
 use crate::extract;
 use crate::pipeline::{Judged, Pipeline, Rules};
-use crate::span::{Batch, TraceId};
+use crate::span::{Batch, Now, TraceId};
 use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
 
 /// Batches that may wait, whatever their size.
@@ -36,9 +36,12 @@ pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 /// Where receivers put what is to be scored. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Scoring {
-    sender: SyncSender<Batch>,
+    sender: SyncSender<Arrived>,
     shared: Arc<Shared>,
 }
+
+/// A batch, and when it came: timers run on arrival, however long it waits here.
+type Arrived = (Now, Batch);
 
 #[derive(Debug)]
 struct Shared {
@@ -99,7 +102,7 @@ impl Scoring {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             return self.miss(batch);
         }
-        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = self.sender.try_send(batch) {
+        if let Err(TrySendError::Full((_, batch)) | TrySendError::Disconnected((_, batch))) = self.sender.try_send((now(), batch)) {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             self.miss(batch);
         }
@@ -112,10 +115,10 @@ impl Scoring {
 
     fn miss(&self, batch: Batch) {
         SpansUnscored { n_spans: batch.spans.len() + batch.log_calls.len() }.emit(&self.shared.telemetry);
+        let of_log_calls: Vec<TraceId> = batch.log_calls.into_iter().filter_map(extract::log_call).map(|span| span.trace_id).collect();
         let mut missed = self.shared.missed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = None;
-        let log_calls = batch.log_calls.into_iter().filter_map(extract::log_call);
-        for trace_id in batch.spans.into_iter().chain(log_calls).map(|span| span.trace_id) {
+        for trace_id in batch.spans.iter().map(|span| span.trace_id).chain(of_log_calls) {
             if last == Some(trace_id) {
                 continue;
             }
@@ -129,13 +132,15 @@ impl Scoring {
     }
 }
 
-fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
-    let mut pipeline = Pipeline::new(settings, now());
+fn run(inbox: &Receiver<Arrived>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
+    // What the pipeline takes for now: never later than the arrival of what still waits, so that a trace whose spans are in the queue does not
+    // settle without them when we fall behind.
+    let mut time = now();
+    let mut pipeline = Pipeline::new(settings, time);
     let mut hurried = false;
     loop {
         let first = wait(inbox, pipeline.next_deadline());
-        let time = now();
-        pulse.beat(time.instant);
+        pulse.beat(now().instant);
         let rules = shared.rules.load_full();
         if !hurried && shared.hurry.load(Ordering::Relaxed) {
             hurried = true;
@@ -149,12 +154,18 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
             pipeline.miss(&missed.trace_ids, time);
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
-        for batch in first.into_iter().chain(inbox.try_iter().take(MAX_BATCHES_AT_ONCE)) {
+        let mut n_taken = 0;
+        for (arrived, batch) in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+            n_taken += 1;
             shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
+            time = later(time, arrived);
             let intake = pipeline.accept(&rules, batch, time);
             // Log records that name no prompt and no session: as spans without ids, they are forwarded and not assembled.
             SpansWithoutIds { n_spans: intake.n_ungrouped }.emit(&shared.telemetry);
             SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
+        }
+        if n_taken < MAX_BATCHES_AT_ONCE {
+            time = later(time, now());
         }
         let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
         report(&judged, &shared.telemetry);
@@ -169,9 +180,14 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
 }
 
 /// The next batch, unless the deadline or the next beat comes first.
-fn wait(inbox: &Receiver<Batch>, deadline: Option<Instant>) -> Result<Batch, RecvTimeoutError> {
+fn wait(inbox: &Receiver<Arrived>, deadline: Option<Instant>) -> Result<Arrived, RecvTimeoutError> {
     let until_deadline = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now().instant));
     inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
+}
+
+/// Requests are stamped side by side, and may overtake each other on their way into the queue.
+fn later(time: Now, other: Now) -> Now {
+    if other.instant > time.instant { other } else { time }
 }
 
 fn report(judged: &Judged, telemetry: &Telemetry) {
@@ -181,3 +197,6 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
     let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
     TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
 }
+
+#[cfg(test)]
+mod tests;

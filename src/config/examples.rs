@@ -1,0 +1,128 @@
+//! An example file's text in, its entries or every mistake in it out. Knows how entries are written; what an expectation does to a criterion
+//! is `evaluate`'s.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+
+use super::describe::{Extent, read};
+use super::error::{Place, Problem, Problems, TextKind, Texts};
+use super::tree::{Map, Node, Value, parse};
+use crate::evaluate::{Evaluator, Expectation, ExpectedTool, Names};
+
+/// What stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    examples: Vec<Entry>,
+}
+
+/// One example as it is written.
+#[derive(Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+struct Entry {
+    /// The `test.case.id` of its run.
+    id: Option<String>,
+    /// What the agent was asked: for whoever runs it, not for us.
+    #[serde(rename = "input")]
+    _input: Option<IgnoredAny>,
+    expected_tools: Option<Vec<ExpectedTool>>,
+    expected_output: Option<Names>,
+    evaluate: Option<Evaluator>,
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entry = Entry::deserialize(deserializer)?;
+        let n_expected = [entry.expected_tools.is_some(), entry.expected_output.is_some(), entry.evaluate.is_some()];
+        match n_expected.into_iter().filter(|is_there| *is_there).count() {
+            1 => Ok(entry),
+            0 => Err(D::Error::custom("an example expects nothing: give it `expected_tools`, `expected_output` or `evaluate`")),
+            _ => Err(D::Error::custom("an example expects several things: keep one of `expected_tools`, `expected_output` and `evaluate`")),
+        }
+    }
+}
+
+/// Reads an example file, YAML or JSON. `exact_match` holds for every `expected_tools`.
+///
+/// # Errors
+/// Every mistake in it, not only the first.
+pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expectation>, Problems> {
+    let mut texts = Texts::default();
+    let mut problems = Problems::default();
+    let source = texts.add(path.display().to_string(), text, TextKind::File);
+    let parsed = parse(&texts, source, &mut problems).and_then(|root| only_examples(root, &texts, &mut problems));
+    let Some(mut root) = parsed else { return Err(problems.sorted()) };
+    let file: Option<File> = read(&mut root, &[], Extent::All, &texts, &mut problems);
+    let entries = file.map(|file| file.examples).unwrap_or_default();
+    unique_ids(&root, &texts, &mut problems);
+    if problems.is_empty() && entries.is_empty() {
+        let problem = Problem::new("there is no example in this file", Some(texts.spot(Place { source, ..Place::default() })));
+        problems.push(problem.label("write a list below `examples:`, an entry for each run"));
+    }
+    if !problems.is_empty() {
+        return Err(problems.sorted());
+    }
+    Ok(entries.into_iter().zip(items(&root)).map(|(entry, node)| expectation(entry, node, exact_match)).collect())
+}
+
+/// The root with nothing but `examples`; other keys are reported here, where the configuration's own cannot be meant.
+fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Option<Node> {
+    if root.is_null() {
+        root = Node::empty_map(root.place);
+    }
+    match &mut root.value {
+        Value::Map(map) => map.retain(|entry| {
+            let is_known = entry.key == "examples";
+            if !is_known {
+                let title = format!("unknown key `{}` in an example file", entry.key);
+                problems.push(Problem::new(title, Some(texts.spot(entry.key_place))).label("it holds `examples:` only"));
+            }
+            is_known
+        }),
+        _ => {
+            let problem = Problem::new("an example file is a map", Some(texts.spot(root.place)));
+            problems.push(problem.label("write `examples:` above a list of entries"));
+            return None;
+        }
+    }
+    Some(root)
+}
+
+fn items(root: &Node) -> &[Node] {
+    match root.find(&["examples"]).map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
+    let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+    for node in items(root).iter().filter_map(|item| item.find(&["id"])) {
+        let Value::Scalar(scalar) = &node.value else { continue };
+        if let Some(first) = seen.get(scalar.text.as_str()) {
+            let problem = Problem::new(format!("a second example has the id `{}`", scalar.text), Some(texts.spot(node.place)));
+            problems.push(problem.label(format!("the first is at {}; an example judges one run", texts.short(*first))));
+        } else if !node.is_null() {
+            seen.insert(&scalar.text, node.place);
+        }
+    }
+}
+
+fn expectation(entry: Entry, node: &Node, exact_match: bool) -> Expectation {
+    let Entry { id, expected_tools, expected_output, evaluate, .. } = entry;
+    match (evaluate, expected_output) {
+        (Some(evaluator), _) => {
+            let fields = match node.find(&["evaluate", evaluator.name()]).map(|node| &node.value) {
+                Some(Value::Map(Map { entries, .. })) => entries.as_slice(),
+                _ => &[],
+            };
+            Expectation::of_evaluator(id, &evaluator, fields.iter().map(|entry| entry.key.as_str()))
+        }
+        (None, Some(expected_output)) => Expectation::of_output(id, &expected_output),
+        (None, None) => Expectation::of_tools(id, &expected_tools.unwrap_or_default(), exact_match),
+    }
+}

@@ -1,0 +1,79 @@
+//! Example files in, entries or messages out.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::config::examples;
+use crate::evaluate::Criterion;
+
+/// What an entry makes of a criterion.
+fn made(text: &str, evaluate: &Value) -> Vec<Value> {
+    let criterion: Criterion = serde_json::from_value(json!({ "name": "registered", "evaluate": evaluate })).unwrap();
+    let criteria = [Arc::new(criterion)];
+    let entries = examples(Path::new("examples.yaml"), text, false).unwrap_or_else(|problems| panic!("{problems}"));
+    entries.iter().map(|entry| serde_json::to_value(&entry.replace(&criteria).unwrap()[0].evaluate).unwrap()).collect()
+}
+
+#[test]
+fn the_references_own_file_is_taken_as_it_stands() {
+    let text = r#"
+examples:
+  - input:
+      prompt: "What should I pack for Paris?"
+    expected_tools:
+      - tool_name: "get_attractions"
+        parameters:
+          destination: "Paris"
+      - tool_name: "get_weather"
+        parameters: { destination: Paris, days: 2 }
+  - input: { "prompt": "Book it." }
+    expected_tools:
+      - tool_name: "book"
+"#;
+    let criterion = json!({"tool_order": {"expected_tools": [], "exact_match": true}});
+    let first = json!([
+        {"tool_name": "get_attractions", "parameters": {"destination": "Paris"}},
+        {"tool_name": "get_weather", "parameters": {"destination": "Paris", "days": 2}},
+    ]);
+    let made = made(text, &criterion);
+    assert_eq!(made[0], json!({"tool_order": {"expected_tools": first, "exact_match": true}}));
+    assert_eq!(made[1]["tool_order"]["expected_tools"], json!([{"tool_name": "book"}]));
+    assert_eq!(made.len(), 2);
+}
+
+#[test]
+fn json_is_taken_too_and_ids_may_be_numbers() {
+    let text = r#"{"examples": [{"id": 7, "evaluate": {"tool_calls": {"required": [], "disallowed": ["rm"]}}}]}"#;
+    let entries = examples(Path::new("examples.json"), text, false).unwrap();
+    assert_eq!(entries[0].id.as_deref(), Some("7"));
+    let made = made(text, &json!({"tool_calls": {"required": ["a"], "sequence": ["b"]}}));
+    assert_eq!(
+        made[0],
+        json!({"tool_calls": {"disallowed": [{"name": "rm"}], "sequence": [{"name": "b"}]}}),
+        "an empty list is written down too"
+    );
+}
+
+#[test]
+fn every_mistake_of_an_example_file_is_told_at_its_place() {
+    let cases = [
+        (
+            "several",
+            "examples:\n  - input: x\n  - id: a\n    expected_tool: []\n  - expected_tools: [{ name: search }]\n  - expected_output: search\n  - id: a\n    expected_output: [a]\n    evaluate: { tool_order: { expected_tools: [] } }\n  - id: [b]\n    evaluate: { tool_call_ordr: {} }\n",
+        ),
+        ("an id twice", "examples:\n  - { id: a, expected_output: [a] }\n  - { id: a, expected_output: [b] }\n"),
+        ("not a map", "- expected_output: [a]\n"),
+        ("a configuration", "criteria:\n  - name: a\n"),
+        ("a map of examples", "examples:\n  a: { expected_output: [a] }\n"),
+        ("nothing", "# to be written\n"),
+        ("no YAML", "examples: [\n"),
+    ];
+    let mut told = String::new();
+    for (name, text) in cases {
+        let problems = examples(Path::new("examples.yaml"), text, false).unwrap_err();
+        told.push_str(&format!("=== {name} ===\n{}\n", problems.render(false)));
+    }
+    insta::assert_snapshot!(told);
+}

@@ -1,0 +1,248 @@
+//! Pure. What is expected of one run in particular, as an example file says it: expectations and trajectories in, who is judged by which,
+//! and the criteria that follow, out. Does not know where an expectation was written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::criterion::Criterion;
+use super::execution_order::ExecutionOrder;
+use super::names::Names;
+use super::score::{Evaluation, Explain};
+use super::tool_order::{ExpectedTool, ToolOrder};
+use super::{Evaluate, Evaluator, judge};
+use crate::extract::Trajectory;
+
+/// The attribute of the evaluated span that names the case it is a run of.
+pub const CASE_ID: &str = "test.case.id";
+
+/// The criterion that judges a run where no selected criterion has the evaluator of its expectation.
+pub const EXAMPLE: &str = "example";
+
+/// What is expected of one run: fields that replace those of criteria of the same evaluator.
+///
+/// What it does not give, the criterion's own fields say: they are the default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    /// The [`CASE_ID`] of the run that it is for; without one it goes by position.
+    pub id: Option<String>,
+    evaluator: &'static str,
+    /// In canonical form; `None` takes the criterion's own away, since the canonical form leaves out what is empty.
+    fields: BTreeMap<String, Option<Value>>,
+}
+
+/// An expectation that a criterion cannot take over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// The criterion's name.
+    pub criterion: String,
+    /// What is wrong between its fields and those of the expectation, and what to do about it.
+    pub message: String,
+}
+
+impl Expectation {
+    /// `expected_tools`: what `tool_order` expects. `exact_match` allows no other calls, whatever the criterion says.
+    pub fn of_tools(id: Option<String>, expected_tools: &[ExpectedTool], exact_match: bool) -> Self {
+        let mut fields = BTreeMap::from([("expected_tools".to_owned(), serde_json::to_value(expected_tools).ok())]);
+        if exact_match {
+            fields.insert("exact_match".to_owned(), Some(Value::Bool(true)));
+        }
+        Self { id, evaluator: ToolOrder::NAME, fields }
+    }
+
+    /// `expected_output`: what `execution_order` expects.
+    pub fn of_output(id: Option<String>, expected_output: &Names) -> Self {
+        let fields = BTreeMap::from([("expected_output".to_owned(), serde_json::to_value(expected_output).ok())]);
+        Self { id, evaluator: ExecutionOrder::NAME, fields }
+    }
+
+    /// `evaluate`: any evaluator, of which the fields named here were written down.
+    pub fn of_evaluator<'a>(id: Option<String>, evaluator: &Evaluator, written: impl IntoIterator<Item = &'a str>) -> Self {
+        let canonical = serde_json::to_value(evaluator).unwrap_or_default();
+        let fields = &canonical[evaluator.name()];
+        let fields = written.into_iter().map(|field| (field.to_owned(), fields.get(field).cloned())).collect();
+        Self { id, evaluator: evaluator.name(), fields }
+    }
+
+    /// Can it be held to beside these criteria? What will work but is hardly meant: a criterion's name and a sentence each.
+    ///
+    /// # Errors
+    /// A criterion that cannot be held with these fields.
+    pub fn check(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<(String, String)>, Unfit> {
+        let mut replaced = self.replace(criteria)?;
+        if !replaced.iter().any(|criterion| criterion.evaluate.name() == self.evaluator) {
+            replaced.push(Arc::new(self.on_its_own()?));
+        }
+        let known: BTreeSet<String> = criteria.iter().flat_map(|criterion| criterion.warnings()).collect();
+        let warnings =
+            replaced.iter().flat_map(|criterion| criterion.warnings().into_iter().map(|warning| (criterion.name.clone(), warning)));
+        Ok(warnings.filter(|(_, warning)| !known.contains(warning)).collect())
+    }
+
+    /// The criteria as they are for this run: those of the same evaluator with its fields, the others as they were.
+    pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<Arc<Criterion>>, Unfit> {
+        let replaced = |criterion: &Arc<Criterion>| match criterion.evaluate.name() == self.evaluator {
+            true => Ok(Arc::new(criterion.with(self.evaluator(Some(&criterion.evaluate), &criterion.name)?))),
+            false => Ok(Arc::clone(criterion)),
+        };
+        criteria.iter().map(replaced).collect()
+    }
+
+    /// Judges its run: by the criteria as they are for it, and as criterion [`EXAMPLE`] where none of its evaluator is selected.
+    ///
+    /// # Errors
+    /// A criterion that cannot be held with its fields.
+    pub fn judge(&self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain: &Explain) -> Result<Vec<Evaluation>, Unfit> {
+        let mut criteria = self.replace(criteria)?;
+        let evaluations = judge(&criteria, trajectory, explain);
+        if evaluations.iter().any(|evaluation| evaluation.criterion.evaluate.name() == self.evaluator) {
+            return Ok(evaluations);
+        }
+        criteria.push(Arc::new(self.on_its_own()?));
+        // Once more, so that evaluations come in the order in which they always come.
+        Ok(judge(&criteria, trajectory, explain))
+    }
+
+    fn on_its_own(&self) -> Result<Criterion, Unfit> {
+        Ok(Criterion::of_all(EXAMPLE, self.evaluator(None, EXAMPLE)?))
+    }
+
+    fn evaluator(&self, default: Option<&Evaluator>, criterion: &str) -> Result<Evaluator, Unfit> {
+        let mut canonical = default.and_then(|default| serde_json::to_value(default).ok()).unwrap_or_else(|| json!({ self.evaluator: {} }));
+        if let Some(fields) = canonical[self.evaluator].as_object_mut() {
+            for (field, value) in &self.fields {
+                match value {
+                    Some(value) => fields.insert(field.clone(), value.clone()),
+                    None => fields.shift_remove(field),
+                };
+            }
+        }
+        serde_json::from_value(canonical).map_err(|error| Unfit { criterion: criterion.to_owned(), message: error.to_string() })
+    }
+}
+
+/// Which expectation each of these trajectories is held to: for each trajectory a position in `expectations`. Those with an id go to the
+/// run whose evaluated span carries it; the others, in order, to the other runs, in order.
+///
+/// # Errors
+/// What keeps each of them from having one of its own, and what to do about it.
+pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> Result<Vec<usize>, String> {
+    if expectations.len() != trajectories.len() {
+        let (n_runs, n_entries) = (counted(trajectories.len(), "run", "runs"), counted(expectations.len(), "entry", "entries"));
+        return Err(format!(
+            "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples {n_entries}: give each run an entry of its own"
+        ));
+    }
+    let case_of = |trajectory: &Trajectory| trajectory.subject.as_ref().and_then(|subject| subject.attribute(CASE_ID).map(str::to_owned));
+    let mut runs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (run_idx, trajectory) in trajectories.iter().enumerate() {
+        if let Some(case) = case_of(trajectory) {
+            runs.entry(case).or_default().push(run_idx);
+        }
+    }
+    let mut paired: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, expectation) in expectations.iter().enumerate() {
+        let Some(id) = &expectation.id else { continue };
+        match runs.get(id).map(Vec::as_slice) {
+            Some(&[run_idx]) => {
+                if paired.insert(run_idx, at).is_some() {
+                    return Err(format!("two entries have the id `{id}`: one entry judges one run"));
+                }
+            }
+            Some(several) => {
+                let traces: Vec<String> = several.iter().map(|&run_idx| trajectories[run_idx].trace_id.to_string()).collect();
+                return Err(format!(
+                    "{} runs carry `{CASE_ID}` = `{id}` (traces {}): one entry judges one run",
+                    several.len(),
+                    traces.join(", ")
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span: leave `id` out to judge runs in their order"
+                ));
+            }
+        }
+    }
+    // As many are left on either side.
+    let taken: BTreeSet<usize> = paired.keys().copied().collect();
+    let others = (0..trajectories.len()).filter(|run_idx| !taken.contains(run_idx));
+    paired.extend(others.zip((0..expectations.len()).filter(|&at| expectations[at].id.is_none())));
+    Ok(paired.into_values().collect())
+}
+
+fn counted(n: usize, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn criterion(evaluate: Value) -> Arc<Criterion> {
+        Arc::new(serde_json::from_value(json!({ "name": "registered", "threshold": 0.7, "evaluate": evaluate })).unwrap())
+    }
+
+    fn replaced(expectation: &Expectation, evaluate: Value) -> Value {
+        let before = criterion(evaluate);
+        let after = expectation.replace(std::slice::from_ref(&before)).unwrap().remove(0);
+        assert_eq!((&after.name, after.scope), (&before.name, before.scope));
+        assert_eq!(after.revision() == before.revision(), after == before, "the revision is that of what is expected");
+        serde_json::to_value(&*after).unwrap()
+    }
+
+    fn of(evaluate: &Value) -> Expectation {
+        let evaluator: Evaluator = serde_json::from_value(evaluate.clone()).unwrap();
+        let fields = evaluate[evaluator.name()].as_object().unwrap();
+        Expectation::of_evaluator(None, &evaluator, fields.keys().map(String::as_str))
+    }
+
+    #[test]
+    fn what_an_entry_gives_replaces_and_what_it_does_not_stays() {
+        let expectation = of(&json!({"tool_call_order": {"tool_calls_order": ["b"]}}));
+        let after = replaced(&expectation, json!({"tool_call_order": {"tool_calls_order": ["a"], "strict": true}}));
+        assert_eq!(after["evaluate"], json!({"tool_call_order": {"tool_calls_order": ["b"], "strict": true}}));
+        assert_eq!(after["threshold"], json!(0.7));
+        let other = json!({"tool_call_output": {"tool_outputs": [{"name": "a", "output": "x"}]}});
+        assert_eq!(replaced(&expectation, other)["evaluate"]["tool_call_output"]["tool_outputs"][0]["name"], "a", "another evaluator");
+    }
+
+    #[test]
+    fn an_empty_list_is_a_field_too() {
+        let expectation = of(&json!({"tool_calls": {"required": [], "disallowed": ["b"]}}));
+        let after = replaced(&expectation, json!({"tool_calls": {"required": ["a"], "sequence": ["c"]}}));
+        let names = |list: &str| after["evaluate"]["tool_calls"].get(list).map(|list| list[0]["name"].clone());
+        assert_eq!([names("required"), names("disallowed"), names("sequence")], [None, Some(json!("b")), Some(json!("c"))]);
+    }
+
+    #[test]
+    fn exact_match_of_the_command_line_is_added_to_what_the_criterion_says() {
+        let tools = [ExpectedTool { tool_name: "b".to_owned(), parameters: None }];
+        for (flag, own, expected) in [(false, false, false), (true, false, true), (false, true, true)] {
+            let own = json!({"tool_order": {"expected_tools": [{"tool_name": "a"}], "exact_match": own}});
+            let after = replaced(&Expectation::of_tools(None, &tools, flag), own);
+            assert_eq!(after["evaluate"]["tool_order"], json!({"expected_tools": [{"tool_name": "b"}], "exact_match": expected}));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_a_criterion_cannot_take_says_so() {
+        let nothing = Expectation::of_output(None, &Names::default());
+        let set = json!({"execution_order": {"expected_output": ["a"]}});
+        let unfit = nothing.replace(&[criterion(set)]).unwrap_err();
+        assert_eq!(unfit.criterion, "registered");
+        assert!(
+            unfit.message.starts_with("`expected_output` is empty: name what is expected, or set `should_exact_match: true`"),
+            "{unfit:?}"
+        );
+        let exact = json!({"execution_order": {"expected_output": ["a"], "should_exact_match": true}});
+        assert_eq!(replaced(&nothing, exact)["evaluate"]["execution_order"]["expected_output"], json!([]));
+    }
+
+    #[test]
+    fn strict_mode_raises_the_threshold_here_as_everywhere() {
+        let strict = of(&json!({"execution_order": {"expected_output": ["b"], "strict_mode": true}}));
+        assert_eq!(replaced(&strict, json!({"execution_order": {"expected_output": ["a"]}}))["threshold"], json!(1.0));
+    }
+}

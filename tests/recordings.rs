@@ -1,0 +1,141 @@
+//! From the bytes of requests to judgements, several traces and large values at a time. It does not prove anything about time: a recording
+//! is judged when it ends.
+
+#[path = "support/spans.rs"]
+mod spans;
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use spanscore::assemble::Settings;
+use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use spanscore::extract::Tools;
+use spanscore::pipeline::{Judged, Pipeline, Rules};
+use spanscore::receive::scan::scan;
+use spanscore::sidecar;
+
+use spans::{SpanCall, request, spans_of_run};
+
+fn rules(criteria: Value, tools: &Tools) -> Rules {
+    let criteria: Vec<Criterion> = serde_json::from_value(criteria).unwrap();
+    Rules::new(criteria, tools, Explain::default(), &[])
+}
+
+fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judged {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    for spans in requests {
+        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).unwrap().batch, now);
+    }
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+// === unrelated traces ===
+
+/// One criterion for each evaluator, and one that looks at each agent's run.
+fn of_every_evaluator() -> Rules {
+    let evaluators = json!({
+        "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
+        "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["<", 2] } },
+        "tool_order": { "expected_tools": [{ "tool_name": "a", "parameters": { "command": "rm" } }] },
+        "execution_order": { "expected_output": ["b", "a"], "should_consider_ordering": true },
+        "tool_calls": { "required": [{ "name": "a", "before_step": 2 }], "disallowed": [{ "name": "c", "command": "rm" }] },
+        "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
+        "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
+    });
+    let evaluators = evaluators.as_object().unwrap();
+    let mut criteria: Vec<Value> = evaluators.iter().map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } })).collect();
+    criteria.push(json!({
+        "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
+    }));
+    rules(json!(criteria), &Tools::default())
+}
+
+fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
+    let args = prop::sample::select(vec![json!({}), json!({"x": 1}), json!({"command": "rm"})]);
+    let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
+    let name = prop::sample::select(vec!["a", "b", "c"]);
+    let call = (name, prop::option::weighted(0.8, args), result, 0_u32..2, prop::bool::weighted(0.9)).prop_map(
+        |(name, args, result, step, completed)| SpanCall {
+            name: name.to_owned(),
+            args,
+            result,
+            step: Some(step),
+            completed: Some(completed),
+            id: None,
+        },
+    );
+    prop::collection::vec(call, 0..6)
+}
+
+/// What is said of each trace.
+fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
+    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for evaluation in &judged.evaluations {
+        let Evaluation { criterion, trajectory, value, verdict, explanation, details, offending, revision, .. } = evaluation;
+        let line = format!("{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}", criterion.name);
+        said.entry(trajectory.trace_id.to_string()).or_default().push(line);
+    }
+    said
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_order_of_unrelated_traces_is_irrelevant(
+        (runs, order, n_requests) in prop::collection::vec(calls(), 1..5).prop_flat_map(|runs| {
+            let runs: Vec<Vec<Span>> = runs.iter().zip(1..).map(|(calls, trace)| spans_of_run(trace, &[], calls)).collect();
+            let order: Vec<usize> = (0..runs.iter().map(Vec::len).sum()).collect();
+            (Just(runs), Just(order).prop_shuffle(), 1_usize..6)
+        }),
+    ) {
+        let rules = of_every_evaluator();
+        let mut alone = BTreeMap::new();
+        for run in &runs {
+            alone.extend(said(&judged(&rules, [run.clone()])));
+        }
+        prop_assert_eq!(alone.len(), runs.len());
+        let spans: Vec<Span> = runs.concat();
+        let mixed: Vec<Span> = order.iter().map(|&at| spans[at].clone()).collect();
+        let requests = mixed.chunks(mixed.len().div_ceil(n_requests)).map(<[Span]>::to_vec);
+        prop_assert_eq!(said(&judged(&rules, requests)), alone);
+    }
+}
+
+// === large values ===
+
+/// Exponential for an engine that backtracks.
+const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
+
+fn with_a_result_of_10_mb() -> Vec<Span> {
+    let large = SpanCall { name: "read".to_owned(), result: Some(json!("a".repeat(10 << 20) + "?")), ..SpanCall::default() };
+    let small = SpanCall { name: "other".to_owned(), result: Some(json!("ok")), ..SpanCall::default() };
+    spans_of_run(1, &[], &[large, small])
+}
+
+#[test]
+fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
+    let criteria = json!([
+        { "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } },
+        { "name": "other", "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } } },
+    ]);
+    let judged = judged(&rules(criteria, &Tools::default()), [with_a_result_of_10_mb()]);
+    let kept = judged.trajectories[0].tool_calls[0].result.as_ref().unwrap();
+    assert!(kept.cut && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
+    let [reads, other] = judged.evaluations.as_slice() else { panic!("one evaluation each") };
+    assert_eq!((reads.verdict, other.verdict), (Verdict::NotEvaluated, Verdict::Pass));
+    assert!(reads.explanation.contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"), "{}", reads.explanation);
+}
+
+#[test]
+fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
+    let criteria = json!([{ "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } }]);
+    let tools = Tools { max_value_size: 16 << 20, ..Tools::default() };
+    let judged = judged(&rules(criteria, &tools), [with_a_result_of_10_mb()]);
+    assert_eq!(judged.trajectories[0].tool_calls[0].result.as_ref().unwrap().text.len(), (10 << 20) + 1);
+    // It ends, and soon, or it does not.
+    assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
+}

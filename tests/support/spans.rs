@@ -1,0 +1,98 @@
+//! Calls written down as lists in, OTLP requests as an agent's SDK would send them out: an agent run, model spans before the calls of
+//! their step, and `execute_tool` spans of the OpenTelemetry conventions for generative AI. It proves nothing about other conventions.
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// One call as the cases write it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpanCall {
+    pub(crate) name: String,
+    pub(crate) args: Option<Value>,
+    pub(crate) result: Option<Value>,
+    pub(crate) step: Option<u32>,
+    /// A stable identifier of the tool, as its attribute `tool.id`.
+    #[serde(default)]
+    pub(crate) id: Option<String>,
+    /// `false`: its span never ended.
+    #[serde(default)]
+    pub(crate) completed: Option<bool>,
+}
+
+/// The spans of one run of an agent, its root first. `attributes` are those of the agent's span.
+pub(crate) fn spans_of_run(trace: u64, attributes: &[(&str, &str)], calls: &[SpanCall]) -> Vec<Span> {
+    let mut run = Run { trace, spans: Vec::new() };
+    let run_attributes = [("gen_ai.operation.name", "invoke_agent"), ("gen_ai.agent.name", "tester")];
+    run.push("invoke_agent tester", run_attributes.iter().chain(attributes).map(|(key, text)| ((*key).to_owned(), (*text).to_owned())));
+    let mut n_models = 0;
+    for call in calls {
+        // The model had its turns up to this one before it asked for the call.
+        while call.step.is_some_and(|step| n_models <= step) {
+            run.push("chat", [("gen_ai.operation.name".to_owned(), "chat".to_owned())]);
+            n_models += 1;
+        }
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let fields = [
+            ("gen_ai.operation.name", Some("execute_tool".to_owned())),
+            ("gen_ai.tool.name", Some(call.name.clone())),
+            ("gen_ai.tool.call.arguments", call.args.as_ref().map(Value::to_string)),
+            ("gen_ai.tool.call.result", call.result.as_ref().map(text)),
+            ("tool.id", call.id.clone()),
+        ];
+        run.push("execute_tool", fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        if call.completed == Some(false)
+            && let Some(span) = run.spans.last_mut()
+        {
+            span.end_time_unix_nano = 0;
+        }
+    }
+    let end = run.now();
+    run.spans[0].end_time_unix_nano = end;
+    run.spans
+}
+
+/// One request that holds these spans.
+pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource = Resource { attributes: vec![attribute("service.name", "tests")], ..Resource::default() };
+    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+fn attribute(key: &str, text: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+struct Run {
+    trace: u64,
+    spans: Vec<Span>,
+}
+
+impl Run {
+    /// One thing after the other: a microsecond each, one between two.
+    fn now(&self) -> u64 {
+        1_700_000_000_000_000_000 + self.spans.len() as u64 * 2_000
+    }
+
+    fn push(&mut self, name: &str, attributes: impl IntoIterator<Item = (String, String)>) {
+        let id = |number: u64| number.to_be_bytes().to_vec();
+        let start = self.now();
+        self.spans.push(Span {
+            trace_id: [id(7), id(self.trace)].concat(),
+            span_id: id(self.spans.len() as u64 + 1),
+            parent_span_id: if self.spans.is_empty() { Vec::new() } else { id(1) },
+            name: name.to_owned(),
+            start_time_unix_nano: start,
+            end_time_unix_nano: start + 1_000,
+            attributes: attributes.into_iter().map(|(key, text)| attribute(&key, &text)).collect(),
+            ..Span::default()
+        });
+    }
+}
