@@ -1,10 +1,11 @@
 //! Pure. assemble → extract → evaluate as one machine, without a socket or a clock. READ THIS FIRST.
 //!
-//! Spans go in by [`Pipeline::accept`], time goes in by [`Pipeline::advance`], judgements come out. The shell's loop around it
-//! waits for a batch or for [`Pipeline::next_deadline`] and hands the clock in; replay feeds it files and calls
-//! [`Pipeline::drain`]. The rules are passed in each time, never stored: a reload is the swap of one `Arc<Rules>`, and a trace
+//! Spans, and calls that were reported as log records, go in by [`Pipeline::accept`], time goes in by [`Pipeline::advance`], judgements come
+//! out. The shell's loop around it waits for a batch or for [`Pipeline::next_deadline`] and hands the clock in; replay feeds it files and calls
+//! [`Pipeline::end_of_input`]. The rules are passed in each time, never stored: a reload is the swap of one `Arc<Rules>`, and a trace
 //! is judged by the rules in force when it closes.
 
+use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +46,7 @@ impl Rules {
 #[derive(Debug)]
 pub struct Pipeline {
     buffer: TraceBuffer<Reported>,
+    span_calls: SpanCalls,
 }
 
 /// What became of a batch.
@@ -56,6 +58,18 @@ pub struct Intake {
     pub n_late: usize,
     /// Spans that were not taken, since their trace is full or its facts are forgotten.
     pub n_too_late: usize,
+    /// Log records that report a tool call, but neither of which prompt nor of which session.
+    pub n_ungrouped: usize,
+}
+
+impl Intake {
+    fn count(&mut self, inserted: Inserted) {
+        match inserted {
+            Inserted::Taken | Inserted::Known => self.n_taken += 1,
+            Inserted::Late => self.n_late += 1,
+            Inserted::TooLate => self.n_too_late += 1,
+        }
+    }
 }
 
 /// What came of the traces that were closed.
@@ -76,7 +90,7 @@ pub struct Judged {
 impl Pipeline {
     /// An empty one.
     pub fn new(settings: Settings, now: Now) -> Self {
-        Self { buffer: TraceBuffer::new(settings, now) }
+        Self { buffer: TraceBuffer::new(settings, now), span_calls: SpanCalls::default() }
     }
 
     /// Take in the spans of one request.
@@ -85,10 +99,16 @@ impl Pipeline {
         for mut span in batch.spans {
             let mark = extract::mark(&span, &rules.recogniser);
             extract::slim(&mut span, mark);
-            match self.buffer.insert(span, mark, now) {
-                Inserted::Taken | Inserted::Known => intake.n_taken += 1,
-                Inserted::Late => intake.n_late += 1,
-                Inserted::TooLate => intake.n_too_late += 1,
+            intake.count(self.buffer.insert(span, mark, now));
+        }
+        // Calls that are told of in log records are held like spans, each prompt or session a trace of its own.
+        for log_call in batch.log_calls {
+            match extract::log_call(log_call) {
+                Some(span) => {
+                    let mark = extract::mark(&span, &rules.recogniser);
+                    intake.count(self.buffer.insert(span, mark, now));
+                }
+                None => intake.n_ungrouped += 1,
             }
         }
         intake
@@ -140,12 +160,18 @@ impl Pipeline {
 
     fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now, mut look: impl FnMut(&Trace)) -> Judged {
         let mut judged = Judged::default();
-        for mut closed in closed {
+        let mut trajectories: Vec<Option<Trajectory>> = Vec::with_capacity(closed.len());
+        for closed in &closed {
             look(&closed.trace);
+            let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
+            trajectory.iter().for_each(|trajectory| self.span_calls.note(trajectory));
+            trajectories.push(trajectory);
+        }
+        for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
             if closed.first {
                 judged.reasons.push(closed.trace.reason);
             }
-            match extract::trajectory(&closed.trace, &rules.recogniser) {
+            match trajectory.and_then(|trajectory| self.span_calls.without_known(trajectory)) {
                 Some(trajectory) => judged.add(rules, Arc::new(trajectory), &mut closed.memo, closed.first),
                 None => judged.n_no_trajectory += usize::from(closed.first),
             }
@@ -168,6 +194,51 @@ impl Judged {
             self.trajectories.push(trajectory);
         }
     }
+}
+
+// === SpanCalls ===
+
+/// Most call ids that are remembered, the latest ones: 1.5 MiB at the most.
+const MAX_SPAN_CALLS: usize = 65_536;
+
+/// The ids of calls that spans told of: an agent that also writes a log record about each call has made it once. Spans come first, since their
+/// trace closes when its root has ended, but a prompt's records only when they have been quiet for long.
+#[derive(Debug, Default)]
+struct SpanCalls {
+    known: HashSet<u64>,
+    oldest_first: VecDeque<u64>,
+}
+
+impl SpanCalls {
+    fn note(&mut self, trajectory: &Trajectory) {
+        // What a model's messages ask for was not told of by a span of its own.
+        if trajectory.subject.is_none() || trajectory.from_messages {
+            return;
+        }
+        for id in trajectory.tool_calls.iter().filter_map(|call| call.call_id.as_deref()) {
+            if self.known.insert(hash(id)) {
+                self.oldest_first.push_back(hash(id));
+            }
+        }
+        while self.oldest_first.len() > MAX_SPAN_CALLS {
+            self.oldest_first.pop_front().map(|oldest| self.known.remove(&oldest));
+        }
+    }
+
+    /// A trajectory made of log records, without the calls that spans told of; nothing if none is left.
+    fn without_known(&self, mut trajectory: Trajectory) -> Option<Trajectory> {
+        if trajectory.subject.is_none() {
+            trajectory.tool_calls.retain(|call| call.call_id.as_deref().is_none_or(|id| !self.known.contains(&hash(id))));
+            return Some(trajectory).filter(|trajectory| !trajectory.tool_calls.is_empty());
+        }
+        Some(trajectory)
+    }
+}
+
+fn hash(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 // === Reported ===

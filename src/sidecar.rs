@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
-use crate::config::{Config, Signal};
+use crate::config::Config;
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
@@ -318,7 +318,7 @@ impl receive::Intake for Intake {
             forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
             forward::Refusal::Closed => receive::Refusal::Draining,
         })?;
-        if let Some(scoring) = self.scoring.as_ref().filter(|_| signal == Signal::Traces) {
+        if let Some(scoring) = &self.scoring {
             scoring.offer(batch);
         }
         Ok(())

@@ -1,16 +1,17 @@
-//! Pure. What arrives: spans slimmed down to the facts that somebody reads, with their ids, resources and kept attributes.
+//! Pure. What arrives: spans, and log records that report tool calls, slimmed down to the facts that somebody reads, with their ids, resources
+//! and kept attributes.
 //! Knows which keys to keep only because it is told; knows nothing of wire formats, traces, tools or criteria.
 
 mod facts;
+mod key_set;
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hashbrown::HashMap;
-
 pub use facts::{Attribute, Event, Facts, FactsBuilder, Value};
+pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet};
 
 /// The two clocks, read once by the shell and handed in: nothing below reads a clock of its own.
 #[derive(Debug, Clone, Copy)]
@@ -174,144 +175,49 @@ impl Resource {
 pub struct Batch {
     /// Spans with valid ids, in the order of the request; our own score spans are left out.
     pub spans: Vec<Span>,
+    /// Log records that report tool calls, in the order of the request.
+    pub log_calls: Vec<LogCall>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
+}
+
+/// A log record that reports a tool call: some coding agents tell of their calls in no other way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogCall {
+    /// The start of its encoding's SHA-256: a record that is sent twice is one record.
+    pub record_id: SpanId,
+    /// When it was written, Unix nanoseconds; 0 where the sender does not say.
+    pub time_unix_nanos: u64,
+    /// Who sent it.
+    pub resource: Arc<Resource>,
+    /// Its event name (as the name), kept attributes, and its trace id under [`LogCall::TRACE_ID`].
+    pub facts: Facts,
+}
+
+impl LogCall {
+    /// The key under which the facts hold the record's trace id, as bytes; empty where it has none. No span can have it: its rule is
+    /// [`Keep::Own`].
+    pub const TRACE_ID: &str = "spanscore.log.trace_id";
+
+    /// Bytes it holds on to, its resource left out.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.facts.size()
+    }
 }
 
 impl Batch {
     /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since the spans of one stand together.
     pub fn size(&self) -> usize {
-        let resources = self.spans.chunk_by(|span, next| Arc::ptr_eq(&span.resource, &next.resource));
-        resources.map(|spans| spans[0].resource.size() + spans.iter().map(Span::size).sum::<usize>()).sum()
-    }
-}
-
-// === KeySet ===
-
-/// A key that somebody reads: a position in the [`KeySet`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId(pub u16);
-
-impl KeyId {
-    /// The key of what has none.
-    const NONE: Self = Self(u16::MAX);
-}
-
-/// What is kept of an attribute with a certain key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// The value, up to `max_value_size`.
-    Value,
-    /// Messages of a model, up to `max_messages_size`, and only if a tool call is found in them by a substring search.
-    Messages,
-    /// The presence alone: an empty string is kept.
-    Presence,
-}
-
-/// A row of the table that says which keys to keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or holds a `*` (the star is not part of it). What stands between a first and a last star
-    /// must occur after the prefix: `llm.output_messages.*tool_call*`.
-    pub key: &'static str,
-    /// What is kept of it.
-    pub keep: Keep,
-}
-
-/// Which attributes and events to keep, and how much of them. Built by the stages that read them, obeyed by the scan.
-/// Ids are stable: a set that extends another gives every old key its old id.
-#[derive(Debug, Clone, Default)]
-pub struct KeySet {
-    keys: Vec<(Box<str>, Keep)>,
-    exact: HashMap<Box<[u8]>, KeyId>,
-    /// Prefixes, with what must occur after them.
-    prefixes: Vec<(KeyId, &'static str)>,
-    /// Longest value kept of one attribute, in bytes (`tools.max_value_size`).
-    pub max_value_size: usize,
-    /// Longest messages kept of one span, in bytes (`tools.max_messages_size`).
-    pub max_messages_size: usize,
-}
-
-/// What the key set says of an attribute's key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept<'a> {
-    /// Its id.
-    pub key: KeyId,
-    /// What is kept of it.
-    pub keep: Keep,
-    /// What follows the prefix; empty for a whole key.
-    pub suffix: &'a [u8],
-}
-
-impl KeySet {
-    /// A set of these keys, in this order: the n-th gets the id n.
-    pub fn new(rules: &[KeyRule]) -> Self {
-        let mut keys = Self::default();
-        for rule in rules {
-            match rule.key.split_once('*') {
-                Some((prefix, needle)) => keys.add_prefix(prefix, needle.strip_suffix('*').unwrap_or(needle), rule.keep),
-                None if rule.key.ends_with('.') => keys.add_prefix(rule.key, "", rule.keep),
-                None => keys.add(rule.key, rule.keep),
-            };
+        let spans = self.spans.iter().map(|span| (span.size(), &span.resource));
+        let log_calls = self.log_calls.iter().map(|log_call| (log_call.size(), &log_call.resource));
+        let mut last = None;
+        let mut size = 0;
+        for (own_size, resource) in spans.chain(log_calls) {
+            size += own_size;
+            if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {
+                size += resource.size();
+            }
         }
-        keys
-    }
-
-    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it).
-    pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
-        if let Some(id) = self.exact.get(key.as_bytes()) {
-            return *id;
-        }
-        let id = self.next_id();
-        self.keys.push((key.into(), keep));
-        self.exact.insert(key.as_bytes().into(), id);
-        id
-    }
-
-    /// The id of a whole key that is in the set.
-    pub fn id(&self, key: &str) -> Option<KeyId> {
-        self.exact.get(key.as_bytes()).copied()
-    }
-
-    /// The key, or prefix, with this id.
-    pub fn name(&self, id: KeyId) -> &str {
-        self.keys.get(usize::from(id.0)).map_or("", |(name, _)| name)
-    }
-
-    /// How many keys there are.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Is nothing kept?
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Is this key kept, and what of it? Takes bytes: the scan asks before it checks UTF-8.
-    pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
-        if let Some(&id) = self.exact.get(key) {
-            return Some(Kept { key: id, keep: self.keys[usize::from(id.0)].1, suffix: b"" });
-        }
-        self.prefixes.iter().find_map(|&(id, needle)| {
-            let (prefix, keep) = &self.keys[usize::from(id.0)];
-            let suffix = key.strip_prefix(prefix.as_bytes())?;
-            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some()).then_some(Kept {
-                key: id,
-                keep: *keep,
-                suffix,
-            })
-        })
-    }
-
-    fn add_prefix(&mut self, prefix: &str, needle: &'static str, keep: Keep) -> KeyId {
-        let id = self.next_id();
-        self.keys.push((prefix.into(), keep));
-        self.prefixes.push((id, needle));
-        id
-    }
-
-    fn next_id(&self) -> KeyId {
-        KeyId(u16::try_from(self.keys.len()).unwrap_or(u16::MAX - 1))
+        size
     }
 }

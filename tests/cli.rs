@@ -1,5 +1,6 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
+#[cfg(test)]
 #[path = "cli/examples.rs"]
 mod examples;
 #[cfg(test)]
@@ -116,12 +117,9 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (recording, config) = (path("acme.traces.json"), path("spanscore.yaml"));
-    let cases: [(&[(&str, &str)], &str, Value); 3] = [
-        (
-            &[("acme.args", "{\"q\": 1}"), ("acme.kind", "TOOL"), ("acme.step_name", "search"), ("acme.call_id", "c1")],
-            "house",
-            serde_json::json!({ "q": 1 }),
-        ),
+    let whole = [("acme.args", "{\"q\": 1}"), ("acme.kind", "TOOL"), ("acme.step_name", "search"), ("acme.call_id", "c1")];
+    let cases = [
+        (&whole[..], "house", serde_json::json!({ "q": 1 })),
         (&[("acme.kind", "tool"), ("acme.output", "ok")], "house", Value::Null),
         (&[("acme.tool", "search")], "tool_name", Value::Null),
     ];

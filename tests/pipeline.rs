@@ -112,7 +112,7 @@ mod tests {
         let mut pipeline = Pipeline::new(settings(), now);
         let mut reports = Reports::default();
         for (spans, wait) in batches {
-            pipeline.accept(rules, Batch { spans, n_without_ids: 0 }, now);
+            pipeline.accept(rules, Batch { spans, ..Batch::default() }, now);
             reports.add(&pipeline.advance(rules, now));
             now = after(now, wait);
             reports.add(&pipeline.advance(rules, now));

@@ -47,9 +47,10 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
             writeln!(streams.out, "{}", summary(&replayed))?;
         }
         (InspectFormat::Human, true) => {
-            let by_trace: HashMap<_, _> = replayed.judged.trajectories.iter().map(|trajectory| (trajectory.trace_id, trajectory)).collect();
+            let by_arrival: HashMap<_, _> =
+                replayed.judged.trajectories.iter().map(|trajectory| (trajectory.arrival, trajectory)).collect();
             for explained in &explainer.traces {
-                let trajectory = by_trace.get(&explained.trace_id);
+                let trajectory = by_arrival.get(&explained.arrival);
                 match trajectory {
                     Some(trajectory) => write!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?,
                     None => writeln!(streams.out, "trace {}  neither a tool call nor an agent run: not judged", explained.trace_id)?,

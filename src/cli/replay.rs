@@ -123,7 +123,8 @@ pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, wa
                     pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Logs => {
-                    scan_logs::scan(&request.body).map_err(|error| not_otlp(place, "logs", &error))?;
+                    let scanned = scan_logs::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "logs", &error))?;
+                    pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Metrics => {
                     scan_metrics::scan(&request.body).map_err(|error| not_otlp(place, "metrics", &error))?;

@@ -34,6 +34,8 @@ pub(super) struct Explainer<'a> {
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) trace_id: TraceId,
+    /// As its trajectory has it; the trace id of one made of log records is another.
+    pub(super) arrival: u64,
     pub(super) notes: Vec<Note>,
 }
 
@@ -54,7 +56,7 @@ impl Watcher for Explainer<'_> {
     }
 
     fn trace(&mut self, trace: &Trace) {
-        self.traces.push(Explained { trace_id: trace.trace_id, notes: extract::notes(trace, self.recogniser) });
+        self.traces.push(Explained { trace_id: trace.trace_id, arrival: trace.arrival, notes: extract::notes(trace, self.recogniser) });
     }
 }
 

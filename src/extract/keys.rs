@@ -39,12 +39,14 @@ keys! {
     SYNTHESIZED = "tool.synthesized" Value,
     AI_PROMPT_TOOLS = "ai.prompt.tools" Presence,
     SMOLAGENTS_STEPS = "smolagents.max_steps" Presence,
+    LOG_TRACE_ID = "spanscore.log.trace_id" Own,
 
     // Names of tools.
     AI_TOOL_NAME = "ai.toolCall.name" Value,
     GENKIT_NAME = "genkit:name" Value,
     TRACELOOP_ENTITY = "traceloop.entity.name" Value,
     FUNCTION_NAME = "tool_name" Value,
+    GEMINI_NAME = "function_name" Value,
 
     // Call ids.
     GEN_AI_CALL_ID = "gen_ai.tool.call.id" Value,
@@ -56,6 +58,7 @@ keys! {
     AI_CALL_ID = "ai.toolCall.id" Value,
     LANGFUSE_CALL_ID = "langfuse.observation.metadata.tool_call_id" Value,
     TOOL_USE_ID = "tool_use_id" Value,
+    CODEX_CALL_ID = "call_id" Value,
 
     // Arguments.
     GEN_AI_ARGS = "gen_ai.tool.call.arguments" Value,
@@ -72,6 +75,10 @@ keys! {
     TOOL_ARGUMENTS = "tool.arguments" Value,
     TOOL_INPUT = "tool.input" Value,
     PYDANTIC_ARGS = "tool_arguments" Value,
+    CLAUDE_ARGS = "tool_parameters" Value,
+    CLAUDE_INPUT = "tool_input" Value,
+    CODEX_ARGS = "arguments" Value,
+    GEMINI_ARGS = "function_args" Value,
     GEN_AI_PROMPT = "gen_ai.prompt" Value,
 
     // Results.
@@ -157,6 +164,13 @@ keys! {
     CONTENT = "content" Value,
     MESSAGE = "message" Value,
 
+    // Log records that report tool calls.
+    PROMPT_ID = "prompt.id" Value,
+    PROMPT_ID_FLAT = "prompt_id" Value,
+    SEQUENCE = "event.sequence" Value,
+    DURATION_MS = "duration_ms" Value,
+    SUCCESS = "success" Value,
+
     // Updates of one span.
     JUDGMENT_UPDATE = "judgment.update_id" Value,
 }
@@ -171,6 +185,7 @@ pub fn keys<'a>(tools: &Tools, extra: impl IntoIterator<Item = &'a str>, previou
     for name in extra {
         keys.add(name, Keep::Value);
     }
+    keys.want_records(super::log_calls::EVENTS);
     keys.max_value_size = tools.max_value_size;
     keys.max_messages_size = tools.max_messages_size;
     keys
@@ -227,9 +242,10 @@ mod tests {
         let keys = KeySet::new(RULES);
         assert_eq!(keys.len(), RULES.len(), "a key stands twice in the table");
         assert_eq!(keys.id("gen_ai.operation.name"), Some(OPERATION));
+        assert_eq!(keys.id(crate::span::LogCall::TRACE_ID), Some(LOG_TRACE_ID));
         assert_eq!(keys.id("judgment.update_id"), Some(JUDGMENT_UPDATE));
         assert_eq!(usize::from(JUDGMENT_UPDATE.0) + 1, N_BUILT_IN);
-        const { assert!(SMOLAGENTS_STEPS.0 < 64, "marks are the first 64 keys") };
+        const { assert!(LOG_TRACE_ID.0 < 64, "marks are the first 64 keys") };
     }
 
     #[test]

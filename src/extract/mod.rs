@@ -14,6 +14,7 @@ mod genkit;
 mod judgment;
 mod langfuse;
 mod langsmith;
+mod log_calls;
 mod mastra;
 mod mcp;
 mod mlflow;
@@ -42,6 +43,7 @@ mod tests;
 use convention::Convention;
 
 pub use keys::keys;
+pub use log_calls::log_call;
 pub use notes::{Note, TakenFor, notes};
 pub use recognise::{Recogniser, mark};
 pub use settings::{Handoffs, HouseConvention, Tools};
@@ -52,6 +54,7 @@ pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 /// The conventions in the order in which they are asked; the first that recognises a tool call names it. Marks of one product come before
 /// those that many share, since products copy the shared ones onto their spans.
 const CONVENTIONS: &[Convention] = &[
+    log_calls::LOG_CALLS,
     langfuse::LANGFUSE,
     judgment::JUDGMENT,
     mlflow::MLFLOW,

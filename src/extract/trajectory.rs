@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use super::calls;
 use super::convention::{View, first_text, text};
 use super::keys;
+use super::log_calls;
 use super::outline::Outline;
 use super::recognise::{Recogniser, attribute_text, metadata, own_agent};
 use super::tool_call::ToolCall;
@@ -150,7 +151,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             }
         })
         .collect();
-    Some(Trajectory {
+    let mut trajectory = Trajectory {
         trace_id: trace.trace_id,
         service: subject.resource.service.as_ref().into(),
         root: trace.spans[outline.tree.topmost(evaluated)].0.name().into(),
@@ -168,7 +169,11 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         agent_runs,
         node_visits: node_visits(&outline),
         arrival: trace.arrival,
-    })
+    };
+    if log_calls::is_made_of_logs(trace) {
+        log_calls::finish(&mut trajectory, trace);
+    }
+    Some(trajectory)
 }
 
 /// The earliest agent run among the topmost; else the earliest top span; else the earliest topmost span present.
@@ -231,7 +236,7 @@ fn subject(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) ->
 
 // === sessions ===
 
-const SESSIONS: &[KeyId] = &[
+pub(super) const SESSIONS: &[KeyId] = &[
     keys::CONVERSATION_ID,
     keys::SESSION_ID,
     keys::JUDGMENT_SESSION,

@@ -281,7 +281,7 @@ fn look(signal: Signal, format: Format, held: Held, keys: Option<&KeySet>) -> Re
     };
     let (n_items, batch) = match signal {
         Signal::Traces => scan::scan(&body, keys).map(|scanned| (scanned.n_spans, scanned.batch)),
-        Signal::Logs => scan_logs::scan(&body).map(|n_records| (n_records, span::Batch::default())),
+        Signal::Logs => scan_logs::scan(&body, keys).map(|scanned| (scanned.n_records, scanned.batch)),
         Signal::Metrics => scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default())),
     }
     .map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 //! set it is handed; does not know what the keys mean, what becomes of the request, or who asks.
 
 mod keep;
+pub(super) mod logs;
 mod render;
 pub(super) mod shape;
 mod spans;

@@ -1,16 +1,29 @@
-//! The body of a log request in, the number of its records out: the same validating walk as for traces. Accepts exactly what prost's decoder
-//! accepts of an `ExportLogsServiceRequest`; does not know what the records say.
+//! The body of a log request in, the number of its records out, and of those that report a tool call their facts: the same validating walk as
+//! for traces. Accepts exactly what prost's decoder accepts of an `ExportLogsServiceRequest`; does not know what the records say.
 
 use super::scan::ScanError;
+use super::scan::logs::log_calls;
 use super::scan::shape::{ANY_VALUE, KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
 use super::scan::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
+use crate::span::{Batch, KeySet};
 
-/// Validate the body of a log request and count its records.
+/// What a log request holds.
+#[derive(Debug, Default)]
+pub struct Scanned {
+    /// All its records: what `accepted` counts.
+    pub n_records: usize,
+    /// Those that report tool calls; no spans.
+    pub batch: Batch,
+}
+
+/// Validate the body of a log request, count its records, and, where a key set is given, yield those whose event name it wants.
 ///
 /// # Errors
 /// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to take such a record as belonging to no trace.
-pub fn scan(body: &[u8]) -> Result<usize, ScanError> {
-    count_request(body).map_err(|fault| fault.locate(body))
+pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
+    let n_records = count_request(body).map_err(|fault| fault.locate(body))?;
+    let log_calls = keys.map(|keys| log_calls(body, keys)).unwrap_or_default();
+    Ok(Scanned { n_records, batch: Batch { log_calls, ..Batch::default() } })
 }
 
 const RESOURCE_LOGS: u64 = key(1, LEN);

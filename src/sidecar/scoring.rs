@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 
 use super::now;
 use crate::assemble::Settings;
+use crate::extract;
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
 use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
@@ -91,7 +92,7 @@ impl Scoring {
         if batch.n_without_ids > 0 {
             SpansWithoutIds { n_spans: batch.n_without_ids }.emit(&self.shared.telemetry);
         }
-        if batch.spans.is_empty() {
+        if batch.spans.is_empty() && batch.log_calls.is_empty() {
             return;
         }
         let size = batch.size();
@@ -99,11 +100,11 @@ impl Scoring {
         let waiting = self.shared.waiting.fetch_add(size, Ordering::Relaxed);
         if waiting > 0 && waiting + size > self.shared.capacity {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            return self.miss(&batch);
+            return self.miss(batch);
         }
         if let Err(TrySendError::Full((_, batch)) | TrySendError::Disconnected((_, batch))) = self.sender.try_send((now(), batch)) {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            self.miss(&batch);
+            self.miss(batch);
         }
     }
 
@@ -112,11 +113,12 @@ impl Scoring {
         self.shared.hurry.store(true, Ordering::Relaxed);
     }
 
-    fn miss(&self, batch: &Batch) {
-        SpansUnscored { n_spans: batch.spans.len() }.emit(&self.shared.telemetry);
+    fn miss(&self, batch: Batch) {
+        SpansUnscored { n_spans: batch.spans.len() + batch.log_calls.len() }.emit(&self.shared.telemetry);
+        let of_log_calls: Vec<TraceId> = batch.log_calls.into_iter().filter_map(extract::log_call).map(|span| span.trace_id).collect();
         let mut missed = self.shared.missed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = None;
-        for trace_id in batch.spans.iter().map(|span| span.trace_id) {
+        for trace_id in batch.spans.iter().map(|span| span.trace_id).chain(of_log_calls) {
             if last == Some(trace_id) {
                 continue;
             }
@@ -158,6 +160,8 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, settings: Settings, mut judge
             shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
             time = later(time, arrived);
             let intake = pipeline.accept(&rules, batch, time);
+            // Log records that name no prompt and no session: as spans without ids, they are forwarded and not assembled.
+            SpansWithoutIds { n_spans: intake.n_ungrouped }.emit(&shared.telemetry);
             SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
         }
         if n_taken < MAX_BATCHES_AT_ONCE {

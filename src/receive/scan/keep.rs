@@ -72,7 +72,7 @@ impl<'k> Keeper<'k> {
         }
         let bits = held.bits;
         match (kept.keep, held.kind) {
-            (_, HeldKind::Nothing | HeldKind::Index) => {}
+            (_, HeldKind::Nothing | HeldKind::Index) | (Keep::Own, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
             (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded) => {}
             (_, HeldKind::Str) => self.text(kept, held.bytes),
@@ -156,8 +156,8 @@ impl<'k> Keeper<'k> {
                 }
                 self.messages_room = self.messages_room.checked_sub(kept.suffix.len() + granted)?;
             }
-            Keep::Value | Keep::Presence if granted > SMALL => self.large_room -= granted,
-            Keep::Value | Keep::Presence => {
+            Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => self.large_room -= granted,
+            Keep::Value | Keep::Presence | Keep::Own => {
                 self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + granted)?;
             }
         }
@@ -169,7 +169,7 @@ impl<'k> Keeper<'k> {
     fn largest(&self, kept: Kept<'_>) -> usize {
         match kept.keep {
             Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
-            Keep::Value | Keep::Presence => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
+            Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
         }
     }
 }

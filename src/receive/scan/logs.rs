@@ -1,0 +1,104 @@
+//! The body of a log request that was found valid in, the records that report a tool call out: those whose event name the key set wants. Obeys
+//! the key set; does not know what the keys mean, nor whose calls these are.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use sha2::{Digest, Sha256};
+
+use super::keep::Keeper;
+use super::value::{Held, HeldKind, any_value, key_value};
+use super::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
+use super::{Pieces, Resources};
+use crate::span::{Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId};
+
+const RESOURCE_LOGS: u64 = 1;
+const RESOURCE_FIELD: u64 = 1;
+const SCOPE_LOGS: u64 = 2;
+const LOG_RECORDS: u64 = 2;
+const BODY: u64 = 5;
+const ATTRIBUTES: u64 = 6;
+const TRACE_ID: u64 = 9;
+const EVENT_NAME: u64 = 12;
+const TIME: u64 = key(1, FIXED64);
+const OBSERVED_TIME: u64 = key(11, FIXED64);
+
+/// The records that report tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
+pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> {
+    let mut keeper = Keeper::new(keys);
+    let mut resources = Resources { keeper: Some(Keeper::new(keys)), seen: HashSet::new(), last: None };
+    let mut calls = Vec::new();
+    for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
+        let mut resource = None;
+        for record in delimited_fields(resource_logs, SCOPE_LOGS).flat_map(|scope| delimited_fields(scope, LOG_RECORDS)) {
+            if !keys.wants_record(event_name(record)) {
+                continue;
+            }
+            let resource = resource.get_or_insert_with(|| {
+                let pieces: Pieces<'_> = delimited_fields(resource_logs, RESOURCE_FIELD).collect();
+                resources.intern(&pieces)
+            });
+            calls.extend(log_call(record, &mut keeper, Arc::clone(resource)));
+        }
+    }
+    calls
+}
+
+fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
+    delimited_fields(bytes, tag).last().unwrap_or_default()
+}
+
+fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], Held<'_>, &[u8])> {
+    delimited_fields(record, ATTRIBUTES).filter_map(|encoded| {
+        let (key, held) = key_value(encoded, RECURSION_LIMIT, |_| Ok(())).ok()?;
+        Some((key, held, encoded))
+    })
+}
+
+/// The event's name: in its field, before that field was invented in an attribute, or else the body.
+fn event_name(record: &[u8]) -> &[u8] {
+    let name = last_field(record, EVENT_NAME);
+    if !name.is_empty() {
+        return name;
+    }
+    let named = attributes(record).find(|(key, held, _)| *key == b"event.name" && held.kind == HeldKind::Str);
+    match named {
+        Some((_, held, _)) => held.bytes,
+        None => any_value(last_field(record, BODY), RECURSION_LIMIT).map_or(&[], |held| held.bytes),
+    }
+}
+
+fn log_call(record: &[u8], keeper: &mut Keeper<'_>, resource: Arc<Resource>) -> Option<LogCall> {
+    let keys = keeper.keys();
+    keeper.names(event_name(record), b"");
+    if let Some(key) = keys.id(LogCall::TRACE_ID) {
+        let trace_id = TraceId::try_new(last_field(record, TRACE_ID));
+        let trace_id = trace_id.as_ref().map_or(&[][..], |trace_id| trace_id.as_bytes());
+        keeper.attribute(Kept { key, keep: Keep::Value, suffix: b"" }, Held::bytes(HeldKind::Bytes, trace_id), record);
+    }
+    for (key, held, encoded) in attributes(record) {
+        if let Some(kept) = keys.find(key) {
+            keeper.attribute(kept, held, encoded);
+        }
+    }
+    let facts = keeper.finish();
+    let record_id = Sha256::digest(record).first_chunk::<8>().and_then(|digest| SpanId::try_new(digest))?;
+    Some(LogCall { record_id, time_unix_nanos: time(record), resource, facts })
+}
+
+/// When it happened, else when it was observed, Unix nanoseconds.
+fn time(record: &[u8]) -> u64 {
+    let (mut time, mut observed) = (0, 0);
+    let mut cursor = Cursor::new(record);
+    while !cursor.is_empty() {
+        let read = cursor.varint().and_then(|found| match found {
+            TIME => cursor.fixed64().map(|read| time = read),
+            OBSERVED_TIME => cursor.fixed64().map(|read| observed = read),
+            other => cursor.other(other, 0, RECURSION_LIMIT),
+        });
+        if read.is_err() {
+            break;
+        }
+    }
+    if time == 0 { observed } else { time }
+}
