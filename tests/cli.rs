@@ -147,7 +147,7 @@ fn names_from_the_network_cannot_play_with_the_terminal() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("evil.json");
     std::fs::write(&file, format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#)).unwrap();
-    let (code, out, _) = run(&["inspect", file.to_str().unwrap()]);
+    let (code, out, _) = run(&["inspect", "--verbose", file.to_str().unwrap()]);
     assert_eq!(code, 0);
     assert!(out.contains("drop\\u{1b}]0;x\\u{7}") && out.contains("run\\u{1b}[2J"), "{out}");
     assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{out}");

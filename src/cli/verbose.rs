@@ -11,6 +11,7 @@ use prost::Message;
 
 use super::replay::Watcher;
 use crate::assemble::Trace;
+use crate::export::score_line::Clean;
 use crate::extract::{self, Note, Recogniser, TakenFor};
 use crate::span::{SpanId, TraceId};
 
@@ -75,11 +76,12 @@ impl<'a> Explainer<'a> {
         for note in &explained.notes {
             let indent = note.depth.min(MAX_INDENT) as usize * 2;
             let name = shorten(&note.name);
-            let _ = writeln!(text, "  {} {:indent$}{name}: {}", note.span_id, "", note.taken_for);
+            let line = format!("{name}: {}", note.taken_for);
+            let _ = writeln!(text, "  {} {:indent$}{}", note.span_id, "", Clean(&line));
             let attributes = self.attributes_of(explained.trace_id, note);
             if note.taken_for == TakenFor::Other && !attributes.is_empty() {
                 let attributes: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                let _ = writeln!(text, "  {:16} {:indent$}  with {}", "", "", attributes.join(" "));
+                let _ = writeln!(text, "  {:16} {:indent$}  with {}", "", "", Clean(&attributes.join(" ")));
             }
         }
         text
