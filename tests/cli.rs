@@ -1,5 +1,6 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
+#[cfg(test)]
 #[path = "cli/examples.rs"]
 mod examples;
 #[cfg(test)]

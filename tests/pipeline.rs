@@ -19,7 +19,7 @@ use spanscore::sidecar;
 use spans::{SpanCall, request, spans_of_run};
 
 fn rules(criteria: Value, tools: &Tools) -> Rules {
-    let criteria: Vec<Criterion> = serde_json::from_value(criteria).unwrap();
+    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("every one of them loads");
     Rules::new(criteria, tools, Explain::default(), &[])
 }
 
@@ -27,7 +27,7 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for spans in requests {
-        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).unwrap().batch, now);
+        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
     }
     pipeline.end_of_input(rules, now)
 }
@@ -45,7 +45,7 @@ fn of_every_evaluator() -> Rules {
         "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
         "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
     });
-    let evaluators = evaluators.as_object().unwrap();
+    let evaluators = evaluators.as_object().expect("a map of evaluators");
     let mut criteria: Vec<Value> = evaluators.iter().map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } })).collect();
     criteria.push(json!({
         "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
