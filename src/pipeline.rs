@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, TraceBuffer};
+use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Explain, Previous, Scope};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
@@ -117,19 +117,20 @@ impl Pipeline {
     /// Judge every trace that is done.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let closed = self.buffer.close_due(now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, |_| ())
     }
 
     /// Judge every trace that is open: the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
         let closed = self.buffer.close_all(CloseReason::Shutdown, now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, |_| ())
     }
 
-    /// Judge every trace that is open: the recording has ended.
-    pub fn end_of_input(&mut self, rules: &Rules, now: Now) -> Judged {
+    /// Judge every trace that is open: the recording has ended. `look` is shown each trace as it was closed (`inspect --verbose` tells what
+    /// became of its spans).
+    pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
         let closed = self.buffer.close_all(CloseReason::NoRoot, now);
-        self.judge(rules, closed, now)
+        self.judge(rules, closed, now, look)
     }
 
     /// Open and remembered traces.
@@ -137,9 +138,10 @@ impl Pipeline {
         self.buffer.stats()
     }
 
-    fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now) -> Judged {
+    fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now, mut look: impl FnMut(&Trace)) -> Judged {
         let mut judged = Judged::default();
         for mut closed in closed {
+            look(&closed.trace);
             if closed.first {
                 judged.reasons.push(closed.trace.reason);
             }
@@ -161,6 +163,7 @@ impl Judged {
                 None => self.n_unchanged += 1,
             }
         }
+        self.evaluations.extend(reported.withdraw(&rules.criteria, &trajectory));
         if first {
             self.trajectories.push(trajectory);
         }
@@ -180,6 +183,15 @@ struct ReportedEvaluation {
     agent_run: Option<SpanId>,
     fingerprint: u64,
     previous: Previous,
+    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
+    stands: Stands,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Confirmed,
+    Unconfirmed,
+    Withdrawn,
 }
 
 impl Reported {
@@ -188,7 +200,10 @@ impl Reported {
         let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
         let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
         let fingerprint = fingerprint(&evaluation);
-        let known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        if let Some(known) = &mut known {
+            known.stands = Stands::Confirmed;
+        }
         match known {
             Some(known) if known.fingerprint == fingerprint => None,
             Some(known) => {
@@ -204,10 +219,35 @@ impl Reported {
                     agent_run,
                     fingerprint,
                     previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
+                    stands: Stands::Confirmed,
                 });
                 Some(evaluation)
             }
         }
+    }
+
+    /// Revisions that take back what was reported before and was not judged this time. A criterion that is no longer registered stays quiet:
+    /// what it said was right when it said it.
+    fn withdraw(&mut self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
+        let mut withdrawn = Vec::new();
+        for known in &mut self.0 {
+            match known.stands {
+                Stands::Withdrawn => {}
+                Stands::Confirmed => known.stands = Stands::Unconfirmed,
+                Stands::Unconfirmed => {
+                    let Some(criterion) = criteria.iter().find(|criterion| criterion.name == known.criterion.name) else { continue };
+                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
+                    evaluation.revision = known.previous.revision + 1;
+                    evaluation.previous = Some(known.previous);
+                    let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
+                    known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
+                    known.fingerprint = fingerprint(&evaluation);
+                    known.stands = Stands::Withdrawn;
+                    withdrawn.push(evaluation);
+                }
+            }
+        }
+        withdrawn
     }
 }
 

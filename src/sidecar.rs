@@ -3,7 +3,6 @@
 
 mod scoring;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -30,7 +29,7 @@ use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{MetricsText, Phase, Pulse, Stopped, Telemetry};
+use crate::telemetry::{MetricsText, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
@@ -51,6 +50,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls quiet.
 const KEPT_FOR_DELIVERY: f64 = 0.4;
+
+/// Share of the shutdown deadline kept for delivering scores, when judging takes long.
+const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 
 /// What a sidecar is built from.
 pub struct Plan {
@@ -116,8 +118,6 @@ pub struct Sidecar {
     scoring: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,
     exporting: export::Running,
-    /// Holds the tasks that watch pulses; aborted when dropped.
-    watch: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
 }
@@ -168,14 +168,13 @@ impl Sidecar {
             doors.open(port, receiver.clone(), &telemetry);
         }
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
-        let page = Admin { telemetry: telemetry.clone(), metrics: vec![scores_text], started_unix_nanos: started.unix_nanos };
+        let metrics = vec![receiver.metrics(), scores_text];
+        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
-        let mut watch = JoinSet::new();
-        watch.spawn(watch_pulses(exporting.pulses(), telemetry.clone()));
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
-        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, watch, deadline, quiet })
+        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
     }
 
     /// Closes traces sooner from now on: the sidecar is about to be stopped (`spanscore drain`).
@@ -188,11 +187,11 @@ impl Sidecar {
 
     /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
     pub async fn stop(self) -> Stopped {
-        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, mut watch, deadline, quiet } = self;
+        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, deadline, quiet } = self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
-        intake.fall_quiet(quiet, begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY)).await;
+        intake.fall_quiet(quiet, begun, begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY)).await;
         doors.close(LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0))).await;
 
         let forward = intake.forward.clone();
@@ -201,14 +200,17 @@ impl Sidecar {
         if let Some(thread) = scoring {
             let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
             // Should judging take longer than we have, what is not exported by then is lost with us.
-            let _ = tokio::time::timeout_at(deadline_at.into(), joined).await;
+            let _ = tokio::time::timeout_at((deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(), joined).await;
         }
         forward.close(deadline_at);
-        let (left, scores_left) = tokio::join!(forwarding.join_next(), exporting.drain(deadline_at));
-        let left: BTreeMap<_, _> = left.and_then(Result::ok).unwrap_or_default();
-        watch.abort_all();
+        // A delivery that died has said so, and is no reason to stop in disorder.
+        let forwarded = async { while forwarding.join_next().await.is_some() {} };
+        let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
-        Stopped { n_undelivered: left.values().sum(), n_undelivered_scores: scores_left.values().sum() }
+        // From the books, which also know of what a delivery that died has left behind.
+        let n_undelivered =
+            telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();
+        Stopped { n_undelivered, n_undelivered_scores: scores_left.values().sum() }
     }
 }
 
@@ -222,21 +224,6 @@ fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
             observer(judged, rules);
         }
     })
-}
-
-/// Tasks deep inside count; this turns what grows into beats, so that `/livez` sees who has stopped.
-async fn watch_pulses(counters: Vec<(&'static str, Arc<AtomicU64>)>, telemetry: Arc<Telemetry>) {
-    let mut watched: Vec<_> = counters.into_iter().map(|(name, counter)| (counter, 0, telemetry.pulse(name, now().instant))).collect();
-    let mut interval = tokio::time::interval(Pulse::INTERVAL);
-    loop {
-        interval.tick().await;
-        for (counter, last, pulse) in &mut watched {
-            let count = counter.load(Ordering::Relaxed);
-            if std::mem::replace(last, count) != count {
-                pulse.beat(now().instant);
-            }
-        }
-    }
 }
 
 // === Ports and Doors ===
@@ -343,12 +330,13 @@ impl Intake {
         u64::try_from(now().instant.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until no request has come for so long, but not beyond `latest`.
-    async fn fall_quiet(&self, quiet: Duration, latest: Instant) {
+    /// Waits until no request has come for so long, counted from `begun` on, but not beyond `latest`. An agent that is told to stop together
+    /// with us was silent until then, and sends its last spans now.
+    async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
-            let since_last = self.millis().saturating_sub(self.last_offer.load(Ordering::Relaxed));
+            let last = begun.max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
             let time = now().instant;
-            let wait = quiet.saturating_sub(Duration::from_millis(since_last)).min(latest.saturating_duration_since(time));
+            let wait = (last + quiet).min(latest).saturating_duration_since(time);
             if wait.is_zero() {
                 return;
             }

@@ -175,9 +175,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes it holds on to, roughly: what the scoring queue counts.
+    /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since the spans of one stand together.
     pub fn size(&self) -> usize {
-        self.spans.iter().map(Span::size).sum()
+        let mut last = None;
+        let mut size = 0;
+        for span in &self.spans {
+            size += span.size();
+            if last.replace(Arc::as_ptr(&span.resource)) != Some(Arc::as_ptr(&span.resource)) {
+                size += span.resource.size();
+            }
+        }
+        size
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Telemetry {
     state: Mutex<State>,
     /// Apart from the counters, since probes must not wait for a scrape.
     health: Mutex<health::Health>,
+    outages: Mutex<forwarding::Outages>,
 }
 
 /// A label of a metric; values come from small fixed sets.
@@ -93,6 +94,10 @@ impl Telemetry {
 
     fn set(&self, name: &'static str, labels: &[Label], value: i64) {
         self.state().gauges.insert((name, labels.to_vec()), value);
+    }
+
+    fn outages(&self) -> MutexGuard<'_, forwarding::Outages> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

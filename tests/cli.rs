@@ -89,6 +89,62 @@ fn inspect_keeps_its_contract() {
 }
 
 #[test]
+fn inspect_verbose_tells_what_every_span_was_taken_for() {
+    let (code, out, _) = run(&[&["inspect", "--verbose"], &RECORDING[..]].concat());
+    assert_eq!(code, 0);
+    assert!(out.contains("invoke_agent billing_agent: run of the agent billing_agent (gen_ai)\n"), "{out}");
+    assert!(out.contains("  execute_tool charge_card: tool call (gen_ai)\n"), "{out}");
+    assert!(!out.contains("try:"), "nothing is left to be configured: {out}");
+    let (code, _, err) = run(&[&["inspect", "--verbose", "--format", "jsonl"], &RECORDING[..]].concat());
+    assert_eq!(code, 2);
+    assert!(err.contains("--verbose explains to people"), "{err}");
+}
+
+/// A trace of one span below a root, as OTLP/JSON.
+fn house_made(attributes: &[(&str, &str)]) -> String {
+    let attributes: Vec<Value> =
+        attributes.iter().map(|(key, value)| serde_json::json!({ "key": key, "value": { "stringValue": value } })).collect();
+    let span = |id: &str, parent: &str, name: &str, attributes: Vec<Value>| {
+        serde_json::json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": id, "parentSpanId": parent, "name": name,
+            "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000001000000000", "attributes": attributes })
+    };
+    let spans = [span("b7ad6b7169203331", "", "job", Vec::new()), span("b7ad6b7169203332", "b7ad6b7169203331", "step", attributes)];
+    serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string()
+}
+
+#[test]
+fn what_inspect_proposes_for_an_unknown_framework_works() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recording, config) = (path("acme.traces.json"), path("spanscore.yaml"));
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Value);
+    let cases: [Case<'_>; 3] = [
+        (
+            &[("acme.args", "{\"q\": 1}"), ("acme.kind", "TOOL"), ("acme.step_name", "search"), ("acme.call_id", "c1")],
+            "house",
+            serde_json::json!({ "q": 1 }),
+        ),
+        (&[("acme.kind", "tool"), ("acme.output", "ok")], "house", Value::Null),
+        (&[("acme.tool", "search")], "tool_name", Value::Null),
+    ];
+    for (attributes, convention, args) in cases {
+        std::fs::write(&recording, house_made(attributes)).unwrap();
+        let (code, out, _) = run(&["inspect", "-v", &recording]);
+        assert_eq!(code, 0);
+        assert!(out.contains("neither a tool call nor an agent run: not judged"), "{out}");
+        assert!(out.contains("b7ad6b7169203332   step: not recognised"), "{out}");
+        assert!(attributes.iter().all(|(key, value)| out.contains(&format!("{key}={value}"))), "{out}");
+        let (_, proposal) = out.split_once("in spanscore.yaml, try:\n\n").expect(&out);
+        std::fs::write(&config, proposal).unwrap();
+        let (code, out, err) = run(&["inspect", "--config", &config, "--format", "jsonl", &recording]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let call = &serde_json::from_str::<Value>(&out).unwrap()["tool_calls"][0];
+        let name = if attributes.len() == 2 { "step" } else { "search" };
+        assert_eq!((&call["name"], &call["convention"], &call["args"]), (&name.into(), &convention.into(), &args), "{proposal}");
+    }
+}
+
+#[test]
 fn the_flags_of_replay_say_what_a_failure_is() {
     assert_eq!(replay(&["--exit-zero"]).0, 0);
     assert_eq!(replay(&["--fail-under", "0"]).0, 0, "every mean is at least 0");
@@ -171,6 +227,23 @@ fn usage_errors_exit_with_2() {
     let (code, _, err) = run(&["replay", "examples/recording/001.traces.pb"]);
     assert_eq!(code, 2);
     assert!(err.contains("there is nothing to judge by"), "{err}");
+}
+
+// === demo ===
+
+#[test]
+fn the_demo_shows_a_session_its_scores_and_what_the_backend_received() {
+    let (code, out, err) = run(&["demo"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for shown in [
+        "    2. charge_card     step 1  ERROR  by billing_agent  [gen_ai]",
+        "PASS  look-up-before-charge  1.00",
+        "`charge_card` was called twice, expected once",
+        "The backend received 6 of 6 requests, 38873 bytes, the very bytes that were sent,",
+        "export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317",
+    ] {
+        assert!(out.contains(shown), "{shown} is not in\n{out}");
+    }
 }
 
 // === run ===

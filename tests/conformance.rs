@@ -115,7 +115,7 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let body = request(spans_of_run(1, &[], calls));
     pipeline.accept(rules, scan(&body, Some(rules.keys())).expect("OTLP").batch, now);
-    pipeline.end_of_input(rules, now)
+    pipeline.end_of_input(rules, now, |_| ())
 }
 
 /// Cases hold all sorts of names and values; on the way through spans none of them may turn into another.

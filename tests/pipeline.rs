@@ -1,193 +1,165 @@
-//! From the bytes of requests to judgements, several traces and large values at a time. It does not prove anything about time: a recording
-//! is judged when it ends.
+//! The machine in the middle, fed with every captured session of every framework in random order, batches and repetition, with waits of all
+//! lengths between: each judgement is reported once, revisions count up from 0, and the last one is that of the same spans sent at once.
+//! Arrival is random but seeded. It proves nothing about limits and budgets, nor whether a judgement is right.
 
-#[path = "support/spans.rs"]
-mod spans;
+#[cfg(test)]
+#[path = "captures/load.rs"]
+mod load;
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
 
-use opentelemetry_proto::tonic::trace::v1::Span;
-use proptest::prelude::*;
-use serde_json::{Value, json};
-use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
-use spanscore::extract::Tools;
-use spanscore::pipeline::{Judged, Pipeline, Rules};
-use spanscore::receive::scan::scan;
-use spanscore::sidecar;
+    use serde_json::{Value, json};
+    use spanscore::assemble::Settings;
+    use spanscore::config::Config;
+    use spanscore::evaluate::Evaluation;
+    use spanscore::pipeline::{Judged, Pipeline, Rules};
+    use spanscore::receive::{json as transcode, scan};
+    use spanscore::sidecar;
+    use spanscore::span::{Batch, Now, Span};
 
-use spans::{SpanCall, request, spans_of_run};
+    use super::load;
 
-fn rules(criteria: Value, tools: &Tools) -> Rules {
-    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("every one of them loads");
-    Rules::new(criteria, tools, Explain::default(), &[])
-}
+    /// Random arrivals of each session.
+    const N_ARRIVALS: usize = 4;
 
-fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judged {
-    let now = sidecar::now();
-    let mut pipeline = Pipeline::new(Settings::replay(), now);
-    for spans in requests {
-        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
+    /// One criterion for the trace, one for each agent run, one that looks at arguments, and one that only some traces are selected for.
+    fn rules() -> Rules {
+        let criteria = [
+            json!({ "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["search", "get_weather"] } } }),
+            json!({ "name": "agents", "scope": "agent", "evaluate": { "tool_call_count": { "tool_calls_count": { "get_weather": [">", 0] } } } }),
+            json!({ "name": "arguments", "evaluate": { "tool_calls": { "disallowed": [{ "name": ".", "args": { "city": "." } }] } } }),
+            json!({ "name": "selected", "select": { "calls": "*e*" }, "evaluate": { "execution_order": { "expected_output": ["search"] } } }),
+        ];
+        let config = Config::default();
+        let criteria = criteria.map(|criterion| serde_json::from_value(criterion).unwrap()).into();
+        Rules::new(criteria, &config.tools, config.explain, &config.scores.copy_attributes)
     }
-    pipeline.end_of_input(rules, now)
-}
 
-// === unrelated traces ===
-
-/// One criterion for each evaluator, some more of what can be certain early, and one that looks at each agent's run.
-fn of_every_evaluator() -> Rules {
-    let evaluators = json!({
-        "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
-        "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["<", 2] } },
-        "tool_order": { "expected_tools": [{ "tool_name": "a", "parameters": { "command": "rm" } }] },
-        "execution_order": { "expected_output": ["b", "a"], "should_consider_ordering": true },
-        "tool_calls": { "required": [{ "name": "a", "before_step": 2 }], "disallowed": [{ "name": "c", "command": "rm" }] },
-        "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
-        "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
-    });
-    let evaluators = evaluators.as_object().expect("a map of evaluators");
-    let mut criteria: Vec<Value> = evaluators.iter().map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } })).collect();
-    let more = [
-        json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } }),
-        json!({ "tool_call_count": { "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] }, "strict": true } }),
-        json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "c" }], "exact_match": true } }),
-        json!({ "execution_order": { "expected_output": ["a", "b"] } }),
-        json!({ "execution_order": { "expected_output": ["tester"], "should_exact_match": true, "over": "nodes" } }),
-        json!({ "tool_calls": { "required": ["a"], "disallowed": [{ "name": "b", "args": { "command": "rm" } }], "sequence": ["c", "a"] } }),
-        json!({ "tool_calls": { "required": [{ "name": "c", "result": "ok", "final": true }] } }),
-        json!({ "tool_calls": { "sequence": ["b", { "name": "c", "args": { "command": "rm" } }] } }),
-    ];
-    criteria.extend(more.iter().zip(1..).map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })));
-    criteria.push(json!({
-        "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
-    }));
-    rules(json!(criteria), &Tools::default())
-}
-
-fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
-    let args = prop::sample::select(vec![json!({}), json!({"x": 1}), json!({"command": "rm"})]);
-    let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
-    let name = prop::sample::select(vec!["a", "b", "c"]);
-    let call = (name, prop::option::weighted(0.8, args), result, 0_u32..2, prop::bool::weighted(0.9)).prop_map(
-        |(name, args, result, step, completed)| SpanCall {
-            name: name.to_owned(),
-            args,
-            result,
-            step: Some(step),
-            completed: Some(completed),
-            id: None,
-        },
-    );
-    prop::collection::vec(call, 0..6)
-}
-
-/// What is said of each trace.
-fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
-    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for evaluation in &judged.evaluations {
-        let Evaluation { criterion, trajectory, value, verdict, explanation, details, offending, revision, .. } = evaluation;
-        let line = format!("{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}", criterion.name);
-        said.entry(trajectory.trace_id.to_string()).or_default().push(line);
-    }
-    said
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_order_of_unrelated_traces_is_irrelevant(
-        (runs, order, n_requests) in prop::collection::vec(calls(), 1..5).prop_flat_map(|runs| {
-            let runs: Vec<Vec<Span>> = runs.iter().zip(1..).map(|(calls, trace)| spans_of_run(trace, &[], calls)).collect();
-            let order: Vec<usize> = (0..runs.iter().map(Vec::len).sum()).collect();
-            (Just(runs), Just(order).prop_shuffle(), 1_usize..6)
-        }),
-    ) {
-        let rules = of_every_evaluator();
-        let mut alone = BTreeMap::new();
-        for run in &runs {
-            alone.extend(said(&judged(&rules, [run.clone()])));
+    /// The defaults of DESIGN 9, without limits and without forgetting.
+    fn settings() -> Settings {
+        Settings {
+            settle: Duration::from_secs(5),
+            max_settle: Duration::from_secs(15),
+            settle_remote: Duration::from_secs(15),
+            inactive: Duration::from_secs(180),
+            expired: Duration::from_secs(3_600),
+            ..Settings::replay()
         }
-        prop_assert_eq!(alone.len(), runs.len());
-        let spans: Vec<Span> = runs.concat();
-        let mixed: Vec<Span> = order.iter().map(|&at| spans[at].clone()).collect();
-        let requests = mixed.chunks(mixed.len().div_ceil(n_requests)).map(<[Span]>::to_vec);
-        prop_assert_eq!(said(&judged(&rules, requests)), alone);
     }
-}
 
-// === early verdicts ===
+    fn spans(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
+        let traces = scenario.requests.iter().filter(|(file, _)| file.contains(".traces."));
+        let batches = traces.map(|(file, body)| {
+            let body = if file.ends_with(".json") { transcode::traces(body).unwrap() } else { body.clone() };
+            scan::scan(&body, Some(rules.keys())).unwrap().batch
+        });
+        batches.flat_map(|batch| batch.spans).collect()
+    }
 
-/// A span as its SDK may send it when it starts.
-fn started(span: &Span) -> Span {
-    let mut span = Span { end_time_unix_nano: 0, ..span.clone() };
-    span.attributes.retain(|attribute| !attribute.key.starts_with("gen_ai.tool.call."));
-    span
-}
+    /// Who is judged by what: trace, agent run where each is judged for itself, criterion.
+    type Subject = (String, Option<String>, String);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    /// What was reported, by subject: one entry for each revision.
+    #[derive(Default)]
+    struct Reports(BTreeMap<Subject, Vec<Value>>);
 
-    /// Any of the spans come early, some before they have ended, their root never; the trace is judged, and then the rest comes.
-    #[test]
-    fn a_verdict_given_early_stands_when_the_rest_arrives(
-        (spans, early) in calls().prop_flat_map(|calls| {
-            let spans = spans_of_run(1, &[], &calls);
-            let early = prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), spans.len());
-            (Just(spans), early)
-        }),
-    ) {
-        let rules = of_every_evaluator();
-        let now = sidecar::now();
-        let mut pipeline = Pipeline::new(Settings::replay(), now);
-        let mut accept_and_judge = |spans: Vec<Span>| {
-            pipeline.accept(&rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
-            let evaluations = pipeline.end_of_input(&rules, now).evaluations;
-            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name.clone(), evaluation)).collect::<BTreeMap<_, _>>()
-        };
-        let known = spans.iter().zip(&early).skip(1).filter(|(_, (is_known, _))| *is_known);
-        let first = accept_and_judge(known.map(|(span, (_, is_open))| if *is_open { started(span) } else { span.clone() }).collect());
-        let last = accept_and_judge(spans.clone());
-        for (name, first) in first.iter().filter(|(_, first)| first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated) {
-            // What was reported once and has not changed is not reported again.
-            if let Some(last) = last.get(name) {
-                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, &first.explanation, &last.explanation);
+    impl Reports {
+        fn add(&mut self, judged: &Judged) {
+            for evaluation in &judged.evaluations {
+                let Evaluation { criterion, trajectory, revision, previous, .. } = evaluation;
+                let run = (criterion.name == "agents").then(|| trajectory.subject.as_ref().unwrap().span_id.to_string());
+                let reports = self.0.entry((trajectory.trace_id.to_string(), run, criterion.name.clone())).or_default();
+                assert_eq!(*revision as usize, reports.len(), "{evaluation:#?}");
+                assert_eq!(previous.map(|previous| previous.revision + 1), (*revision > 0).then_some(*revision));
+                let what = what(evaluation);
+                assert_ne!(reports.last(), Some(&what), "what has not changed is not reported again");
+                reports.push(what);
             }
         }
+
+        /// What stands in the end; nothing where it was withdrawn.
+        fn last(&self, subject: &Subject) -> Option<&Value> {
+            self.0.get(subject)?.last().filter(|what| !is_withdrawn(what))
+        }
     }
-}
 
-// === large values ===
+    /// All of it that its reader sees, but how often it was revised.
+    fn what(evaluation: &Evaluation) -> Value {
+        let Evaluation { trajectory, value, verdict, explanation, details, error, .. } = evaluation;
+        let calls: Vec<_> = trajectory.tool_calls.iter().map(|call| (&*call.name, call.error)).collect();
+        json!({
+            "value": value,
+            "verdict": verdict.as_str(),
+            "explanation": explanation,
+            "details": details,
+            "error": error.as_ref().map(|error| &error.message),
+            "completeness": trajectory.completeness.as_str(),
+            "subject": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()),
+            "calls": calls,
+        })
+    }
 
-/// Exponential for an engine that backtracks.
-const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
+    fn is_withdrawn(what: &Value) -> bool {
+        what["explanation"].as_str().unwrap().starts_with("withdrawn: ")
+    }
 
-fn with_a_result_of_10_mb() -> Vec<Span> {
-    let large = SpanCall { name: "read".to_owned(), result: Some(json!("a".repeat(10 << 20) + "?")), ..SpanCall::default() };
-    let small = SpanCall { name: "other".to_owned(), result: Some(json!("ok")), ..SpanCall::default() };
-    spans_of_run(1, &[], &[large, small])
-}
+    /// Feeds batches with a wait after each, then lets everything come to rest.
+    fn fed(rules: &Rules, batches: impl IntoIterator<Item = (Vec<Span>, u64)>) -> Reports {
+        let mut now = sidecar::now();
+        let mut pipeline = Pipeline::new(settings(), now);
+        let mut reports = Reports::default();
+        for (spans, wait) in batches {
+            pipeline.accept(rules, Batch { spans, n_without_ids: 0 }, now);
+            reports.add(&pipeline.advance(rules, now));
+            now = after(now, wait);
+            reports.add(&pipeline.advance(rules, now));
+        }
+        while let Some(deadline) = pipeline.next_deadline() {
+            now = after(now, (deadline - now.instant).as_secs() + 1);
+            reports.add(&pipeline.advance(rules, now));
+        }
+        assert_eq!(pipeline.stats().n_open, 0);
+        reports
+    }
 
-#[test]
-fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
-    let criteria = json!([
-        { "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } },
-        { "name": "other", "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } } },
-    ]);
-    let judged = judged(&rules(criteria, &Tools::default()), [with_a_result_of_10_mb()]);
-    let kept = judged.trajectories[0].tool_calls[0].result.as_ref().unwrap();
-    assert!(kept.cut && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
-    let [reads, other] = judged.evaluations.as_slice() else { panic!("one evaluation each") };
-    assert_eq!((reads.verdict, other.verdict), (Verdict::NotEvaluated, Verdict::Pass));
-    assert!(reads.explanation.contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"), "{}", reads.explanation);
-}
+    fn after(now: Now, secs: u64) -> Now {
+        Now { instant: now.instant + Duration::from_secs(secs), unix_nanos: now.unix_nanos + secs * 1_000_000_000 }
+    }
 
-#[test]
-fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
-    let criteria = json!([{ "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } }]);
-    let tools = Tools { max_value_size: 16 << 20, ..Tools::default() };
-    let judged = judged(&rules(criteria, &tools), [with_a_result_of_10_mb()]);
-    assert_eq!(judged.trajectories[0].tool_calls[0].result.as_ref().unwrap().text.len(), (10 << 20) + 1);
-    // It ends, and soon, or it does not.
-    assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
+    #[test]
+    fn any_order_batching_and_repetition_ends_in_the_same_revision_and_each_is_reported_once() {
+        let rules = rules();
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut n_judged, mut n_revised, mut n_withdrawn) = (0, 0, 0);
+        for scenario in load::scenarios() {
+            let spans = spans(&scenario, &rules);
+            let at_once = fed(&rules, [(spans.clone(), 0)]);
+            let n_calls = scenario.expected["tool_calls"].as_array().map_or(0, Vec::len);
+            assert!(n_calls == 0 || spans.is_empty() || !at_once.0.is_empty(), "{}: nothing was judged", scenario.name);
+            for arrival in 0..N_ARRIVALS {
+                let mut shuffled: Vec<Span> = spans.iter().chain(spans.iter().take(spans.len() / 3)).cloned().collect();
+                random.shuffle(&mut shuffled);
+                let mut batches = Vec::new();
+                while !shuffled.is_empty() {
+                    let n_left = shuffled.len().saturating_sub(random.usize(1..=4));
+                    let wait = [0, 0, 1, 4, 6, 20, 200, 4_000][random.usize(..8)];
+                    batches.push((shuffled.split_off(n_left), wait));
+                }
+                let reports = fed(&rules, batches);
+                let subjects: BTreeSet<_> = reports.0.keys().chain(at_once.0.keys()).collect();
+                for subject in subjects {
+                    let [shuffled, at_once] = [&reports, &at_once].map(|reports| reports.last(subject));
+                    assert_eq!(shuffled, at_once, "{}, arrival {arrival}: {subject:?}", scenario.name);
+                }
+                n_judged += reports.0.len();
+                n_revised += reports.0.values().filter(|revisions| revisions.len() > 1).count();
+                n_withdrawn += reports.0.values().flatten().filter(|what| is_withdrawn(what)).count();
+            }
+        }
+        let enough = n_judged > 100 && n_revised > n_judged / 4 && n_withdrawn > 0;
+        assert!(enough, "{n_revised} of {n_judged} judgements were revised, {n_withdrawn} withdrawn: too few to tell");
+    }
 }

@@ -6,6 +6,9 @@
 #[path = "support/backend.rs"]
 mod backend;
 #[cfg(test)]
+#[path = "ports/life.rs"]
+mod life;
+#[cfg(test)]
 #[path = "captures/load.rs"]
 mod load;
 #[cfg(test)]

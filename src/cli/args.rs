@@ -142,6 +142,9 @@ pub struct Inspect {
     /// How to print the trajectories.
     #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
     pub format: InspectFormat,
+    /// Also show, for people, what every span was taken for and why, and how to configure what is not recognised.
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// Forms of `inspect`'s results.

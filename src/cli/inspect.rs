@@ -1,11 +1,13 @@
 //! `spanscore inspect`: recorded traces in, their tool calls as spanscore understands them out.
 
+use std::collections::HashMap;
 use std::io;
 
 use serde_json::{Value, json};
 
-use super::args::{Inspect, InspectFormat};
-use super::replay::{self, counted};
+use super::args::{Inspect, InspectFormat, Recordings};
+use super::replay::{self, Replayed, counted};
+use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
@@ -15,40 +17,73 @@ const MAX_SHOWN: usize = 160;
 
 /// Runs the command.
 pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    if args.verbose && args.format == InspectFormat::Jsonl {
+        streams.complain("--verbose explains to people; leave it out, or leave out --format jsonl, whose lines are a contract")?;
+        return Ok(Exit::Usage);
+    }
     // Nothing is judged here.
     let rules = Rules { criteria: Vec::new(), ..rules.clone() };
-    let replayed = match replay::judge(&args.recordings, &rules) {
+    let mut explainer = Explainer::new(&rules.recogniser);
+    let Recordings { files, signal } = &args.recordings;
+    let read = match args.verbose {
+        true => replay::judge_watched(files, replay::signal(*signal), &rules, &mut explainer),
+        false => replay::judge(&args.recordings, &rules),
+    };
+    let replayed = match read {
         Ok(replayed) => replayed,
         Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
     };
-    let trajectories = &replayed.judged.trajectories;
-    match args.format {
-        InspectFormat::Jsonl => {
-            for trajectory in trajectories {
+    match (args.format, args.verbose) {
+        (InspectFormat::Jsonl, _) => {
+            for trajectory in &replayed.judged.trajectories {
                 writeln!(streams.out, "{}", to_json(trajectory))?;
             }
         }
-        InspectFormat::Human => {
-            for trajectory in trajectories {
+        (InspectFormat::Human, false) => {
+            for trajectory in &replayed.judged.trajectories {
                 writeln!(streams.out, "{}", human(trajectory, MAX_SHOWN))?;
             }
-            let n_calls = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
-            let calls = counted(n_calls, "tool call", "tool calls");
-            let found = counted(trajectories.len(), "trajectory", "trajectories");
-            let traces = counted(replayed.judged.reasons.len(), "trace", "traces");
-            let read = [counted(replayed.n_requests, "request", "requests"), counted(replayed.n_spans, "span", "spans")].join(", ");
-            writeln!(streams.out, "{calls} in {found} of {traces} ({read})")?;
-            if trajectories.is_empty() && replayed.n_spans > 0 {
-                writeln!(
-                    streams.out,
-                    "no span was recognised as a tool call or an agent run; `tools.name_attributes` names attributes of yours that mark a call, \
-                     `tools.conventions` a whole spelling"
-                )?;
+            writeln!(streams.out, "{}", summary(&replayed))?;
+        }
+        (InspectFormat::Human, true) => {
+            let by_trace: HashMap<_, _> = replayed.judged.trajectories.iter().map(|trajectory| (trajectory.trace_id, trajectory)).collect();
+            for explained in &explainer.traces {
+                let trajectory = by_trace.get(&explained.trace_id);
+                match trajectory {
+                    Some(trajectory) => write!(streams.out, "{}", human(trajectory, MAX_SHOWN))?,
+                    None => writeln!(streams.out, "trace {}  neither a tool call nor an agent run: not judged", explained.trace_id)?,
+                }
+                if trajectory.is_some_and(|trajectory| trajectory.from_messages && !trajectory.tool_calls.is_empty()) {
+                    writeln!(streams.out, "  no span is a tool call: these calls are what the models' messages ask for")?;
+                }
+                writeln!(streams.out, "{}", explainer.spans(explained))?;
+            }
+            writeln!(streams.out, "{}", summary(&replayed))?;
+            if let Some(hint) = explainer.hint() {
+                write!(streams.out, "{hint}")?;
             }
         }
     }
     streams.out.flush()?;
     Ok(Exit::Fine)
+}
+
+/// What was read and found, and where to look if that is nothing.
+fn summary(replayed: &Replayed) -> String {
+    let trajectories = &replayed.judged.trajectories;
+    let n_calls = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
+    let calls = counted(n_calls, "tool call", "tool calls");
+    let found = counted(trajectories.len(), "trajectory", "trajectories");
+    let traces = counted(replayed.judged.reasons.len(), "trace", "traces");
+    let read = [counted(replayed.n_requests, "request", "requests"), counted(replayed.n_spans, "span", "spans")].join(", ");
+    let mut text = format!("{calls} in {found} of {traces} ({read})");
+    if trajectories.is_empty() && replayed.n_spans > 0 {
+        text.push_str(
+            "\nno span was recognised as a tool call or an agent run; `tools.name_attributes` names attributes of yours that mark a call, \
+             `tools.conventions` a whole spelling; --verbose shows the spans and their attributes",
+        );
+    }
+    text
 }
 
 /// The line of the jsonl contract.

@@ -18,6 +18,7 @@ mod replay;
 mod run;
 mod schema;
 mod validate;
+mod verbose;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -6,12 +6,13 @@ use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::args::{RecordedSignal, Recordings, Replay, ReplayFormat};
 use super::recording::{self, Unreadable};
 use super::{Exit, Streams, examples, junit};
-use crate::assemble::Settings;
+use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::score_line::{self, Colour};
@@ -76,7 +77,8 @@ pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, 
     judge_files(&recordings.files, signal(recordings.signal), rules)
 }
 
-fn signal(signal: RecordedSignal) -> Signal {
+/// The signal of a body that does not tell its own.
+pub(super) fn signal(signal: RecordedSignal) -> Signal {
     match signal {
         RecordedSignal::Traces => Signal::Traces,
         RecordedSignal::Logs => Signal::Logs,
@@ -86,6 +88,26 @@ fn signal(signal: RecordedSignal) -> Signal {
 
 /// The same, for one who has only files.
 pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> Result<Replayed, Unreadable> {
+    judge_watched(files, signal, rules, &mut Unwatched)
+}
+
+/// One who wants to see more than what comes out.
+pub(super) trait Watcher {
+    /// A request for spans, which was found valid.
+    fn request(&mut self, body: &Bytes);
+    /// A trace as it was closed.
+    fn trace(&mut self, trace: &Trace);
+}
+
+struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn request(&mut self, _: &Bytes) {}
+    fn trace(&mut self, _: &Trace) {}
+}
+
+/// The same, before the eyes of one who wants to see more.
+pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, watcher: &mut dyn Watcher) -> Result<Replayed, Unreadable> {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let mut replayed = Replayed::default();
@@ -97,6 +119,7 @@ pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> R
                 Signal::Traces => {
                     let scanned = scan::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "trace", &error))?;
                     replayed.n_spans += scanned.n_spans;
+                    watcher.request(&request.body);
                     pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Logs => {
@@ -108,7 +131,7 @@ pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> R
             }
         }
     }
-    replayed.judged = pipeline.end_of_input(rules, now);
+    replayed.judged = pipeline.end_of_input(rules, now, |trace| watcher.trace(trace));
     Ok(replayed)
 }
 

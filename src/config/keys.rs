@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Config;
 
@@ -23,6 +23,8 @@ pub fn schema() -> Value {
         object.insert("title".to_owned(), "configuration of spanscore".into());
     }
     allow_variables(&mut schema);
+    let whole = schema.clone();
+    allow_empty_sections(&whole, &mut schema);
     schema
 }
 
@@ -79,6 +81,31 @@ fn allow_variables(node: &mut Value) {
                 object.insert("pattern".to_owned(), "\\$\\{env:".into());
             }
             object.values_mut().for_each(allow_variables);
+        }
+        _ => {}
+    }
+}
+
+/// A section or a list whose keys are all commented out, as in the starter, is null in YAML, and read as empty.
+fn allow_empty_sections(whole: &Value, node: &mut Value) {
+    match node {
+        Value::Array(items) => items.iter_mut().for_each(|item| allow_empty_sections(whole, item)),
+        Value::Object(object) => {
+            let required = object.get("required").cloned().unwrap_or_default();
+            let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|required| required == name));
+            for (name, property) in object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+                let kind = resolved(whole, property).get("type").cloned().unwrap_or_default();
+                let Some(property) = property.as_object_mut().filter(|_| (kind == "object" || kind == "array") && !is_required(name))
+                else {
+                    continue;
+                };
+                if let Some(target) = property.remove("$ref") {
+                    property.insert("anyOf".to_owned(), json!([{ "$ref": target }, { "type": "null" }]));
+                } else if let Some(kind) = property.get_mut("type") {
+                    *kind = json!([kind.take(), "null"]);
+                }
+            }
+            object.values_mut().for_each(|value| allow_empty_sections(whole, value));
         }
         _ => {}
     }

@@ -45,7 +45,7 @@ impl Alignment<'_> {
             let n_expected = self.expected.iter().filter(|&expected| expected == name).count();
             let sentence = match n_called {
                 0 => format!("`{name}` was not called"),
-                _ => format!("`{name}` was called {}, expected {}", times(n_called), times(n_expected)),
+                _ => format!("`{name}` {}, expected {}", was_called(n_called), times(n_expected)),
             };
             return Some((sentence, None));
         };
@@ -118,7 +118,12 @@ impl fmt::Display for Alignment<'_> {
     }
 }
 
-/// "once", "twice", "3 times".
+/// "was never called", "was called once", "was called 3 times".
+pub(super) fn was_called(n: usize) -> String {
+    if n == 0 { "was never called".to_owned() } else { format!("was called {}", times(n)) }
+}
+
+/// "never", "once", "twice", "3 times".
 pub(super) fn times(n: usize) -> String {
     match n {
         0 => "never".to_owned(),

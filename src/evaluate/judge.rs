@@ -7,6 +7,7 @@ use super::Evaluate;
 use super::criterion::{Criterion, Scope};
 use super::score::{Evaluation, Explain, Missing, Score, Verdict};
 use crate::extract::Trajectory;
+use crate::span::SpanId;
 
 /// Judges one trajectory by every criterion whose selector matches.
 ///
@@ -37,6 +38,37 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
         }
     }
     evaluations
+}
+
+/// Takes back what was said of a trace, or of one of its agent runs: with the spans that came since, the criterion no longer applies there. A run may
+/// have turned out to be part of another, or a selector to match no longer; a `fail` must not stand for that.
+pub fn withdraw(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, agent_run: Option<SpanId>) -> Evaluation {
+    let trajectory = match agent_run {
+        None => trajectory.clone(),
+        Some(span_id) => {
+            let run = trajectory.agent_runs.iter().position(|run| run.subject.span_id == span_id);
+            let mut narrowed = run.map_or_else(|| trajectory.as_ref().clone(), |run| trajectory.for_agent_run(run));
+            narrowed.tool_calls.clear();
+            // Of a run that is none any more its id is left, under which the score stands.
+            if let Some(subject) = &mut narrowed.subject {
+                subject.span_id = span_id;
+            }
+            narrowed.into()
+        }
+    };
+    Evaluation {
+        criterion: criterion.clone(),
+        trajectory,
+        value: None,
+        verdict: Verdict::NotEvaluated,
+        explanation: "withdrawn: with the spans that came late this criterion no longer applies here".to_owned(),
+        error: None,
+        details: serde_json::Value::Object(serde_json::Map::new()),
+        n_expected: 0,
+        offending: Vec::new(),
+        revision: 0,
+        previous: None,
+    }
 }
 
 fn judge_one(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Option<Evaluation> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::alignment::{counted, times};
+use super::alignment::{counted, times, was_called};
 use super::capture::{Capture, Tri};
 use super::matching::Fits;
 use super::score::{Explanation, Score};
@@ -85,7 +85,7 @@ pub(super) trait Expectations {
                 None if of_name.is_empty() => format!("`{name}` was not called"),
                 None => {
                     let n_expected = names.iter().filter(|other| **other == name).count();
-                    format!("`{name}` was called {}, expected {}", times(of_name.len()), times(n_expected))
+                    format!("`{name}` {}, expected {}", was_called(of_name.len()), times(n_expected))
                 }
             });
         }

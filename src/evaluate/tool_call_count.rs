@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::Evaluate;
-use super::alignment::{counted, times};
+use super::alignment::{counted, times, was_called};
 use super::lcs::UNEXPECTED;
 use super::names::Names;
 use super::score::{Explain, Explanation, Score, Verdict};
@@ -103,13 +103,13 @@ impl Evaluate for ToolCallCount {
         }
         if broken.is_empty() {
             let held: Vec<_> = self.tool_calls_count.iter().zip(n_calls).take(MAX_NAMED).collect();
-            let held = held.iter().map(|((name, _), n)| format!("`{name}` was called {}", times(**n))).collect::<Vec<_>>();
+            let held = held.iter().map(|((name, _), n)| format!("`{name}` {}", was_called(**n))).collect::<Vec<_>>();
             return Explanation::from(format!("{}, as expected", held.join(", ")));
         }
         let mut sentences: Vec<String> = broken
             .iter()
             .take(MAX_NAMED)
-            .map(|(name, count, n)| format!("`{name}` was called {}, expected {}", times(*n), count.in_words()))
+            .map(|(name, count, n)| format!("`{name}` {}, expected {}", was_called(*n), count.in_words()))
             .collect();
         if broken.len() > MAX_NAMED {
             sentences.push(format!("… {} more", broken.len() - MAX_NAMED));

@@ -20,7 +20,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
-use crate::telemetry::{ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
+use crate::telemetry::{Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
 use crate::transport::TransportError;
 
 use outlet::{Outlet, Outlets};
@@ -43,9 +42,6 @@ use score_wire::Batch;
 const MAX_BATCH_SIZE: usize = 2 << 20;
 /// However small `scores.metrics.interval` is set: collecting thousands of series must not become all we do.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
-/// The batcher turns at least this often, so that its pulse tells a live one from a stuck one.
-const PULSE: Duration = Duration::from_secs(1);
-
 /// What the exporter is told at start.
 pub struct Plan<'a> {
     /// `scores`, and the `forward` that it falls back on.
@@ -97,7 +93,6 @@ pub struct Running {
     outlets: Outlets,
     batcher: JoinSet<()>,
     stop: watch::Sender<()>,
-    pulse: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -165,12 +160,12 @@ impl Exporter {
             telemetry: telemetry.clone(),
         });
         let (stop, stopped) = watch::channel(());
-        let pulse = Arc::new(AtomicU64::new(0));
+        let pulse = telemetry.pulse("score batches", tokio::time::Instant::now().into_std());
         let mut batcher = JoinSet::new();
         let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(MIN_INTERVAL));
-        batcher.spawn(run_batcher(shared.clone(), stopped, pulse.clone(), max_delay, interval));
+        batcher.spawn(run_batcher(shared.clone(), stopped, pulse, max_delay, interval));
         let exporter = Self { shared: shared.clone() };
-        Ok((exporter, Running { shared, outlets, batcher, stop, pulse }))
+        Ok((exporter, Running { shared, outlets, batcher, stop }))
     }
 
     /// Takes evaluations in every shape. Never waits: what finds its queue full pushes out the oldest, which is counted.
@@ -239,18 +234,12 @@ impl Shared {
 }
 
 /// Sends what has waited long enough, and the metrics on their interval, until told to stop.
-async fn run_batcher(
-    shared: Arc<Shared>,
-    mut stopped: watch::Receiver<()>,
-    pulse: Arc<AtomicU64>,
-    max_delay: Duration,
-    interval: Duration,
-) {
+async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Pulse, max_delay: Duration, interval: Duration) {
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
-        pulse.fetch_add(1, Ordering::Relaxed);
         let now = tokio::time::Instant::now();
+        pulse.beat(now.into_std());
         if flush_at.is_some_and(|flush_at| flush_at <= now) {
             flush_at = None;
             shared.flush();
@@ -260,11 +249,11 @@ async fn run_batcher(
             metrics_at = now + interval;
             shared.send_metrics();
         }
-        let wake_at = (now + PULSE).min(metrics_at).min(flush_at.unwrap_or(metrics_at));
+        let wake_at = (now + Pulse::INTERVAL).min(metrics_at).min(flush_at.unwrap_or(metrics_at));
         tokio::select! {
             () = shared.begun.notified() => flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay)),
             () = tokio::time::sleep_until(wake_at) => {}
-            _ = stopped.changed() => return,
+            _ = stopped.changed() => return pulse.rest(),
         }
     }
 }
@@ -272,13 +261,6 @@ async fn run_batcher(
 // === impl Running ===
 
 impl Running {
-    /// What each task counts up at least once a second while it is alive.
-    pub fn pulses(&self) -> Vec<(&'static str, Arc<AtomicU64>)> {
-        let mut pulses = self.outlets.pulses();
-        pulses.push(("score_batcher", self.pulse.clone()));
-        pulses
-    }
-
     /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
     /// queue it could not deliver. The pipeline must have been drained before: what is exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -31,7 +31,6 @@ pub(super) struct Outlets {
     /// Shapes that go to the same place share its connections.
     clients: Vec<(Destination, Client)>,
     deliveries: JoinSet<(&'static str, Undelivered)>,
-    pulses: Vec<(&'static str, Arc<AtomicU64>)>,
 }
 
 impl Outlet {
@@ -45,7 +44,7 @@ impl Outlet {
 
 impl Outlets {
     pub(super) fn new(capacity: usize, telemetry: Arc<Telemetry>) -> Self {
-        Self { capacity, telemetry, queues: Vec::new(), clients: Vec::new(), deliveries: JoinSet::new(), pulses: Vec::new() }
+        Self { capacity, telemetry, queues: Vec::new(), clients: Vec::new(), deliveries: JoinSet::new() }
     }
 
     /// Opens a way out and starts its delivery.
@@ -68,14 +67,9 @@ impl Outlets {
         let books = Arc::new(Books { shape: name, is_overflowing: AtomicBool::new(false), telemetry: self.telemetry.clone() });
         let queue = Queue::new(name, self.capacity, WhenFull::DropOldest, books, self.telemetry.clone());
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
-        self.pulses.push((name, delivery.pulse()));
         self.queues.push(queue.clone());
         self.deliveries.spawn(async move { (name, delivery.run().await) });
         Ok(Outlet { signal, queue })
-    }
-
-    pub(super) fn pulses(&self) -> Vec<(&'static str, Arc<AtomicU64>)> {
-        self.pulses.clone()
     }
 
     /// Delivers what it can until `deadline`; how many items of which queue were left.

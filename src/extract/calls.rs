@@ -85,12 +85,12 @@ pub(super) fn owner(outline: &Outline<'_>, span_idx: SpanIdx) -> Owner {
 
 /// The calls of a trace that has tool spans, in order.
 pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<ToolCall> {
-    let mut drafts: Vec<Draft> = (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx)).collect();
-    drafts.sort_by_key(|draft| outline.rank(draft.span));
-    let drafts = fold(outline, drafts);
+    let Folded { kept: mut drafts, same } = fold(outline, recogniser);
+    for (into, draft) in same {
+        absorb(&mut drafts[into], draft);
+    }
     let models = outline.models();
     let turns = Turns::new(outline, &models);
-    let mut drafts = drafts;
     for draft in &mut drafts {
         draft.call.step = step(&turns, draft);
     }
@@ -193,8 +193,16 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
     })
 }
 
-/// Drops the drafts that are the same call as another, which takes from them what it lacks.
-fn fold(outline: &Outline<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
+/// One draft a call, in order, and those that are the same call as one of these.
+struct Folded {
+    kept: Vec<Draft>,
+    /// A position in `kept`, and what that draft takes from this one if it lacks it.
+    same: Vec<(usize, Draft)>,
+}
+
+fn fold(outline: &Outline<'_>, recogniser: &Recogniser) -> Folded {
+    let mut drafts: Vec<Draft> = (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx)).collect();
+    drafts.sort_by_key(|draft| outline.rank(draft.span));
     let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
     let mut place: HashMap<SpanIdx, usize> = HashMap::new();
     let mut by_id: HashMap<(Arc<str>, Arc<str>), Vec<usize>> = HashMap::new();
@@ -215,12 +223,14 @@ fn fold(outline: &Outline<'_>, drafts: Vec<Draft>) -> Vec<Draft> {
         place.insert(draft.span, kept.len());
         kept.push(draft);
     }
-    for (into, draft) in folded {
-        if let Some(&at) = place.get(&into) {
-            absorb(&mut kept[at], draft);
-        }
-    }
-    kept
+    let same = folded.into_iter().filter_map(|(into, draft)| Some((*place.get(&into)?, draft))).collect();
+    Folded { kept, same }
+}
+
+/// Which spans tell of a call that another span stands for: the span, and that other one.
+pub(super) fn told_twice(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<SpanIdx, SpanIdx> {
+    let Folded { kept, same } = fold(outline, recogniser);
+    same.into_iter().map(|(into, draft)| (draft.span, kept[into].span)).collect()
 }
 
 /// The same call told twice, by two instrumentations or from two processes: one id, one name, at one time. What ran one after the other

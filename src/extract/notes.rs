@@ -1,11 +1,15 @@
-//! Pure. What extraction made of every span of a trace, and why: for `inspect --verbose`, so that a framework that is not recognised is a
-//! five-minute configuration and not a mystery. Costs a second pass, and is asked for by people only.
+//! Pure. A closed trace in, what extraction made of every span of it, and why, out: for `inspect --verbose`, so that a framework that is not
+//! recognised is a five-minute configuration and not a mystery. Costs a second pass, and is asked for by people only.
 
 use std::fmt;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
+use super::calls;
 use super::outline::{LeftOut, Outline};
 use super::recognise::Recogniser;
+use super::tree::SpanIdx;
 use crate::assemble::Trace;
 use crate::span::SpanId;
 
@@ -16,11 +20,13 @@ pub struct Note {
     pub span_id: SpanId,
     /// Its name.
     pub name: Arc<str>,
+    /// How many spans of the trace lie above it.
+    pub depth: u32,
     /// What it was taken for.
     pub taken_for: TakenFor,
 }
 
-/// What a span was taken for.
+/// What a span was taken for. Conventions are those that recognised it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TakenFor {
     /// A tool call of its own, recognised by this convention.
@@ -33,10 +39,19 @@ pub enum TakenFor {
     Handoff,
     /// Made up by the framework (`tool.synthesized`).
     Synthesized,
-    /// The run of an agent of this name.
-    AgentRun(Arc<str>),
-    /// A call of a model.
-    Model,
+    /// The run of an agent.
+    AgentRun {
+        /// The agent's name.
+        name: Arc<str>,
+        /// The convention.
+        convention: Arc<str>,
+    },
+    /// Directly within a run of this agent, and so the same run.
+    InnerRun(Arc<str>),
+    /// Marked like an agent's run, but nothing in it uses tools.
+    Completion(Arc<str>),
+    /// A call of a model, recognised by this convention.
+    Model(Arc<str>),
     /// A model span within another: the same turn.
     InnerModel,
     /// Nothing that extraction knows.
@@ -51,32 +66,75 @@ impl fmt::Display for TakenFor {
             Self::Ignored => f.write_str("no call: tools.ignore names it"),
             Self::Handoff => f.write_str("no call: it hands over to another agent (tools.handoffs)"),
             Self::Synthesized => f.write_str("no call: tool.synthesized is set"),
-            Self::AgentRun(name) => write!(f, "run of the agent {name}"),
-            Self::Model => f.write_str("model call"),
+            Self::AgentRun { name, convention } => write!(f, "run of the agent {name} ({convention})"),
+            Self::InnerRun(name) => write!(f, "the same run of the agent {name}"),
+            Self::Completion(convention) => write!(f, "no agent run: nothing in it uses tools ({convention})"),
+            Self::Model(convention) => write!(f, "model call ({convention})"),
             Self::InnerModel => f.write_str("model call within another"),
             Self::Other => f.write_str("not recognised"),
         }
     }
 }
 
-/// A note for each span, in the order of the trace.
+/// A note for each span: every span after its parent, siblings by their start.
 pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
     let outline = Outline::new(&trace.spans, recogniser);
-    let id = |span_idx: usize| trace.spans[span_idx].0.span_id;
-    let taken_for = |span_idx: usize| match outline.left_out[span_idx] {
-        Some(LeftOut::Folded(into)) => TakenFor::Folded(id(into)),
-        Some(LeftOut::Ignored) => TakenFor::Ignored,
-        Some(LeftOut::Handoff) => TakenFor::Handoff,
-        Some(LeftOut::Synthesized) => TakenFor::Synthesized,
-        None if outline.calls[span_idx].is_some() => TakenFor::Call(outline.conventions[span_idx].into()),
-        None => match outline.runs.iter().find(|run| run.span == span_idx) {
-            Some(run) => TakenFor::AgentRun((&*run.name).into()),
-            None if outline.model[span_idx] == Some(span_idx) => TakenFor::Model,
-            None if outline.models_below[span_idx] => TakenFor::InnerModel,
-            None => TakenFor::Other,
-        },
+    let told_twice = calls::told_twice(&outline, recogniser);
+    let runs: HashMap<SpanIdx, &str> = outline.runs.iter().map(|run| (run.span, &*run.name)).collect();
+    let note = |span_idx: SpanIdx| {
+        let span = &trace.spans[span_idx].0;
+        let taken_for = match told_twice.get(&span_idx) {
+            Some(&twin) => TakenFor::Folded(trace.spans[twin].0.span_id),
+            None => taken_for(&outline, recogniser, &runs, span_idx),
+        };
+        Note { span_id: span.span_id, name: span.name().into(), depth: outline.tree.depth[span_idx], taken_for }
     };
-    (trace.spans.iter().enumerate())
-        .map(|(span_idx, (span, _))| Note { span_id: span.span_id, name: span.name().into(), taken_for: taken_for(span_idx) })
-        .collect()
+    top_down(&outline).into_iter().map(note).collect()
+}
+
+fn taken_for(outline: &Outline<'_>, recogniser: &Recogniser, runs: &HashMap<SpanIdx, &str>, span_idx: SpanIdx) -> TakenFor {
+    let convention = || Arc::from(outline.conventions[span_idx]);
+    match outline.left_out[span_idx] {
+        Some(LeftOut::Folded(into)) => return TakenFor::Folded(outline.spans[into].0.span_id),
+        Some(LeftOut::Ignored) => return TakenFor::Ignored,
+        Some(LeftOut::Handoff) => return TakenFor::Handoff,
+        Some(LeftOut::Synthesized) => return TakenFor::Synthesized,
+        None if outline.calls[span_idx].is_some() => return TakenFor::Call(convention()),
+        None => {}
+    }
+    if let Some(&name) = runs.get(&span_idx) {
+        return TakenFor::AgentRun { name: name.into(), convention: convention() };
+    }
+    if outline.models_below[span_idx] {
+        return TakenFor::InnerModel;
+    }
+    if outline.model[span_idx] == Some(span_idx) {
+        return TakenFor::Model(convention());
+    }
+    match recogniser.recognise(&outline.views[span_idx]).agent {
+        Some(name) if outline.run_above[span_idx].is_some_and(|run| outline.runs[run].name == name) => TakenFor::InnerRun((&*name).into()),
+        Some(_) => TakenFor::Completion(convention()),
+        None => TakenFor::Other,
+    }
+}
+
+/// Every span after its parent and before its parent's next child.
+fn top_down(outline: &Outline<'_>) -> Vec<SpanIdx> {
+    let n_spans = outline.spans.len();
+    let mut children: Vec<Vec<SpanIdx>> = vec![Vec::new(); n_spans];
+    let mut open: Vec<SpanIdx> = outline.tree.tops().collect();
+    for (span_idx, parent) in outline.tree.parent.iter().enumerate() {
+        if let Some(parent) = *parent {
+            children[parent].push(span_idx);
+        }
+    }
+    let latest_first = |spans: &mut Vec<SpanIdx>| spans.sort_by_key(|&span_idx| std::cmp::Reverse(outline.rank(span_idx)));
+    latest_first(&mut open);
+    let mut order = Vec::with_capacity(n_spans);
+    while let Some(span_idx) = open.pop() {
+        order.push(span_idx);
+        latest_first(&mut children[span_idx]);
+        open.append(&mut children[span_idx]);
+    }
+    order
 }

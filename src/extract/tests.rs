@@ -239,8 +239,8 @@ fn notes_say_what_became_of_every_span() {
     ];
     let notes: Vec<String> = notes(&trace(&spans, &recogniser), &recogniser).iter().map(|note| note.taken_for.to_string()).collect();
     let expected = [
-        "run of the agent desk",
-        "model call",
+        "run of the agent desk (gen_ai)",
+        "model call (gen_ai)",
         "model call within another",
         "tool call (gen_ai)",
         "the same call as span 0000000000000004",
@@ -249,6 +249,30 @@ fn notes_say_what_became_of_every_span() {
         "not recognised",
     ];
     assert_eq!(notes, expected);
+}
+
+#[test]
+fn notes_tell_a_call_told_twice_and_what_only_looks_like_a_run() {
+    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    let spans = [
+        agent(1, 0, "desk", 0, 99),
+        agent(2, 1, "desk", 1, 98),
+        tool(3, 2, "search", 10, 50).with("gen_ai.tool.call.id", "call_1"),
+        span(4, 1, "search", 11, 49)
+            .with("langfuse.observation.type", "tool")
+            .with("langfuse.observation.metadata.tool_call_id", "\"call_1\""),
+        span(5, 0, "ai.generateText", 60, 70).with("ai.operationId", "ai.generateText"),
+    ];
+    let notes: Vec<(u32, String)> =
+        notes(&trace(&spans, &recogniser), &recogniser).iter().map(|note| (note.depth, note.taken_for.to_string())).collect();
+    let expected = [
+        (0, "run of the agent desk (gen_ai)"),
+        (1, "the same run of the agent desk"),
+        (2, "tool call (gen_ai)"),
+        (1, "the same call as span 0000000000000003"),
+        (0, "no agent run: nothing in it uses tools (vercel_ai)"),
+    ];
+    assert_eq!(notes, expected.map(|(depth, text)| (depth, text.to_owned())));
 }
 
 // === transfers and pseudo-tools ===

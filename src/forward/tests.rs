@@ -14,7 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;
 use crate::config::Protocol;
-use crate::telemetry::Books;
+use crate::telemetry::{Books, Illness};
 use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, Received, Reply};
 
@@ -420,12 +420,14 @@ async fn the_pulse_of_an_idle_delivery_beats() {
         capacity: 1 << 20,
     };
     let (_handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
-    let delivery = delivery.unwrap();
-    let pulse = delivery.pulse();
-    assert!(tokio::time::timeout(Duration::from_secs(10), delivery.run()).await.is_err(), "it does not end by itself");
-    assert!(pulse.load(std::sync::atomic::Ordering::Relaxed) >= 10);
-    // A future that is dropped in mid-run is a worker that died.
+    let mut running = Box::pin(delivery.unwrap().run());
+    assert!(tokio::time::timeout(Duration::from_secs(60), &mut running).await.is_err(), "it does not end by itself");
+    let now = tokio::time::Instant::now().into_std();
     assert_eq!(telemetry.workers(), ["forward delivery"]);
+    assert_eq!(telemetry.ill(now), [], "it beat until now");
+    // A future that is dropped in mid-run is a worker that died.
+    drop(running);
+    assert_eq!(telemetry.ill(now), [("forward delivery".to_owned(), Illness::Dead)]);
 }
 
 // === what the log says ===
@@ -482,13 +484,15 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
     assert_eq!(
         [&lines[0], &lines[1]],
         [
-            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
             "WARN a request was refused for good and is dropped: HTTP 400: no such tenant \
              origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
         ]
     );
     assert!(
-        lines[2].starts_with("INFO delivery goes on origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="),
+        lines[2].starts_with(
+            "INFO delivery goes on queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="
+        ),
         "{}",
         lines[2]
     );

@@ -30,7 +30,7 @@ use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
 use crate::telemetry::{AuthorizationNotPassed, MetricsText, Refused, Telemetry};
 
-use body::{Budget, Held, Limits};
+use body::{Budget, Held, Limits, Room};
 use cors::Cors;
 use problem::{NoRoom, Problem};
 
@@ -203,19 +203,18 @@ impl Inner {
         if format == Format::Json {
             held.room.grow_to(held.bytes.len().saturating_mul(JSON_FACTOR)).map_err(not_read)?;
         }
-        let Held { bytes, room } = held;
         let keys = self.intake.keys();
         let long = match format {
             Format::Protobuf => LONG_PROTOBUF,
             Format::Json => LONG_JSON,
         };
-        let contents = match bytes.len() > long {
-            true => tokio::task::spawn_blocking(move || look(signal, format, bytes, keys.as_deref()))
+        let contents = match held.bytes.len() > long {
+            true => tokio::task::spawn_blocking(move || look(signal, format, held, keys.as_deref()))
                 .await
                 .unwrap_or_else(|error| Err(format!("the message could not be looked through: {error}"))),
-            false => look(signal, format, bytes, keys.as_deref()),
+            false => look(signal, format, held, keys.as_deref()),
         };
-        let Contents { body, n_items, batch } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
+        let Contents { body, room, n_items, batch } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
         let Limits { max_size, setting, .. } = self.settings.limits;
         if body.len() > max_size {
             return Err((Problem::TooLarge { limit: max_size, setting }, n_items));
@@ -257,11 +256,15 @@ impl From<Refusal> for Problem {
 /// What is in a message.
 struct Contents {
     body: Bytes,
+    /// What the body takes of the budget.
+    room: Room,
     n_items: u64,
     batch: span::Batch,
 }
 
-fn look(signal: Signal, format: Format, body: Bytes, keys: Option<&KeySet>) -> Result<Contents, String> {
+/// Takes the room along with the bytes: a sender who goes away while a thread looks through what it sent gets none of it back before that is done.
+fn look(signal: Signal, format: Format, held: Held, keys: Option<&KeySet>) -> Result<Contents, String> {
+    let Held { bytes: body, room } = held;
     let transcoded = match (format, signal) {
         (Format::Protobuf, _) => None,
         (Format::Json, Signal::Traces) => Some(json::traces(&body)),
@@ -282,7 +285,7 @@ fn look(signal: Signal, format: Format, body: Bytes, keys: Option<&KeySet>) -> R
         Signal::Metrics => scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default())),
     }
     .map_err(|error| error.to_string())?;
-    Ok(Contents { body, n_items: n_items as u64, batch })
+    Ok(Contents { body, room, n_items: n_items as u64, batch })
 }
 
 // === Answer ===

@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use super::now;
 use crate::assemble::Settings;
 use crate::pipeline::{Judged, Pipeline, Rules};
-use crate::span::{Batch, TraceId};
+use crate::span::{Batch, Now, TraceId};
 use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
 
 /// Batches that may wait, whatever their size.
@@ -35,9 +35,12 @@ pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 /// Where receivers put what is to be scored. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Scoring {
-    sender: SyncSender<Batch>,
+    sender: SyncSender<Arrived>,
     shared: Arc<Shared>,
 }
+
+/// A batch, and when it came: timers run on arrival, however long it waits here.
+type Arrived = (Now, Batch);
 
 #[derive(Debug)]
 struct Shared {
@@ -98,7 +101,7 @@ impl Scoring {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             return self.miss(&batch);
         }
-        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = self.sender.try_send(batch) {
+        if let Err(TrySendError::Full((_, batch)) | TrySendError::Disconnected((_, batch))) = self.sender.try_send((now(), batch)) {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             self.miss(&batch);
         }
@@ -127,13 +130,15 @@ impl Scoring {
     }
 }
 
-fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
-    let mut pipeline = Pipeline::new(settings, now());
+fn run(inbox: &Receiver<Arrived>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
+    // What the pipeline takes for now: never later than the arrival of what still waits, so that a trace whose spans are in the queue does not
+    // settle without them when we fall behind.
+    let mut time = now();
+    let mut pipeline = Pipeline::new(settings, time);
     let mut hurried = false;
     loop {
         let first = wait(inbox, pipeline.next_deadline());
-        let time = now();
-        pulse.beat(time.instant);
+        pulse.beat(now().instant);
         let rules = shared.rules.load_full();
         if !hurried && shared.hurry.load(Ordering::Relaxed) {
             hurried = true;
@@ -147,10 +152,16 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
             pipeline.miss(&missed.trace_ids, time);
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
-        for batch in first.into_iter().chain(inbox.try_iter().take(MAX_BATCHES_AT_ONCE)) {
+        let mut n_taken = 0;
+        for (arrived, batch) in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+            n_taken += 1;
             shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
+            time = later(time, arrived);
             let intake = pipeline.accept(&rules, batch, time);
             SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
+        }
+        if n_taken < MAX_BATCHES_AT_ONCE {
+            time = later(time, now());
         }
         let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
         report(&judged, &shared.telemetry);
@@ -165,9 +176,14 @@ fn run(inbox: &Receiver<Batch>, shared: &Shared, settings: Settings, mut judge: 
 }
 
 /// The next batch, unless the deadline or the next beat comes first.
-fn wait(inbox: &Receiver<Batch>, deadline: Option<Instant>) -> Result<Batch, RecvTimeoutError> {
+fn wait(inbox: &Receiver<Arrived>, deadline: Option<Instant>) -> Result<Arrived, RecvTimeoutError> {
     let until_deadline = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now().instant));
     inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
+}
+
+/// Requests are stamped side by side, and may overtake each other on their way into the queue.
+fn later(time: Now, other: Now) -> Now {
+    if other.instant > time.instant { other } else { time }
 }
 
 fn report(judged: &Judged, telemetry: &Telemetry) {
@@ -177,3 +193,6 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
     let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
     TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
 }
+
+#[cfg(test)]
+mod tests;

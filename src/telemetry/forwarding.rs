@@ -1,5 +1,6 @@
 //! What happened to requests on their way out: queues, attempts, outages.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Telemetry;
@@ -158,6 +159,35 @@ impl PartlyRejected {
     }
 }
 
+/// Which queues are held up by which endpoint. Telemetry and the shapes of scores mostly go to the same place, each with a queue of its own: an
+/// outage is told by one of them, not by all four.
+#[derive(Debug, Default)]
+pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);
+
+impl Outages {
+    /// This queue is held up. Is it the first one?
+    fn begin(&mut self, endpoint: &str, queue: &'static str) -> bool {
+        let queues = self.0.entry(endpoint.to_owned()).or_default();
+        queues.insert(queue) && queues.len() == 1
+    }
+
+    /// Is it this queue that speaks for all that are held up?
+    fn speaks(&self, endpoint: &str, queue: &'static str) -> bool {
+        self.0.get(endpoint).is_none_or(|queues| queues.first() == Some(&queue))
+    }
+
+    /// This queue goes on. Is it the last one?
+    fn end(&mut self, endpoint: &str, queue: &'static str) -> bool {
+        let Some(queues) = self.0.get_mut(endpoint) else { return true };
+        queues.remove(queue);
+        let is_last = queues.is_empty();
+        if is_last {
+            self.0.remove(endpoint);
+        }
+        is_last
+    }
+}
+
 /// A destination cannot be reached or asks for a pause.
 #[derive(Debug)]
 pub struct DestinationDown {
@@ -172,17 +202,21 @@ pub struct DestinationDown {
 }
 
 impl DestinationDown {
-    /// Count and log it.
+    /// Count it, and log it unless another queue has.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self { queue, origin, endpoint, why } = self;
         telemetry.add("spanscore_exporter_outages_total", &[("queue", queue)], 1);
-        tracing::warn!(origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
+        if telemetry.outages().begin(&endpoint, queue) {
+            tracing::warn!(queue, origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
+        }
     }
 }
 
 /// A destination is still down.
 #[derive(Debug)]
 pub struct DestinationStillDown {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
     /// The setting or variable the endpoint came from.
     pub origin: String,
     /// Where it is.
@@ -196,16 +230,20 @@ pub struct DestinationStillDown {
 }
 
 impl DestinationStillDown {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        let Self { origin, endpoint, why, since, n_bytes } = self;
-        tracing::warn!(origin, endpoint, down_secs = since.as_secs(), queued_bytes = n_bytes, "delivery is still paused: {why}");
+    /// Log it, unless another queue does.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { queue, origin, endpoint, why, since, n_bytes } = self;
+        if telemetry.outages().speaks(&endpoint, queue) {
+            tracing::warn!(queue, origin, endpoint, down_secs = since.as_secs(), queued_bytes = n_bytes, "delivery is still paused: {why}");
+        }
     }
 }
 
 /// A destination takes requests again.
 #[derive(Debug)]
 pub struct DestinationRecovered {
+    /// `forward`, `scores`, …
+    pub queue: &'static str,
     /// The setting or variable the endpoint came from.
     pub origin: String,
     /// Where it is.
@@ -217,10 +255,12 @@ pub struct DestinationRecovered {
 }
 
 impl DestinationRecovered {
-    /// Log it.
-    pub fn emit(self, _: &Telemetry) {
-        let Self { origin, endpoint, after, n_bytes } = self;
-        tracing::info!(origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
+    /// Log it, once no queue is held up any more.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { queue, origin, endpoint, after, n_bytes } = self;
+        if telemetry.outages().end(&endpoint, queue) {
+            tracing::info!(queue, origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
+        }
     }
 }
 
@@ -238,5 +278,24 @@ impl ProxyIgnored {
             variable = self.variable,
             "proxies are not supported: the proxy of the environment is ignored, and endpoints are connected to directly"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_several_queues_is_told_once_and_ends_with_the_last() {
+        const ONE: &str = "http://one:4317";
+        let mut outages = Outages::default();
+        assert!(outages.begin(ONE, "score_spans"));
+        assert!(!outages.begin(ONE, "forward"));
+        assert!(outages.begin("http://another:4317", "score_events"), "another endpoint is another outage");
+        assert_eq!(["forward", "score_spans"].map(|queue| outages.speaks(ONE, queue)), [true, false]);
+        assert!(!outages.end(ONE, "forward"));
+        assert!(outages.speaks(ONE, "score_spans"), "somebody speaks as long as it lasts");
+        assert!(outages.end(ONE, "score_spans"));
+        assert!(outages.begin(ONE, "forward"), "the next outage is told again");
     }
 }

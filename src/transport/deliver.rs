@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tokio::task::{Id, JoinError, JoinSet};
@@ -32,7 +31,6 @@ pub struct Delivery {
     queue: Queue,
     client: Client,
     telemetry: Arc<Telemetry>,
-    pulse: Arc<AtomicU64>,
     rng: fastrand::Rng,
     pacer: Pacer,
     outage: Outage,
@@ -56,7 +54,6 @@ impl Delivery {
             queue,
             client,
             telemetry,
-            pulse: Arc::default(),
             rng,
             pacer,
             outage: Outage::default(),
@@ -68,11 +65,6 @@ impl Delivery {
             refusals: BTreeMap::new(),
             is_closing: false,
         }
-    }
-
-    /// Grows at least once a second while the loop is alive, as does the worker's pulse in [`Telemetry`] that `/livez` looks at.
-    pub fn pulse(&self) -> Arc<AtomicU64> {
-        self.pulse.clone()
     }
 
     /// Delivers until the queue is closed and empty, or its deadline has passed. What is then left is dropped as `shutdown` and told.
@@ -87,7 +79,6 @@ impl Delivery {
         loop {
             let now = now();
             pulse.beat(now);
-            self.pulse.fetch_add(1, Ordering::Relaxed);
             let deadline = self.queue.deadline();
             if deadline.is_some() && !self.is_closing {
                 self.is_closing = true;
@@ -193,11 +184,11 @@ impl Delivery {
     fn tell(&mut self, now: Instant) {
         let Some(line) = self.outage.observe(self.pacer.is_up(), now) else { return };
         let (origin, endpoint, n_bytes) = (self.origin(), self.client.destination().endpoint.to_string(), self.queue.n_bytes());
-        let why = self.last_why.clone();
+        let (queue, why) = (self.queue.name(), self.last_why.clone());
         match line {
-            Line::Down => DestinationDown { queue: self.queue.name(), origin, endpoint, why }.emit(&self.telemetry),
-            Line::StillDown(since) => DestinationStillDown { origin, endpoint, why, since, n_bytes }.emit(&self.telemetry),
-            Line::Recovered(after) => DestinationRecovered { origin, endpoint, after, n_bytes }.emit(&self.telemetry),
+            Line::Down => DestinationDown { queue, origin, endpoint, why }.emit(&self.telemetry),
+            Line::StillDown(since) => DestinationStillDown { queue, origin, endpoint, why, since, n_bytes }.emit(&self.telemetry),
+            Line::Recovered(after) => DestinationRecovered { queue, origin, endpoint, after, n_bytes }.emit(&self.telemetry),
         }
     }
 

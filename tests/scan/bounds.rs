@@ -260,6 +260,52 @@ fn fields_count_wherever_they_stand() {
 }
 
 #[test]
+fn varints_end_where_prosts_end() {
+    let keys = keys();
+    let mut n_good = 0;
+    for n_bytes in 0..12 {
+        for last in [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0x81, 0xff] {
+            for filler in [0x80, 0xff] {
+                let varint = [vec![filler; n_bytes], vec![last]].concat();
+                // As a number (and the last thing of all), as a status code, as a key, as a length.
+                let number = [&[0x50][..], &varint].concat();
+                let status = [field(1, &[1; 16]), field(2, &[2; 8]), field(15, &[&[0x18][..], &varint].concat())].concat();
+                for span in [number, status, varint.clone(), [&[0x2a][..], &varint].concat()] {
+                    let body = field(1, &field(2, &field(2, &span)));
+                    check_traces(&body, &keys);
+                    n_good += usize::from(scan(&body, None).is_ok());
+                }
+            }
+        }
+    }
+    assert!((50..700).contains(&n_good), "{n_good} of 768 good");
+}
+
+#[test]
+fn values_given_twice_are_merged_or_replaced() {
+    let keys = keys();
+    let text = |text: &str| field(1, text.as_bytes());
+    let array = |item: &str| field(5, &field(1, &text(item)));
+    let map = |name: &str| field(6, &field(1, &[field(1, name.as_bytes()), field(2, &text("v"))].concat()));
+    let pieces = [text("s"), array("a"), array("b"), map("k"), map("l"), b"\x10\x01".to_vec(), b"\x40\x01".to_vec(), Vec::new()];
+    // Every sequence of three, in one occurrence of the value and spread over three, alone and as an item of an array.
+    for first in &pieces {
+        for second in &pieces {
+            for third in &pieces {
+                let together = field(2, &[first.as_slice(), second, third].concat());
+                let apart = [field(2, first), field(2, second), field(2, third)].concat();
+                let inner = field(2, &field(5, &field(1, &[first.as_slice(), second, third].concat())));
+                for value in [together, apart, inner] {
+                    let attribute = field(9, &[field(1, b"input.value"), value].concat());
+                    let span = [field(1, &[1; 16]), field(2, &[2; 8]), attribute].concat();
+                    check_traces(&field(1, &field(2, &field(2, &span))), &keys);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_recursion_limit_is_prosts() {
     let keys = keys();
     // Around each limit: arrays and maps as values, groups as unknown fields.

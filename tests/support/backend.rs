@@ -36,7 +36,12 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0").await
+    }
+
+    /// One that comes, or comes back, to a known address.
+    pub(crate) async fn start_at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let arrived: Arc<Mutex<Vec<Arrived>>> = Arc::default();
         let taken = arrived.clone();

@@ -95,6 +95,11 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
 }
 
 pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
+    config_with(&backend.address.to_string(), protocol, &[])
+}
+
+/// The same with more keys set.
+pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str)]) -> Config {
     let protocol = match protocol {
         Protocol::Grpc => "grpc",
         Protocol::HttpProtobuf => "http/protobuf",
@@ -103,11 +108,12 @@ pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
         ("receivers.otlp.grpc.listen", "127.0.0.1:0".to_owned()),
         ("receivers.otlp.http.listen", "127.0.0.1:0".to_owned()),
         ("admin.listen", "127.0.0.1:0".to_owned()),
-        ("forward.endpoint", format!("http://{}", backend.address)),
+        ("forward.endpoint", format!("http://{backend}")),
         ("forward.protocol", protocol.to_owned()),
         ("shutdown.quiet", "0s".to_owned()),
     ];
-    let flags: Vec<(String, String)> = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    let mut flags: Vec<(String, String)> = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    flags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let sources = Sources { file: Some((Path::new("test.yaml"), CRITERIA)), environment: &BTreeMap::new(), flags: &flags, files: &Disk };
     Config::load(&sources).unwrap_or_else(|problems| panic!("{problems}")).config
 }
@@ -162,7 +168,7 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
         let body = if file.ends_with(".json") { json::traces(body).unwrap() } else { body.clone() };
         pipeline.accept(&rules, scan::scan(&body, Some(rules.keys())).unwrap().batch, now);
     }
-    pipeline.end_of_input(&rules, now).trajectories
+    pipeline.end_of_input(&rules, now, |_| ()).trajectories
 }
 
 /// What was done in each trace, whatever closed it.

@@ -46,6 +46,12 @@ fn the_schema_knows_every_key_and_describes_it() {
     // A number may come from a variable.
     let limit = schema.pointer("/$defs/Assemble/properties/span_limit").unwrap();
     assert_eq!(limit["type"], serde_json::json!(["integer", "string"]));
+    // A section or list may be empty, as `forward:` in the starter is; a value may not.
+    let null = serde_json::json!({ "type": "null" });
+    assert_eq!(schema.pointer("/properties/forward/anyOf/1"), Some(&null));
+    assert_eq!(schema.pointer("/properties/criteria/type"), Some(&serde_json::json!(["array", "null"])));
+    assert_eq!(schema.pointer("/$defs/Log/properties/level/anyOf"), None);
+    assert!(messages("forward:\ncriteria:\n").is_empty() && !messages("log: { level: }").is_empty());
 }
 
 fn walk(schema: &Value, node: &Value, value: &Value, path: &str, n_keys: &mut usize) {

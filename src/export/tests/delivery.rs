@@ -236,7 +236,7 @@ async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
     config.scores.event.enabled = false;
     config.scores.batch.max_delay.0 = Duration::from_millis(20);
     config.scores.metrics.interval.0 = Duration::from_millis(50);
-    let (exporter, running, _) = start(&config, PLENTY, None);
+    let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     let mut kinds = [false; 2];
     while kinds != [true; 2] {
@@ -246,8 +246,9 @@ async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(running.pulses().iter().all(|(_, pulse)| pulse.load(std::sync::atomic::Ordering::Relaxed) > 0));
+    assert_eq!(telemetry.workers(), ["score batches", "score_spans delivery", "score_metrics delivery"], "each beats for `/livez`");
     running.drain(in_time()).await;
+    assert!(telemetry.workers().is_empty(), "who has done what it was told to rests");
 }
 
 /// The destination is gone, and far more scores come than its queue can hold.

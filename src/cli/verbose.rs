@@ -1,0 +1,170 @@
+//! The spans of a recording and what extraction made of them in, text that explains it to people out: `inspect --verbose`. Reads the requests
+//! themselves, since the attributes of spans that nobody recognises are not kept anywhere else.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use prost::Message;
+
+use super::replay::Watcher;
+use crate::assemble::Trace;
+use crate::extract::{self, Note, Recogniser, TakenFor};
+use crate::span::{SpanId, TraceId};
+
+/// Levels that are indented; deeper spans stand below each other.
+const MAX_INDENT: u32 = 16;
+/// Attributes shown of a span that is not recognised.
+const MAX_ATTRIBUTES: usize = 12;
+/// Characters shown of an attribute's value.
+const MAX_VALUE: usize = 40;
+
+/// Looks over replay's shoulder.
+#[derive(Debug)]
+pub(super) struct Explainer<'a> {
+    recogniser: &'a Recogniser,
+    attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
+    /// In the order in which the traces arrived.
+    pub(super) traces: Vec<Explained>,
+}
+
+/// A trace, and what became of its spans.
+#[derive(Debug)]
+pub(super) struct Explained {
+    pub(super) trace_id: TraceId,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Watcher for Explainer<'_> {
+    fn request(&mut self, body: &Bytes) {
+        // Valid already, or it would not be shown.
+        let request = ExportTraceServiceRequest::decode(body.clone()).unwrap_or_default();
+        let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+        for span in scopes.flat_map(|scope| scope.spans) {
+            if let (Some(trace_id), Some(span_id)) = (TraceId::try_new(&span.trace_id), SpanId::try_new(&span.span_id)) {
+                let mut attributes: Vec<(String, String)> = span.attributes.into_iter().map(shown).collect();
+                // Marks, names and ids are short.
+                attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
+                attributes.truncate(MAX_ATTRIBUTES);
+                self.attributes.insert((trace_id, span_id), attributes);
+            }
+        }
+    }
+
+    fn trace(&mut self, trace: &Trace) {
+        self.traces.push(Explained { trace_id: trace.trace_id, notes: extract::notes(trace, self.recogniser) });
+    }
+}
+
+impl<'a> Explainer<'a> {
+    pub(super) fn new(recogniser: &'a Recogniser) -> Self {
+        Self { recogniser, attributes: HashMap::new(), traces: Vec::new() }
+    }
+
+    fn attributes_of(&self, trace_id: TraceId, note: &Note) -> &[(String, String)] {
+        self.attributes.get(&(trace_id, note.span_id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A line a span, indented like the tree; of spans that are not recognised, the attributes too.
+    pub(super) fn spans(&self, explained: &Explained) -> String {
+        let mut text = String::new();
+        for note in &explained.notes {
+            let indent = note.depth.min(MAX_INDENT) as usize * 2;
+            let name = shorten(&note.name);
+            let _ = writeln!(text, "  {} {:indent$}{name}: {}", note.span_id, "", note.taken_for);
+            let attributes = self.attributes_of(explained.trace_id, note);
+            if note.taken_for == TakenFor::Other && !attributes.is_empty() {
+                let attributes: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let _ = writeln!(text, "  {:16} {:indent$}  with {}", "", "", attributes.join(" "));
+            }
+        }
+        text
+    }
+
+    /// How to have spans recognised that are not: the configuration itself, where a span looks like a tool call. In a trace that has some
+    /// what is left over is the framework's own business (listing tools, running nodes).
+    pub(super) fn hint(&self) -> Option<String> {
+        let has_calls = |explained: &&Explained| explained.notes.iter().any(|note| matches!(note.taken_for, TakenFor::Call(_)));
+        let spans = self.traces.iter().filter(|explained| !has_calls(explained)).flat_map(|explained| {
+            let unknown = explained.notes.iter().filter(|note| note.taken_for == TakenFor::Other);
+            unknown.map(|note| (note, self.attributes_of(explained.trace_id, note)))
+        });
+        let guesses = spans.filter_map(|(note, attributes)| Some((note, Spelling::guess(attributes)?)));
+        let (note, spelling) = guesses.min_by_key(|(_, spelling)| spelling.mark.is_none())?;
+        Some(format!(
+            "span {} looks like a tool call of a house-made spelling; in spanscore.yaml, try:\n\n{}",
+            note.span_id,
+            spelling.yaml()
+        ))
+    }
+}
+
+/// How a framework may spell its tool calls, guessed from one span.
+#[derive(Debug, PartialEq)]
+struct Spelling<'a> {
+    /// An attribute and its value that say "I am a tool call".
+    mark: Option<(&'a str, &'a str)>,
+    name: Option<&'a str>,
+    args: Option<&'a str>,
+    result: Option<&'a str>,
+    call_id: Option<&'a str>,
+}
+
+impl<'a> Spelling<'a> {
+    fn guess(attributes: &'a [(String, String)]) -> Option<Self> {
+        const MARKS: [&str; 5] = ["tool", "tool_call", "function", "function_call", "tool-call"];
+        let mark = attributes.iter().find(|(_, value)| MARKS.contains(&&*value.to_ascii_lowercase()));
+        let mark = mark.map(|(key, value)| (key.as_str(), value.as_str()));
+        let key = |fits: &dyn Fn(&str) -> bool| {
+            let keys = attributes.iter().map(|(key, _)| key.as_str()).filter(|key| Some(*key) != mark.map(|(key, _)| key));
+            keys.into_iter().find(|key| fits(&key.to_ascii_lowercase()))
+        };
+        let names_tool = |key: &str| key.ends_with("tool") || (key.contains("tool") || key.contains("function")) && key.ends_with("name");
+        let name = key(&names_tool).or_else(|| mark.and_then(|_| key(&|key| key.ends_with("name"))));
+        (mark.is_some() || name.is_some()).then(|| Self {
+            mark,
+            name,
+            args: key(&|key| ["args", "arguments", "input", "parameters", "params"].iter().any(|end| key.ends_with(end))),
+            result: key(&|key| ["result", "output", "response"].iter().any(|end| key.ends_with(end))),
+            call_id: key(&|key| key.contains("call") && key.ends_with("id")),
+        })
+    }
+
+    fn yaml(&self) -> String {
+        // JSON strings are YAML too, whatever is in them.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let Some((key, value)) = self.mark else {
+            return format!("tools:\n  name_attributes: [tool.name, {}]\n", quoted(self.name.unwrap_or_default()));
+        };
+        let mut text = format!("tools:\n  conventions:\n    - name: house\n      match: {{ {}: {} }}\n", quoted(key), quoted(value));
+        for (word, key) in [("name_from", self.name), ("args_from", self.args), ("result_from", self.result), ("id_from", self.call_id)] {
+            if let Some(key) = key {
+                let _ = writeln!(text, "      {word}: {}", quoted(key));
+            }
+        }
+        text
+    }
+}
+
+fn shown(attribute: KeyValue) -> (String, String) {
+    let value = match attribute.value.and_then(|AnyValue { value }| value) {
+        Some(any_value::Value::StringValue(text)) => text,
+        Some(any_value::Value::BoolValue(value)) => value.to_string(),
+        Some(any_value::Value::IntValue(value)) => value.to_string(),
+        Some(any_value::Value::DoubleValue(value)) => value.to_string(),
+        Some(any_value::Value::BytesValue(_)) => "(bytes)".to_owned(),
+        Some(_) => "(structured)".to_owned(),
+        None => String::new(),
+    };
+    (attribute.key, shorten(&value))
+}
+
+fn shorten(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_VALUE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX_VALUE).is_some() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,163 @@
+//! The thread and its queue. What the pipeline does with what it is given is tested there.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use serde_json::json;
+
+use super::*;
+use crate::config::Config;
+use crate::receive::scan;
+use crate::telemetry::Illness;
+
+fn rules() -> Rules {
+    let criterion = json!({ "name": "both", "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } } });
+    let config = Config::default();
+    Rules::new(vec![serde_json::from_value(criterion).unwrap()], &config.tools, config.explain, &[])
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+/// A root (its own number the parent's) or a call beneath root 1, which all end at once.
+fn span(trace: u8, id: u8, tool: &str) -> Span {
+    Span {
+        trace_id: vec![trace; 16],
+        span_id: vec![id; 8],
+        parent_span_id: if id == 1 { Vec::new() } else { vec![1; 8] },
+        start_time_unix_nano: now().unix_nanos + u64::from(id),
+        end_time_unix_nano: now().unix_nanos + 1_000,
+        attributes: if tool.is_empty() { Vec::new() } else { vec![text("tool.name", tool)] },
+        ..Span::default()
+    }
+}
+
+fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    scan::scan(&request, Some(rules().keys())).unwrap().batch
+}
+
+fn batch(spans: Vec<Span>) -> Batch {
+    batch_of(Resource::default(), spans)
+}
+
+fn settings() -> Settings {
+    Settings { restart_guard: None, ..Settings::replay() }
+}
+
+/// Verdict, completeness and revision of every evaluation, as they come.
+type Told = Vec<(&'static str, &'static str, u32)>;
+
+fn told(judged: &Judged) -> Told {
+    let evaluations = judged.evaluations.iter();
+    evaluations.map(|it| (it.verdict.as_str(), it.trajectory.completeness.as_str(), it.revision)).collect()
+}
+
+fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
+    let telemetry = Arc::new(Telemetry::default());
+    let shared = Shared {
+        rules: Arc::new(ArcSwap::from_pointee(rules())),
+        telemetry: telemetry.clone(),
+        waiting: AtomicUsize::new(usize::MAX / 2),
+        capacity: usize::MAX,
+        missed: Mutex::default(),
+        hurry: AtomicBool::new(false),
+    };
+    let (sender, inbox) = sync_channel(MAX_BATCHES);
+    let arrived = now();
+    // All of this came at one moment, long ago by the settling time of this test, and takes several rounds to read.
+    sender.send((arrived, batch(vec![span(1, 1, ""), span(1, 2, "a")]))).unwrap();
+    for trace in 10..=u8::MAX {
+        sender.send((arrived, batch(vec![span(trace, 1, "")]))).unwrap();
+    }
+    sender.send((arrived, batch(vec![span(1, 3, "b")]))).unwrap();
+    drop(sender);
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
+    let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
+    let settle = Duration::from_nanos(1);
+    run(&inbox, &shared, Settings { settle, max_settle: settle, ..settings() }, judge, telemetry.pulse("scoring", arrived.instant));
+    assert_eq!(judgements.iter().flatten().collect::<Told>(), [("pass", "root_ended", 0)]);
+}
+
+#[test]
+fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
+    let telemetry = Arc::new(Telemetry::default());
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
+    let (go_on, may_go_on) = sync_channel::<()>(0);
+    // Every round waits here until it may go on, or for ever after the other end is gone.
+    let judge: Judge = Box::new(move |judged, _| {
+        tell.send(told(judged)).unwrap();
+        let _ = may_go_on.recv();
+    });
+    let rules = Arc::new(ArcSwap::from_pointee(rules()));
+    let (scoring, thread) = Scoring::start(settings(), 1, rules, telemetry.clone(), judge).unwrap();
+    let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
+
+    // The thread is in its first round: nothing leaves the queue until it may go on.
+    assert_eq!(judgements.recv().unwrap(), []);
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
+    assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
+    assert!(scoring.shared.waiting.load(Ordering::Relaxed) > 1);
+    scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]));
+    assert_eq!(unscored(), 2);
+    go_on.send(()).unwrap();
+    // What it takes from the queue it takes off the bytes that wait, though spans were slimmed in between.
+    until(|| scoring.shared.waiting.load(Ordering::Relaxed) == 0);
+    drop(scoring);
+    drop(go_on);
+    thread.join().unwrap();
+    // Half of it passes for certain only in a whole trace.
+    assert_eq!(judgements.iter().flatten().collect::<Told>(), [("not_evaluated", "incomplete", 0)]);
+    assert_eq!(telemetry.ill(now().instant), []);
+}
+
+#[test]
+fn a_panic_while_judging_shows_at_once_and_spans_are_counted_as_unscored_from_then_on() {
+    let telemetry = Arc::new(Telemetry::default());
+    let judge: Judge = Box::new(|_, _| panic!("on purpose"));
+    let rules = Arc::new(ArcSwap::from_pointee(rules()));
+    let (scoring, thread) = Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+    assert!(thread.join().is_err());
+    assert_eq!(telemetry.ill(now().instant), [("scoring".to_owned(), Illness::Dead)]);
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
+    assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
+    assert_eq!(scoring.shared.waiting.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn resources_count_in_the_bytes_that_wait() {
+    let resource = Resource { attributes: vec![text("host.description", &"x".repeat(50_000))], ..Resource::default() };
+    let [one, two] = [vec![span(1, 1, "")], vec![span(1, 1, ""), span(1, 2, "a")]].map(|spans| batch_of(resource.clone(), spans).size());
+    assert!(one > 50_000 && two < one + 1_000, "{one}, {two}: a resource counts once");
+}
+
+#[test]
+fn a_hurry_settles_what_has_ended() {
+    let telemetry = Arc::new(Telemetry::default());
+    let (tell, judgements) = sync_channel(MAX_BATCHES);
+    let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
+    let rules = Arc::new(ArcSwap::from_pointee(rules()));
+    let (scoring, _thread) = Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a"), span(1, 3, "b"), span(2, 2, "a")]));
+    scoring.hurry();
+    let first = judgements.iter().find(|told| !told.is_empty());
+    assert_eq!(first.unwrap(), [("pass", "root_ended", 0)], "the trace without a root stays open");
+    let closed: BTreeMap<_, _> =
+        ["root_ended", "shutdown"].map(|reason| (reason, telemetry.counter("spanscore_traces_closed_total", &[("reason", reason)]))).into();
+    assert_eq!(closed, BTreeMap::from([("root_ended", 1), ("shutdown", 0)]));
+}
