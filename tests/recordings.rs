@@ -19,7 +19,7 @@ use spanscore::sidecar;
 use spans::{SpanCall, request, spans_of_run};
 
 fn rules(criteria: Value, tools: &Tools) -> Rules {
-    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("the criteria of these tests are well formed");
+    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("every one of them loads");
     Rules::new(criteria, tools, Explain::default(), &[])
 }
 
@@ -27,14 +27,14 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for spans in requests {
-        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).expect("what prost encodes is valid").batch, now);
+        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
     }
     pipeline.end_of_input(rules, now, |_| ())
 }
 
 // === unrelated traces ===
 
-/// One criterion for each evaluator, and one that looks at each agent's run.
+/// One criterion for each evaluator, some more of what can be certain early, and one that looks at each agent's run.
 fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
@@ -45,8 +45,19 @@ fn of_every_evaluator() -> Rules {
         "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
         "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
     });
-    let evaluators = evaluators.as_object().expect("it was written as one");
+    let evaluators = evaluators.as_object().expect("a map of evaluators");
     let mut criteria: Vec<Value> = evaluators.iter().map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } })).collect();
+    let more = [
+        json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } }),
+        json!({ "tool_call_count": { "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] }, "strict": true } }),
+        json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "c" }], "exact_match": true } }),
+        json!({ "execution_order": { "expected_output": ["a", "b"] } }),
+        json!({ "execution_order": { "expected_output": ["tester"], "should_exact_match": true, "over": "nodes" } }),
+        json!({ "tool_calls": { "required": ["a"], "disallowed": [{ "name": "b", "args": { "command": "rm" } }], "sequence": ["c", "a"] } }),
+        json!({ "tool_calls": { "required": [{ "name": "c", "result": "ok", "final": true }] } }),
+        json!({ "tool_calls": { "sequence": ["b", { "name": "c", "args": { "command": "rm" } }] } }),
+    ];
+    criteria.extend(more.iter().zip(1..).map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })));
     criteria.push(json!({
         "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
     }));
@@ -102,6 +113,47 @@ proptest! {
         let mixed: Vec<Span> = order.iter().map(|&at| spans[at].clone()).collect();
         let requests = mixed.chunks(mixed.len().div_ceil(n_requests)).map(<[Span]>::to_vec);
         prop_assert_eq!(said(&judged(&rules, requests)), alone);
+    }
+}
+
+// === early verdicts ===
+
+/// A span as its SDK may send it when it starts.
+fn started(span: &Span) -> Span {
+    let mut span = Span { end_time_unix_nano: 0, ..span.clone() };
+    span.attributes.retain(|attribute| !attribute.key.starts_with("gen_ai.tool.call."));
+    span
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any of the spans come early, some before they have ended, their root never; the trace is judged, and then the rest comes.
+    #[test]
+    fn a_verdict_given_early_stands_when_the_rest_arrives(
+        (spans, early) in calls().prop_flat_map(|calls| {
+            let spans = spans_of_run(1, &[], &calls);
+            let early = prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), spans.len());
+            (Just(spans), early)
+        }),
+    ) {
+        let rules = of_every_evaluator();
+        let now = sidecar::now();
+        let mut pipeline = Pipeline::new(Settings::replay(), now);
+        let mut accept_and_judge = |spans: Vec<Span>| {
+            pipeline.accept(&rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
+            let evaluations = pipeline.end_of_input(&rules, now, |_| ()).evaluations;
+            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name.clone(), evaluation)).collect::<BTreeMap<_, _>>()
+        };
+        let known = spans.iter().zip(&early).skip(1).filter(|(_, (is_known, _))| *is_known);
+        let first = accept_and_judge(known.map(|(span, (_, is_open))| if *is_open { started(span) } else { span.clone() }).collect());
+        let last = accept_and_judge(spans.clone());
+        for (name, first) in first.iter().filter(|(_, first)| first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated) {
+            // What was reported once and has not changed is not reported again.
+            if let Some(last) = last.get(name) {
+                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, &first.explanation, &last.explanation);
+            }
+        }
     }
 }
 

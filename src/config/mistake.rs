@@ -88,6 +88,11 @@ impl de::Error for Mistake {
         Self::invalid_type(found, expected)
     }
 
+    fn invalid_length(len: usize, expected: &dyn de::Expected) -> Self {
+        let found = if len == 1 { "a list of one value".to_owned() } else { format!("a list of {len} values") };
+        Self::new(What::WrongType { expected: expected_words(expected), found })
+    }
+
     fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
         Self::new(What::UnknownWord { word: shown(word), of: None, legal: legal.to_vec() })
     }
@@ -101,7 +106,7 @@ impl de::Error for Mistake {
     }
 }
 
-fn expected_words(expected: &dyn de::Expected) -> String {
+pub(super) fn expected_words(expected: &dyn de::Expected) -> String {
     match expected.to_string().as_str() {
         "u8" => "a whole number from 0 to 255".to_owned(),
         "u16" => "a whole number from 0 to 65535".to_owned(),

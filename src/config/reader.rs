@@ -5,7 +5,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::error::Place;
-use super::mistake::{Mistake, What, shown};
+use super::mistake::{Mistake, What, expected_words, shown};
 use super::tree::{Entry, Kind, Map, Node, Scalar, Value, infer};
 
 /// A serde deserializer over a node.
@@ -160,6 +160,9 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+        if !matches!(self.0.value, Value::List(_)) {
+            return Err(self.wrong(expected_words(&visitor)));
+        }
         self.list(visitor).map_err(Mistake::of_the_whole)
     }
 

@@ -1,6 +1,7 @@
 //! Texts and variables in, configurations or messages out. Snapshots hold what a user sees; they do not prove that a remedy works.
 
 mod destinations;
+mod evaluators;
 mod examples;
 mod messages;
 mod shipped;
