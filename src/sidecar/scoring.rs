@@ -79,10 +79,14 @@ impl Scoring {
             missed: Mutex::default(),
             hurry: AtomicBool::new(false),
         });
-        let pulse = shared.telemetry.pulse("scoring", now().instant);
+        // Its memory of traces begins here, before a door is open, and not whenever the thread gets its first turn: a trace that begins in
+        // between is not one of which something was missed.
+        let started = now();
+        let pipeline = Pipeline::new(settings, started);
+        let pulse = shared.telemetry.pulse("scoring", started.instant);
         let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || run(&inbox, &shared, settings, judge, pulse)
+            move || run(&inbox, &shared, pipeline, judge, pulse)
         })?;
         Ok((Self { sender, shared }, thread))
     }
@@ -132,11 +136,10 @@ impl Scoring {
     }
 }
 
-fn run(inbox: &Receiver<Arrived>, shared: &Shared, settings: Settings, mut judge: Judge, pulse: Pulse) {
+fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut judge: Judge, pulse: Pulse) {
     // What the pipeline takes for now: never later than the arrival of what still waits, so that a trace whose spans are in the queue does not
     // settle without them when we fall behind.
     let mut time = now();
-    let mut pipeline = Pipeline::new(settings, time);
     let mut hurried = false;
     loop {
         let first = wait(inbox, pipeline.next_deadline());

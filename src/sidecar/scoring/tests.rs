@@ -90,7 +90,13 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let settle = Duration::from_nanos(1);
-    run(&inbox, &shared, Settings { settle, max_settle: settle, ..settings() }, judge, telemetry.pulse("scoring", arrived.instant));
+    run(
+        &inbox,
+        &shared,
+        Pipeline::new(Settings { settle, max_settle: settle, ..settings() }, now()),
+        judge,
+        telemetry.pulse("scoring", arrived.instant),
+    );
     assert_eq!(judgements.iter().flatten().collect::<Told>(), [("pass", "root_ended", 0)]);
 }
 
