@@ -8,7 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::extract::Trajectory;
+use crate::extract::{Trajectory, glob_matches};
 
 /// Which trajectories a criterion is for. All that is given must hold; nothing given is every trajectory.
 ///
@@ -56,29 +56,7 @@ pub struct Glob(String);
 impl Glob {
     /// Does the whole text match? Takes time text × pattern at worst.
     pub fn matches(&self, text: &str) -> bool {
-        let (mut pattern, mut text) = (self.0.chars(), text.chars());
-        // Where to go on when what follows the last star did not fit: that star takes one character more.
-        let mut retry = None;
-        loop {
-            let before = (pattern.clone(), text.clone());
-            match (pattern.next(), text.next()) {
-                (Some('*'), _) => {
-                    text = before.1;
-                    retry = Some((pattern.clone(), text.clone()));
-                }
-                (Some('?'), Some(_)) => {}
-                (Some(wanted), Some(found)) if wanted == found => {}
-                (None, None) => return true,
-                _ => {
-                    let Some((after_star, mut taken)) = retry.take() else { return false };
-                    if taken.next().is_none() {
-                        return false;
-                    }
-                    (pattern, text) = (after_star.clone(), taken.clone());
-                    retry = Some((after_star, taken));
-                }
-            }
-        }
+        glob_matches(&self.0, text)
     }
 }
 

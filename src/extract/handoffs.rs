@@ -1,6 +1,7 @@
 //! Pure. Which calls are transfers between agents, and so no calls. Knows the names of the trace's agents: a bank's `transfer_to_savings`
 //! stays a call.
 
+use super::glob::glob_matches;
 use super::settings::Handoffs;
 
 /// Names that are transfers when an agent of the trace follows.
@@ -10,7 +11,7 @@ const TRANSFERS: &[&str] = &["transfer_to_", "handoff_to_", "handoff to ", "tran
 pub(super) fn is_handoff(name: &str, handoffs: &Handoffs, is_agent: impl FnOnce(&str) -> bool) -> bool {
     match handoffs {
         Handoffs::Off => false,
-        Handoffs::Globs(globs) => globs.iter().any(|glob| matches(glob, name)),
+        Handoffs::Globs(globs) => globs.iter().any(|glob| glob_matches(glob, name)),
         Handoffs::Auto if name == "transfer_to_agent" => true,
         Handoffs::Auto => {
             let target = TRANSFERS.iter().find_map(|word| {
@@ -25,32 +26,6 @@ pub(super) fn is_handoff(name: &str, handoffs: &Handoffs, is_agent: impl FnOnce(
 /// Letters and digits, in lower case: how a name is compared with a tool made of it.
 pub(super) fn letters(name: &str) -> String {
     name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-}
-
-/// Does the whole name match the glob? `*` is any text, `?` any one character. Linear in the name for each star: it never hangs.
-pub(super) fn matches(glob: &str, name: &str) -> bool {
-    let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
-    let (mut glob_at, mut name_at) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while name_at < name.len() {
-        match glob.get(glob_at) {
-            Some('*') => {
-                star = Some((glob_at, name_at));
-                glob_at += 1;
-            }
-            Some(&char) if char == '?' || char == name[name_at] => {
-                glob_at += 1;
-                name_at += 1;
-            }
-            _ => {
-                let Some((star_at, taken)) = star else { return false };
-                star = Some((star_at, taken + 1));
-                glob_at = star_at + 1;
-                name_at = taken + 1;
-            }
-        }
-    }
-    glob[glob_at..].iter().all(|&char| char == '*')
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod python;
 mod tree;
 
 mod calls;
+mod glob;
 mod handoffs;
 mod joins;
 mod notes;
@@ -42,6 +43,7 @@ mod tests;
 
 use convention::Convention;
 
+pub use glob::glob_matches;
 pub use keys::keys;
 pub use log_calls::log_call;
 pub use notes::{Note, TakenFor, notes};
