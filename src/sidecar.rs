@@ -29,7 +29,7 @@ use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{MetricsText, Phase, Stopped, Telemetry};
+use crate::telemetry::{Hurried, MetricsText, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
@@ -177,9 +177,12 @@ impl Sidecar {
         Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
     }
 
-    /// Closes traces sooner from now on: the sidecar is about to be stopped (`spanscore drain`).
+    /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the sidecar is about to be stopped
+    /// (`spanscore drain`). It is no longer ready, and stays so.
     pub fn hurry(&self) {
         self.telemetry.enter(Phase::Draining);
+        Hurried.emit(&self.telemetry);
+        self.exporting.hurry();
         if let Some(scoring) = &self.intake.scoring {
             scoring.hurry();
         }

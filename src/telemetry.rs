@@ -25,7 +25,7 @@ pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 pub use scoring::{
-    ConfigurationInForce, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,
+    ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,
     TrajectoriesSeen,
 };
 

@@ -106,6 +106,8 @@ struct Shared {
     max_batch_size: usize,
     /// Something was put into an empty batch.
     begun: Notify,
+    /// We are about to be stopped.
+    hurried: Notify,
     telemetry: Arc<Telemetry>,
 }
 
@@ -157,6 +159,7 @@ impl Exporter {
             // A batch must leave room for others in its queue.
             max_batch_size: MAX_BATCH_SIZE.min(share / 4),
             begun: Notify::new(),
+            hurried: Notify::new(),
             telemetry: telemetry.clone(),
         });
         let (stop, stopped) = watch::channel(());
@@ -234,7 +237,7 @@ impl Shared {
 }
 
 /// Sends what has waited long enough, and the metrics on their interval, until told to stop.
-async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Pulse, max_delay: Duration, interval: Duration) {
+async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Pulse, mut max_delay: Duration, interval: Duration) {
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
@@ -252,6 +255,11 @@ async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, puls
         let wake_at = (now + Pulse::INTERVAL).min(metrics_at).min(flush_at.unwrap_or(metrics_at));
         tokio::select! {
             () = shared.begun.notified() => flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay)),
+            () = shared.hurried.notified() => {
+                // What is open goes now, and from here on nothing waits for company.
+                max_delay = Duration::ZERO;
+                (flush_at, metrics_at) = (Some(now), now);
+            }
             () = tokio::time::sleep_until(wake_at) => {}
             _ = stopped.changed() => return pulse.rest(),
         }
@@ -261,6 +269,11 @@ async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, puls
 // === impl Running ===
 
 impl Running {
+    /// Sends the open batches and the metrics now, and every later score at once: we are about to be stopped.
+    pub fn hurry(&self) {
+        self.shared.hurried.notify_one();
+    }
+
     /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
     /// queue it could not deliver. The pipeline must have been drained before: what is exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {

@@ -168,6 +168,17 @@ impl TrajectoriesSeen {
     }
 }
 
+/// The sidecar was told that it will be stopped.
+#[derive(Debug)]
+pub struct Hurried;
+
+impl Hurried {
+    /// Log it.
+    pub fn emit(self, _: &Telemetry) {
+        tracing::info!("draining: taking requests as before, closing traces sooner and sending scores at once; no longer ready");
+    }
+}
+
 /// The sidecar was told to stop.
 #[derive(Debug)]
 pub struct Stopping {

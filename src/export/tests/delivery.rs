@@ -251,6 +251,27 @@ async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
     assert!(telemetry.workers().is_empty(), "who has done what it was told to rests");
 }
 
+#[tokio::test]
+async fn in_a_hurry_what_is_open_goes_at_once_and_so_does_what_comes_later() {
+    let (address, mut received) = sink().await;
+    let mut config = everywhere(address);
+    config.scores.event.enabled = false;
+    let (exporter, running, _) = start(&config, PLENTY, None);
+    export(&exporter, &[fail()]);
+    running.hurry();
+    let mut kinds = [false; 2];
+    while kinds != [true; 2] {
+        match received.recv().await {
+            Some(Received::Traces(_)) => kinds[0] = true,
+            Some(Received::Metrics(_)) => kinds[1] = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    export(&exporter, &[pass()]);
+    assert!(matches!(received.recv().await, Some(Received::Traces(_))));
+    running.drain(in_time()).await;
+}
+
 /// The destination is gone, and far more scores come than its queue can hold.
 #[tokio::test]
 async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
