@@ -1,16 +1,22 @@
-//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes and scrapes out.
-//! Knows only what telemetry tells; a downstream's outage is none of its business and turns no light red.
+//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes and scrapes out; and the door to the
+//! API that others serve on this port. Knows only what telemetry tells; a downstream's outage is none of its business and turns no light red.
+
+mod guard;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::telemetry::{METRICS_CONTENT_TYPE, MetricsText, Phase, Telemetry};
+
+pub use guard::{Guard, TokenError};
 
 /// What the admin port shows.
 #[derive(Clone)]
@@ -21,17 +27,24 @@ pub struct Admin {
     pub metrics: Vec<MetricsText>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
+    /// Who may use the API.
+    pub guard: Arc<Guard>,
+    /// The API: what others serve here.
+    pub api: Router,
 }
 
 impl Admin {
-    /// The routes, open to whoever reaches the port: `/livez`, `/readyz` and `/metrics`.
+    /// The routes: `/livez`, `/readyz` and `/metrics`, open to whoever reaches the port, and the API behind its guard.
     pub fn router(self) -> Router {
+        let status = Router::new().route("/v1/status", get(status)).with_state(self.clone());
+        let api = self.api.clone().merge(status).layer(middleware::from_fn_with_state(self.guard.clone(), guard::guarded));
         Router::new()
             .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
-            .fallback(not_found)
             .with_state(self)
+            .merge(api)
+            .fallback(not_found)
     }
 }
 
@@ -57,8 +70,22 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], admin.telemetry.metrics_text(admin.started_unix_nanos, &admin.metrics))
 }
 
+/// What this process is and how far.
+async fn status(State(admin): State<Admin>) -> impl IntoResponse {
+    let phase = match admin.telemetry.phase() {
+        Phase::Starting => "starting",
+        Phase::Serving => "serving",
+        Phase::Draining => "draining",
+    };
+    let status = json!({ "version": env!("CARGO_PKG_VERSION"), "phase": phase });
+    ([(header::CONTENT_TYPE, "application/json")], format!("{status}\n"))
+}
+
 async fn not_found() -> impl IntoResponse {
-    (StatusCode::NOT_FOUND, "this is spanscore's admin port; it has /livez, /readyz and /metrics (OTLP goes to 4317 and 4318)\n")
+    (
+        StatusCode::NOT_FOUND,
+        "this is spanscore's admin port; it has /livez, /readyz, /metrics and the API below /v1 (OTLP goes to 4317 and 4318)\n",
+    )
 }
 
 /// Who is dead or stuck, a line each.

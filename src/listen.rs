@@ -220,17 +220,44 @@ impl Connection {
         // An answer is a few small frames; waiting to fill a packet would only delay it. A socket without the option works as well.
         let _ = stream.set_nodelay(true);
         match tls {
-            None => speak(&http, watcher, stream, service).await,
+            None => speak(&http, watcher, stream, Marked { service, certified: false }).await,
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                 match time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-                    Ok(Ok(stream)) => speak(&http, watcher, stream, service).await,
+                    Ok(Ok(stream)) => {
+                        // Rustls keeps a certificate only once it has verified it.
+                        let certified = stream.get_ref().1.peer_certificates().is_some();
+                        speak(&http, watcher, stream, Marked { service, certified }).await;
+                    }
                     Ok(Err(error)) => HandshakeFailed { setting, error: error.to_string() }.emit(&telemetry),
                     Err(_) => HandshakeFailed { setting, error: "timed out".to_owned() }.emit(&telemetry),
                 }
             }
         }
         drop(open);
+    }
+}
+
+/// In a request's extensions: its connection began with a client certificate of one of our authorities.
+#[derive(Debug, Clone, Copy)]
+pub struct CertifiedClient;
+
+/// Marks the requests of a connection as [`CertifiedClient`]'s, where they are.
+struct Marked<S> {
+    service: S,
+    certified: bool,
+}
+
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Marked<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+        if self.certified {
+            request.extensions_mut().insert(CertifiedClient);
+        }
+        self.service.call(request)
     }
 }
 

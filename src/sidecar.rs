@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use axum::Router;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -21,7 +22,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Guard, TokenError};
 use crate::config::Config;
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
@@ -80,6 +81,9 @@ pub enum StartError {
     /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The token of the API cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The downstream cannot be used.
     #[error(transparent)]
     Forward(#[from] ForwardError),
@@ -134,6 +138,7 @@ impl Sidecar {
         let destination = config.forward_destination();
         let ports = Ports::bind(&config, &telemetry).await?;
         let addresses = ports.addresses()?;
+        let guard = Arc::new(Guard::try_new(addresses.admin, &config.admin, &telemetry)?);
         if let Some(destination) = &destination {
             let listeners: Vec<SocketAddr> = [addresses.grpc, addresses.http].into_iter().flatten().collect();
             forward::check_loop(destination, &listeners).await?;
@@ -169,7 +174,7 @@ impl Sidecar {
         }
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
         let metrics = vec![receiver.metrics(), scores_text];
-        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos };
+        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api: Router::new() };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
         telemetry.enter(Phase::Serving);
 
@@ -250,7 +255,9 @@ impl Ports {
             true => Some(Port::bind(otlp.http.listen, "receivers.otlp.http.listen", tls).await?),
             false => None,
         };
-        Ok(Self { grpc, http, admin: Port::bind(config.admin.listen, "admin.listen", None).await? })
+        // Probes and scrapers bring no certificate: who must show one is the guard's affair.
+        let tls = config.admin.tls.as_ref().map(|tls| ServerTls::with_optional_clients(tls, telemetry)).transpose()?.map(Arc::new);
+        Ok(Self { grpc, http, admin: Port::bind(config.admin.listen, "admin.listen", tls).await? })
     }
 
     fn addresses(&self) -> io::Result<Addresses> {

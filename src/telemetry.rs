@@ -7,6 +7,7 @@ mod forwarding;
 mod health;
 mod process;
 mod receiving;
+mod registering;
 mod render;
 mod scoring;
 
@@ -23,6 +24,7 @@ pub use forwarding::{
 };
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
+pub use registering::{ApiOpen, ApiRefused, TokenUnusable};
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 pub use scoring::{
     ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,

@@ -205,9 +205,13 @@ pub struct ServerTls(Watched<ServerConfig>);
 impl ServerTls {
     /// Reads the files. With `client_ca_file`, clients must show a certificate of one of its authorities.
     pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
-        let mut paths = vec![tls.cert_file.clone(), tls.key_file.clone()];
-        paths.extend(tls.client_ca_file.clone());
-        Watched::new(paths, telemetry, server_config).map(Self)
+        Watched::new(server_files(tls), telemetry, |files| server_config(files, ClientCertificate::Demanded)).map(Self)
+    }
+
+    /// The same, but clients may come without a certificate: whoever answers them decides what they may ask for. A certificate of a
+    /// stranger is still refused.
+    pub fn with_optional_clients(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
+        Watched::new(server_files(tls), telemetry, |files| server_config(files, ClientCertificate::Welcome)).map(Self)
     }
 
     /// The configuration for the next connection. Reads the files.
@@ -216,16 +220,27 @@ impl ServerTls {
     }
 }
 
-fn server_config(files: &[PemFile]) -> Result<Arc<ServerConfig>, TlsError> {
+/// Must a client show a certificate, where there is an authority for one?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientCertificate {
+    Demanded,
+    Welcome,
+}
+
+fn server_files(tls: &config::ServerTls) -> Vec<PathBuf> {
+    [&tls.cert_file, &tls.key_file].into_iter().chain(&tls.client_ca_file).cloned().collect()
+}
+
+fn server_config(files: &[PemFile], certificate: ClientCertificate) -> Result<Arc<ServerConfig>, TlsError> {
     let [cert_file, key_file, client_ca_file @ ..] = files else { return Err(TlsError::Half) };
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("the TLS versions", &error))?;
     let builder = match client_ca_file.first() {
         Some(file) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider())
-                .build()
-                .map_err(|error| unusable(&file.describe(), &error))?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider());
+            let verifier = if certificate == ClientCertificate::Welcome { verifier.allow_unauthenticated() } else { verifier };
+            let verifier = verifier.build().map_err(|error| unusable(&file.describe(), &error))?;
             builder.with_client_cert_verifier(verifier)
         }
         None => builder.with_no_client_auth(),

@@ -26,7 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("transport", &["config", "tls", "telemetry"]),
     ("tls", &["config", "telemetry"]),
     ("listen", &["config", "tls", "telemetry"]),
-    ("admin", &["config", "evaluate", "register", "listen", "telemetry"]),
+    ("admin", &["config", "listen", "telemetry"]),
     ("telemetry", &[]),
     ("sidecar", &["*"]),
     ("cli", &["*"]),

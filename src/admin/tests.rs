@@ -16,7 +16,9 @@ async fn get(admin: &Admin, path: &str) -> (u16, String) {
 }
 
 fn admin() -> Admin {
-    Admin { telemetry: Arc::default(), metrics: Vec::new(), started_unix_nanos: 1_795_000_000_000_000_000 }
+    let telemetry = Arc::default();
+    let guard = Arc::new(Guard::try_new(([0, 0, 0, 0], 13133).into(), &crate::config::Admin::default(), &telemetry).unwrap());
+    Admin { telemetry, metrics: Vec::new(), started_unix_nanos: 1_795_000_000_000_000_000, guard, api: Router::new() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,4 +76,5 @@ async fn metrics_are_open_metrics_with_what_others_append() {
     let cpu_seconds = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total ")).unwrap();
     assert!(cpu_seconds.parse::<f64>().unwrap() > 0.0);
     assert_eq!(get(&admin, "/v1/traces").await.0, 404);
+    assert_eq!(get(&admin, "/v1/status").await.0, 403);
 }

@@ -76,6 +76,10 @@ pub struct Admin {
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
+    /// File with the bearer token that callers of the API must show; read again whenever it is needed. Probes and metrics stay open.
+    pub token_file: Option<PathBuf>,
+    /// TLS on this port. With `client_ca_file`, callers of the API must show a certificate; probes and scrapers need none.
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for OtlpReceiver {
@@ -104,6 +108,6 @@ impl Default for HttpListener {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)) }
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)), token_file: None, tls: None }
     }
 }

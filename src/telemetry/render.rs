@@ -25,6 +25,8 @@ const SIGNALS: [(&str, &str); 3] = [("traces", "spans"), ("logs", "log_records")
 /// What is said of a metric that is not one of the books. A metric without a row has an empty help text.
 const HELP: &[(&str, &str)] = &[
     ("spanscore_accept_failures_total", "Connections the system could not give us, most often for want of file descriptors, by port"),
+    ("spanscore_api_refused_total", "Callers refused by the API of the admin port, by reason"),
+    ("spanscore_api_token_unusable_total", "Callers refused since admin.token_file could not be used"),
     ("spanscore_authorization_not_passed_total", "Requests with an authorization header that nothing hands on"),
     ("spanscore_certificate_reloads_total", "Changes of certificate files, by result"),
     ("spanscore_connections_open", "Open connections, by port"),
@@ -253,6 +255,7 @@ mod tests {
             include_str!("exporting.rs"),
             include_str!("forwarding.rs"),
             include_str!("receiving.rs"),
+            include_str!("registering.rs"),
             include_str!("scoring.rs"),
         ];
         let names = sources
