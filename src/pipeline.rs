@@ -58,7 +58,7 @@ pub struct Intake {
     pub n_late: usize,
     /// Spans that were not taken, since their trace is full or its facts are forgotten.
     pub n_too_late: usize,
-    /// Log records that report a tool call, but neither of which prompt nor of which session.
+    /// Log records that tell of a tool call, but neither of which prompt or session nor of which span.
     pub n_ungrouped: usize,
 }
 
@@ -101,11 +101,13 @@ impl Pipeline {
             extract::slim(&mut span, mark);
             intake.count(self.buffer.insert(span, mark, now));
         }
-        // Calls that are told of in log records are held like spans, each prompt or session a trace of its own.
+        // Calls that are told of in log records are held like spans, each prompt or session a trace of its own; messages of models are held with
+        // their traces.
         for log_call in batch.log_calls {
             match extract::log_call(log_call) {
-                Some(span) => {
+                Some(mut span) => {
                     let mark = extract::mark(&span, &rules.recogniser);
+                    extract::slim(&mut span, mark);
                     intake.count(self.buffer.insert(span, mark, now));
                 }
                 None => intake.n_ungrouped += 1,

@@ -1,4 +1,4 @@
-//! Pure. What arrives: spans, and log records that report tool calls, slimmed down to the facts that somebody reads, with their ids, resources
+//! Pure. What arrives: spans, and log records that tell of tool calls, slimmed down to the facts that somebody reads, with their ids, resources
 //! and kept attributes.
 //! Knows which keys to keep only because it is told; knows nothing of wire formats, traces, tools or criteria.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use facts::{Attribute, Event, Facts, FactsBuilder, Value};
-pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet};
+pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 
 /// The two clocks, read once by the shell and handed in: nothing below reads a clock of its own.
 #[derive(Debug, Clone, Copy)]
@@ -175,22 +175,26 @@ impl Resource {
 pub struct Batch {
     /// Spans with valid ids, in the order of the request; our own score spans are left out.
     pub spans: Vec<Span>,
-    /// Log records that report tool calls, in the order of the request.
+    /// Log records that tell of tool calls, in the order of the request.
     pub log_calls: Vec<LogCall>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
 }
 
-/// A log record that reports a tool call: some coding agents tell of their calls in no other way.
+/// A log record that tells of tool calls: some coding agents report theirs in no other way, and some instrumentations put the messages of a
+/// model into records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogCall {
     /// The start of its encoding's SHA-256: a record that is sent twice is one record.
     pub record_id: SpanId,
     /// When it was written, Unix nanoseconds; 0 where the sender does not say.
     pub time_unix_nanos: u64,
+    /// The span that it was written in, if there was one.
+    pub span_id: Option<SpanId>,
     /// Who sent it.
     pub resource: Arc<Resource>,
-    /// Its event name (as the name), kept attributes, and its trace id under [`LogCall::TRACE_ID`].
+    /// Its event name (as the name), kept attributes, its trace id under [`LogCall::TRACE_ID`], and where that is wanted its body under
+    /// [`LogCall::BODY`].
     pub facts: Facts,
 }
 
@@ -198,6 +202,8 @@ impl LogCall {
     /// The key under which the facts hold the record's trace id, as bytes; empty where it has none. No span can have it: its rule is
     /// [`Keep::Own`].
     pub const TRACE_ID: &str = "spanscore.log.trace_id";
+    /// The key under which the facts hold the record's body: messages of a model.
+    pub const BODY: &str = "spanscore.log.body";
 
     /// Bytes it holds on to, its resource left out.
     pub fn size(&self) -> usize {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
 use spanscore::extract::{self, Payload, Recogniser, ToolCall, Tools, Trajectory};
-use spanscore::receive::{json, scan};
+use spanscore::receive::{json, scan, scan_logs};
 use spanscore::span::{Now, Span};
 
 use load::Scenario;
@@ -78,11 +78,19 @@ fn the_order_of_arrival_changes_nothing() {
 
 // === from bytes to trajectories ===
 
+/// The spans of a scenario, and its log records as they are held.
 fn spans(scenario: &Scenario, recogniser: &Recogniser) -> Vec<Span> {
     let mut spans = Vec::new();
-    for (file, body) in scenario.requests.iter().filter(|(file, _)| file.contains(".traces.")) {
-        let body = if file.ends_with(".json") { json::traces(body).expect("a captured body is OTLP/JSON") } else { body.clone() };
-        spans.extend(scan::scan(&body, Some(recogniser.keys())).expect("a captured body is OTLP").batch.spans);
+    for (file, body) in scenario.requests.iter().filter(|(file, _)| !file.contains(".metrics.")) {
+        let of_logs = file.contains(".logs.");
+        let transcode = if of_logs { json::logs } else { json::traces };
+        let body = if file.ends_with(".json") { transcode(body).expect("a captured body is OTLP/JSON") } else { body.clone() };
+        if of_logs {
+            let scanned = scan_logs::scan(&body, Some(recogniser.keys())).expect("a captured body is OTLP");
+            spans.extend(scanned.batch.log_calls.into_iter().filter_map(extract::log_call));
+        } else {
+            spans.extend(scan::scan(&body, Some(recogniser.keys())).expect("a captured body is OTLP").batch.spans);
+        }
     }
     spans
 }

@@ -2,6 +2,9 @@
 //! pipeline. The records are written after the agents' documentation, not recorded; it does not prove that a later version spells them so.
 
 #[cfg(test)]
+#[path = "log_calls/messages.rs"]
+mod messages;
+#[cfg(test)]
 #[path = "support/records.rs"]
 mod records;
 

@@ -32,6 +32,8 @@ pub struct Mark {
     pub partial: bool,
     /// The framework's update counter, 0 where there is none: of two versions with the same end the higher one wins.
     pub update: u64,
+    /// No span at all but a log record, whose parent is the span that it was written in: it is held with the trace, and closes nothing.
+    pub record: bool,
 }
 
 /// Why a trace was closed.
@@ -83,6 +85,8 @@ pub struct Trace {
     pub reason: CloseReason,
     /// One entry per span id, by start, then span id; the mark is the one handed in with the version that won.
     pub spans: Vec<(Span, Mark)>,
+    /// The log records among what came, in the same order: no spans.
+    pub records: Vec<(Span, Mark)>,
     /// Does some span name a parent that never came and is not marked remote?
     pub parent_missing: bool,
     /// Position of this trace by first arrival, counted from 0: what replay orders its lines by.

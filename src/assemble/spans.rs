@@ -75,6 +75,7 @@ impl Spans {
             agent_run: mark.agent_run,
             model: mark.model,
             partial: mark.partial,
+            record: mark.record,
             beneath: self.get(at).beneath(),
         };
         let lifts = version.lifts();
@@ -144,18 +145,18 @@ impl Spans {
         })
     }
 
-    /// The spans by start, then id, with copies of their facts.
+    /// The spans by start, then id, then the log records likewise, with copies of their facts.
     pub(super) fn copy(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
         self.unpack(trace_id, |facts| facts.clone())
     }
 
-    /// The spans by start, then id, with the facts themselves: until they are given back, this trace is of no use.
+    /// The same with the facts themselves: until they are given back, this trace is of no use.
     pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
         self.unpack(trace_id, std::mem::take)
     }
 
     /// Take back what was lent.
-    pub(super) fn give_back(&mut self, spans: Vec<(Span, Mark)>, hasher: &DefaultHashBuilder) {
+    pub(super) fn give_back(&mut self, spans: impl IntoIterator<Item = (Span, Mark)>, hasher: &DefaultHashBuilder) {
         for (span, _) in spans {
             if let Some(at) = self.find(span.span_id, hasher)
                 && let State::Here(version) = &mut self.get_mut(at).state
@@ -241,6 +242,7 @@ impl Spans {
 
     fn is_top(&self, version: &Version) -> bool {
         match version.parent {
+            _ if version.record => false,
             None => true,
             Some(parent) => self.get(parent).version().is_none() && version.is_remote() && !version.tool_call && version.beneath,
         }
@@ -249,6 +251,9 @@ impl Spans {
     /// Add what a span counts for, or take it away.
     fn tally(&mut self, at: NodeIdx, apply: fn(&mut u32)) {
         let State::Here(version) = &self.get(at).state else { return };
+        if version.record {
+            return;
+        }
         let (ended, remote, top) = (version.ended(), version.is_remote(), self.is_top(version));
         let Some(parent) = version.parent else {
             if ended {
@@ -315,10 +320,10 @@ impl Spans {
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
                 facts: facts(&mut version.facts),
             };
-            let Version { tool_call, agent_run, model, partial, update, .. } = *version;
-            spans.push((span, Mark { tool_call, agent_run, model, partial, update }));
+            let Version { tool_call, agent_run, model, partial, update, record, .. } = *version;
+            spans.push((span, Mark { tool_call, agent_run, model, partial, update, record }));
         }
-        spans.sort_unstable_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+        spans.sort_unstable_by_key(|(span, mark)| (mark.record, span.start_unix_nanos, span.span_id));
         spans
     }
 }

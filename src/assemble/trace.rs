@@ -58,10 +58,11 @@ impl<M: Memo> Held<M> {
 
     /// Take back what was lent.
     pub(super) fn take_back(&mut self, trace: Trace, hasher: &DefaultHashBuilder) {
-        self.spans.give_back(trace.spans, hasher);
+        self.spans.give_back(trace.spans.into_iter().chain(trace.records), hasher);
     }
 
-    fn trace(&self, reason: CloseReason, spans: Vec<(Span, Mark)>) -> Trace {
-        Trace { trace_id: self.trace_id, reason, spans, parent_missing: self.spans.parent_missing(), arrival: self.arrival }
+    fn trace(&self, reason: CloseReason, mut spans: Vec<(Span, Mark)>) -> Trace {
+        let records = spans.split_off(spans.partition_point(|(_, mark)| !mark.record));
+        Trace { trace_id: self.trace_id, reason, spans, records, parent_missing: self.spans.parent_missing(), arrival: self.arrival }
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Version {
     pub(super) agent_run: bool,
     pub(super) model: bool,
     pub(super) partial: bool,
+    /// A log record, which is no top and misses no parent.
+    pub(super) record: bool,
     /// Is an agent run, a model span or a tool call beneath it?
     pub(super) beneath: bool,
 }

@@ -107,7 +107,6 @@ pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<
 
 /// The calls that the replies of a trace's models ask for, where no span tells of any.
 pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<ToolCall> {
-    let max_size = recogniser.tools.max_value_size;
     let models = outline.models();
     let turns = Turns::new(outline, &models);
     let replies = joins::replies(outline, recogniser, &models);
@@ -128,7 +127,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> V
                 name: name.into(),
                 call_id: call_id.map(Arc::from),
                 args,
-                result: result.map(|result| payload::of_message(result.json, max_size)),
+                result,
                 error: false,
                 agent: owner.agent.clone(),
                 agent_run: owner.run,

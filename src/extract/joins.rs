@@ -63,21 +63,31 @@ pub(super) fn join(
 pub(super) fn replies(outline: &Outline<'_>, recogniser: &Recogniser, models: &[SpanIdx]) -> Vec<Vec<Announced>> {
     let max_size = recogniser.tools.max_value_size;
     let place: HashMap<SpanIdx, usize> = models.iter().enumerate().map(|(at, &model)| (model, at)).collect();
-    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| messages::announced(&outline.views[model], max_size)).collect();
+    let mut replies: Vec<Vec<Announced>> = models.iter().map(|&model| announced(outline, model, max_size)).collect();
     for &span_idx in &outline.tree.parents_first {
         let Some(&at) = outline.model[span_idx].filter(|&model| model != span_idx).and_then(|model| place.get(&model)) else { continue };
         if replies[at].is_empty() && outline.models_below[span_idx] {
-            replies[at] = messages::announced(&outline.views[span_idx], max_size);
+            replies[at] = announced(outline, span_idx, max_size);
         }
     }
     replies
 }
 
+/// What a model span announces, or else the log records that were written in it.
+fn announced(outline: &Outline<'_>, model: SpanIdx, max_size: usize) -> Vec<Announced> {
+    let own = messages::announced(&outline.views[model], max_size);
+    match outline.records_of.get(&model) {
+        Some(records) if own.is_empty() => records.iter().flat_map(|record| messages::announced(record, max_size)).collect(),
+        _ => own,
+    }
+}
+
 /// Tool results among the models' requests, by call id; the first that tells one.
 pub(super) fn responses(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<String, Payload> {
     let mut responses = HashMap::new();
-    for model in outline.models() {
-        for (id, result) in messages::responses(&outline.views[model], recogniser.tools.max_value_size) {
+    let models = outline.models();
+    for view in models.iter().map(|&model| &outline.views[model]).chain(&outline.records) {
+        for (id, result) in messages::responses(view, recogniser.tools.max_value_size) {
             responses.entry(id).or_insert(result);
         }
     }

@@ -1,7 +1,7 @@
 //! Pure. The attributes and events that the stages read, as one visible table: what the scan keeps of a span. The built-in
 //! keys have constant ids, by position; configured names follow. Knows how keys are spelled; not what they mean.
 
-use crate::span::{Keep, KeyId, KeyRule, KeySet};
+use crate::span::{Keep, KeyId, KeyRule, KeySet, WantedBody};
 
 use super::Tools;
 
@@ -154,6 +154,7 @@ keys! {
     ADK_RESPONSE = "gcp.vertex.agent.llm_response" Messages,
     OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Messages,
     COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Messages,
+    LOG_BODY = "spanscore.log.body" Own,
     INPUT_MESSAGES = "gen_ai.input.messages" Messages,
     OI_INPUT_MESSAGES = "llm.input_messages." Value,
 
@@ -185,7 +186,8 @@ pub fn keys<'a>(tools: &Tools, extra: impl IntoIterator<Item = &'a str>, previou
     for name in extra {
         keys.add(name, Keep::Value);
     }
-    keys.want_records(super::log_calls::EVENTS);
+    let reports = super::log_calls::EVENTS.iter().map(|&event| (event, WantedBody::Not));
+    keys.want_records(reports.chain(super::log_messages::EVENTS.iter().copied()).collect());
     keys.max_value_size = tools.max_value_size;
     keys.max_messages_size = tools.max_messages_size;
     keys
@@ -243,6 +245,7 @@ mod tests {
         assert_eq!(keys.len(), RULES.len(), "a key stands twice in the table");
         assert_eq!(keys.id("gen_ai.operation.name"), Some(OPERATION));
         assert_eq!(keys.id(crate::span::LogCall::TRACE_ID), Some(LOG_TRACE_ID));
+        assert_eq!(keys.id(crate::span::LogCall::BODY), Some(LOG_BODY));
         assert_eq!(keys.id("judgment.update_id"), Some(JUDGMENT_UPDATE));
         assert_eq!(usize::from(JUDGMENT_UPDATE.0) + 1, N_BUILT_IN);
         const { assert!(LOG_TRACE_ID.0 < 64, "marks are the first 64 keys") };

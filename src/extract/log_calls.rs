@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::convention::{Call, Convention, View, first_raw, first_text, is, no_agent_run, no_model};
 use super::keys;
+use super::log_messages;
 use super::recognise::attribute_text;
 use super::trajectory::{SESSIONS, Trajectory};
 use crate::assemble::{CloseReason, Trace};
@@ -37,9 +38,13 @@ fn has_failed(record: &View<'_>) -> bool {
     is(record, keys::SUCCESS, "false") || record.get(keys::SUCCESS) == Some(Value::Bool(false))
 }
 
-/// A record as a span of its group's trace. `None` where it names neither a prompt nor a session: nobody knows which other calls it belongs to.
+/// A record as a span of its group's trace, or, if it holds messages of a model, as it is held with the trace that it names. `None` where it names
+/// neither a prompt nor a session, or no span: nobody knows which calls it belongs to.
 pub fn log_call(record: LogCall) -> Option<Span> {
-    let LogCall { record_id, time_unix_nanos, resource, facts } = record;
+    if log_messages::is_messages(&record) {
+        return log_messages::held(record);
+    }
+    let LogCall { record_id, time_unix_nanos, resource, facts, .. } = record;
     let mut span = Span {
         trace_id: group(b"")?.0,
         span_id: record_id,

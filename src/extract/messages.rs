@@ -31,6 +31,7 @@ const REPLIES: &[KeyId] = &[
     keys::GEN_AI_COMPLETION,
     keys::OUTPUT_VALUE,
     keys::TRACELOOP_OUTPUT,
+    keys::LOG_BODY,
 ];
 
 /// The calls that the reply of this model span asks for, in its order.
@@ -65,6 +66,13 @@ pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payloa
         if let Ok(json) = serde_json::from_str::<Json>(&list) {
             find_responses(&json, max_size, &mut found);
         }
+    }
+    // A log record `gen_ai.tool.message` is one such message.
+    if let Some(text) = span.get(keys::LOG_BODY).and_then(json_text)
+        && let Ok(Json::Object(map)) = serde_json::from_str(text)
+        && let (Some(id), Some(content)) = (answered(&map), answer(&map))
+    {
+        found.push((id.to_owned(), payload::of_message(content.clone(), max_size)));
     }
     let mut ids: Vec<(&str, &str)> = Vec::new();
     for attribute in span.span.facts.attributes().filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES) {
@@ -210,18 +218,24 @@ fn find_responses(json: &Json, max_size: usize, found: &mut Vec<(String, Payload
         Json::Object(map) => {
             let text = |key: &str| map.get(key).and_then(Json::as_str);
             let content = match text("type") {
-                Some("tool_call_response" | "tool_result" | "function_call_output") => {
-                    ["response", "result", "content", "output"].iter().find_map(|key| map.get(*key))
-                }
+                Some("tool_call_response" | "tool_result" | "function_call_output") => answer(map),
                 _ if text("role") == Some("tool") => map.get("content"),
                 _ => None,
             };
-            let id = text("id").or_else(|| text("tool_call_id")).or_else(|| text("tool_use_id")).or_else(|| text("call_id"));
-            match (id, content) {
+            match (answered(map), content) {
                 (Some(id), Some(content)) => found.push((id.to_owned(), payload::of_message(content.clone(), max_size))),
                 _ => map.values().for_each(|value| find_responses(value, max_size, found)),
             }
         }
         _ => {}
     }
+}
+
+/// The id of the call that a message answers.
+pub(super) fn answered(map: &Map<String, Json>) -> Option<&str> {
+    ["id", "tool_call_id", "tool_use_id", "call_id"].iter().find_map(|key| map.get(*key)?.as_str())
+}
+
+fn answer(map: &Map<String, Json>) -> Option<&Json> {
+    ["response", "result", "content", "output"].iter().find_map(|key| map.get(*key))
 }

@@ -15,6 +15,7 @@ mod judgment;
 mod langfuse;
 mod langsmith;
 mod log_calls;
+mod log_messages;
 mod mastra;
 mod mcp;
 mod mlflow;

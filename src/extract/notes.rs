@@ -78,7 +78,7 @@ impl fmt::Display for TakenFor {
 
 /// A note for each span: every span after its parent, siblings by their start.
 pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
-    let outline = Outline::new(&trace.spans, recogniser);
+    let outline = Outline::new(trace, recogniser);
     let told_twice = calls::told_twice(&outline, recogniser);
     let runs: HashMap<SpanIdx, &str> = outline.runs.iter().map(|run| (run.span, &*run.name)).collect();
     let note = |span_idx: SpanIdx| {

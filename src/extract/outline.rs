@@ -3,20 +3,25 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::convention::{Call, View};
+use super::gen_ai;
 use super::handoffs;
 use super::openinference;
 use super::recognise::{Recogniser, fill, own_agent};
 use super::tree::{SpanIdx, Tree};
 use super::vercel_ai;
-use crate::assemble::Mark;
-use crate::span::Span;
+use crate::assemble::{Mark, Trace};
+use crate::span::{Span, SpanId};
 
 /// What each span of a trace is, and what lies above it; the vectors are indexed by span.
 pub(super) struct Outline<'a> {
     pub(super) spans: &'a [(Span, Mark)],
+    /// Log records with messages of the models.
+    pub(super) records: Vec<View<'a>>,
+    /// Those of them that were written in a span, in order.
+    pub(super) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
     pub(super) views: Vec<View<'a>>,
     pub(super) tree: Tree,
     /// The call that a span is, if it is counted as one.
@@ -62,11 +67,15 @@ pub(super) enum LeftOut {
 }
 
 impl<'a> Outline<'a> {
-    pub(super) fn new(spans: &'a [(Span, Mark)], recogniser: &'a Recogniser) -> Self {
+    pub(super) fn new(trace: &'a Trace, recogniser: &'a Recogniser) -> Self {
+        let spans = &*trace.spans;
         let tree = Tree::new(spans);
         let n_spans = spans.len();
+        let records: Vec<View<'a>> = trace.records.iter().map(|(record, _)| View::new(record)).collect();
         let mut outline = Self {
             spans,
+            records_of: records_of(spans, &records),
+            records,
             views: spans.iter().map(|(span, _)| View::new(span)).collect(),
             tree,
             calls: Vec::with_capacity(n_spans),
@@ -93,7 +102,12 @@ impl<'a> Outline<'a> {
             outline.calls.push(recognised.call);
             outline.conventions.push(recognised.convention);
             agents.push(recognised.agent);
-            is_model.push(recognised.model);
+            // A span that no convention knows is a model's if the messages of one were recorded in it.
+            let is_recorded = outline.records_of.contains_key(&span_idx) && outline.calls[span_idx].is_none() && agents[span_idx].is_none();
+            if is_recorded && recognised.convention.is_empty() {
+                outline.conventions[span_idx] = gen_ai::GEN_AI.name;
+            }
+            is_model.push(recognised.model || is_recorded);
         }
         outline.drop_plain_completions(&mut agents);
         outline.add_managed_agents(&agents);
@@ -223,7 +237,7 @@ impl<'a> Outline<'a> {
     }
 
     /// Start, depth, end, span id: the order of spans that nothing else orders.
-    pub(super) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, crate::span::SpanId) {
+    pub(super) fn rank(&self, span_idx: SpanIdx) -> (u64, u32, u64, SpanId) {
         (self.tree.start[span_idx], self.tree.depth[span_idx], self.tree.end[span_idx], self.spans[span_idx].0.span_id)
     }
 
@@ -249,4 +263,19 @@ impl<'a> Outline<'a> {
         models.sort_by_key(|&span_idx| self.rank(span_idx));
         models
     }
+}
+
+/// The records by the spans that they were written in.
+fn records_of<'a>(spans: &[(Span, Mark)], records: &[View<'a>]) -> HashMap<SpanIdx, Vec<View<'a>>> {
+    let mut of: HashMap<SpanIdx, Vec<View<'a>>> = HashMap::new();
+    if records.is_empty() {
+        return of;
+    }
+    let by_id: HashMap<SpanId, SpanIdx> = spans.iter().enumerate().map(|(span_idx, (span, _))| (span.span_id, span_idx)).collect();
+    for record in records {
+        if let Some(&span_idx) = record.span.parent_id.and_then(|span_id| by_id.get(&span_id)) {
+            of.entry(span_idx).or_default().push(*record);
+        }
+    }
+    of
 }

@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 
 use super::convention::{self, Call, Convention, View, first_raw, first_text, is, is_true, text};
 use super::keys;
+use super::log_messages;
 use super::tool_name;
 use super::{CONVENTIONS, HouseConvention, Tools};
 use crate::assemble::Mark;
@@ -248,6 +249,9 @@ pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
 /// What a span is, as far as assembly needs it. Asked once for each span that arrives.
 pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
     let span = &View::new(span);
+    if log_messages::is_held(span.span) {
+        return Mark { record: true, ..Mark::default() };
+    }
     let recognised = recogniser.recognise(span);
     let update = match span.get(keys::JUDGMENT_UPDATE) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),
@@ -260,6 +264,7 @@ pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
         model: recognised.model,
         partial: update == Some(0) && span.span.start_unix_nanos == span.span.end_unix_nanos,
         update: update.unwrap_or_default(),
+        record: false,
     }
 }
 

@@ -12,6 +12,8 @@ pub fn slim(span: &mut Span, mark: Mark) {
     if mark.tool_call || !(span.facts.attributes().any(|attribute| keys::is_payload(attribute.key)) || has_events()) {
         return;
     }
+    // What a model's log record holds is what a model's span would.
+    let mark = Mark { model: mark.model || mark.record, ..mark };
     let new_messages = new_messages(span);
     span.facts.retain(
         |attribute| if keys::is_payload(attribute.key) { wanted(attribute, mark, new_messages) } else { Some(attribute) },

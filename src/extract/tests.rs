@@ -128,7 +128,14 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
         })
         .collect();
     spans.sort_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
-    Trace { trace_id: TraceId::try_new(&[7; 16]).unwrap(), reason: CloseReason::RootEnded, spans, parent_missing: false, arrival: 0 }
+    Trace {
+        trace_id: TraceId::try_new(&[7; 16]).unwrap(),
+        reason: CloseReason::RootEnded,
+        spans,
+        records: Vec::new(),
+        parent_missing: false,
+        arrival: 0,
+    }
 }
 
 fn taken_with(spans: &[Made], tools: &Tools) -> Trajectory {

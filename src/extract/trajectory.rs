@@ -128,7 +128,7 @@ impl Trajectory {
 
 /// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
-    let outline = Outline::new(&trace.spans, recogniser);
+    let outline = Outline::new(trace, recogniser);
     let from_messages = !outline.has_tool_spans;
     let tool_calls = if from_messages { calls::from_messages(&outline, recogniser) } else { calls::from_spans(&outline, recogniser) };
     if tool_calls.is_empty() && outline.runs.is_empty() {

@@ -25,6 +25,17 @@ pub enum Keep {
     Own,
 }
 
+/// What is kept of the body of a log record that is wanted; its attributes always go by the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WantedBody {
+    /// Nothing: its attributes say it all.
+    Not,
+    /// Messages of a model, as [`Keep::Messages`] says.
+    Messages,
+    /// The same, without a search: a tool's answer need not speak of tools.
+    Whole,
+}
+
 /// A row of the table that says which keys to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
@@ -43,8 +54,8 @@ pub struct KeySet {
     exact: HashMap<Box<[u8]>, KeyId>,
     /// Prefixes, with what must occur after them.
     prefixes: Vec<(KeyId, &'static str)>,
-    /// Event names of log records that are wanted.
-    records: Vec<&'static str>,
+    /// Event names of log records that are wanted, and whether their bodies are.
+    records: Vec<(&'static str, WantedBody)>,
     /// Longest value kept of one attribute, in bytes (`tools.max_value_size`).
     pub max_value_size: usize,
     /// Longest messages kept of one span, in bytes (`tools.max_messages_size`).
@@ -87,14 +98,14 @@ impl KeySet {
         id
     }
 
-    /// Log records with these event names report tool calls.
-    pub fn want_records(&mut self, event_names: &[&'static str]) {
-        self.records = event_names.to_vec();
+    /// Log records with these event names tell of tool calls.
+    pub fn want_records(&mut self, records: Vec<(&'static str, WantedBody)>) {
+        self.records = records;
     }
 
-    /// Does a log record with this event name report a tool call?
-    pub fn wants_record(&self, event_name: &[u8]) -> bool {
-        self.records.iter().any(|wanted| wanted.as_bytes() == event_name)
+    /// Does a log record with this event name tell of a tool call, and where?
+    pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
+        self.records.iter().find(|(wanted, _)| wanted.as_bytes() == event_name).map(|&(_, body)| body)
     }
 
     /// The id of a whole key that is in the set.

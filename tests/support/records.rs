@@ -20,13 +20,19 @@ pub(crate) fn rules() -> Rules {
 }
 
 pub(crate) fn attributes(values: &Value) -> Value {
-    let typed = |value: &Value| match value {
+    values.as_object().unwrap().iter().map(|(key, value)| json!({ "key": key, "value": typed(value) })).collect()
+}
+
+/// A value as OTLP/JSON writes it.
+pub(crate) fn typed(value: &Value) -> Value {
+    match value {
         Value::String(text) => json!({ "stringValue": text }),
         Value::Bool(value) => json!({ "boolValue": value }),
         Value::Number(number) if number.is_i64() => json!({ "intValue": number.to_string() }),
+        Value::Array(items) => json!({ "arrayValue": { "values": items.iter().map(typed).collect::<Vec<_>>() } }),
+        Value::Object(_) => json!({ "kvlistValue": { "values": attributes(value) } }),
         other => json!({ "doubleValue": other }),
-    };
-    values.as_object().unwrap().iter().map(|(key, value)| json!({ "key": key, "value": typed(value) })).collect()
+    }
 }
 
 /// A record written so many seconds after the start.

@@ -74,13 +74,26 @@ impl<'k> Keeper<'k> {
         match (kept.keep, held.kind) {
             (_, HeldKind::Nothing | HeldKind::Index) | (Keep::Own, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
-            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded) => {}
+            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, tag_of(VALUE)) => {}
             (_, HeldKind::Str) => self.text(kept, held.bytes),
             (_, HeldKind::Bool) => self.rare(kept, NUMBER_SIZE, |_| Value::Bool(bits != 0)),
             (_, HeldKind::Int) => self.rare(kept, NUMBER_SIZE, |_| Value::Int(bits as i64)),
             (_, HeldKind::Double) => self.rare(kept, NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
             (_, HeldKind::Bytes) => self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted])),
-            (_, HeldKind::Nested) => self.nested(kept, encoded),
+            (_, HeldKind::Nested) => self.nested(kept, encoded, tag_of(VALUE), false),
+        }
+    }
+
+    /// Keep the body of a log record, its field `field`, as messages; with `whole` also where nothing in it speaks of a call.
+    pub(super) fn body(&mut self, key: KeyId, held: Held<'_>, record: &[u8], field: u64, whole: bool) {
+        let kept = Kept { key, keep: Keep::Messages, suffix: b"" };
+        if !(whole || may_hold_call(b"", held, record, field)) {
+            return;
+        }
+        match held.kind {
+            HeldKind::Str => self.text(kept, held.bytes),
+            HeldKind::Nested => self.nested(kept, record, field, whole),
+            _ => {}
         }
     }
 
@@ -131,11 +144,11 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8]) {
+    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, whole: bool) {
         let mut json = std::mem::take(&mut self.json);
-        let cut = value_as_json(encoded, self.largest(kept), &mut json);
+        let cut = value_as_json(encoded, field, self.largest(kept), &mut json);
         // The encoding may hold words that a later value replaced, or in fields that nobody knows.
-        let is_wanted = kept.keep != Keep::Messages || cut || names_tool_call(kept.suffix) || names_tool_call(&json);
+        let is_wanted = whole || kept.keep != Keep::Messages || cut || names_tool_call(kept.suffix) || names_tool_call(&json);
         if is_wanted
             && let Some(granted) = self.grant(kept, json.len())
             && let (Ok(suffix), Ok(text)) = (std::str::from_utf8(kept.suffix), std::str::from_utf8(cut_at_char(&json, granted)))
@@ -184,12 +197,12 @@ pub(super) fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     &text[..end]
 }
 
-/// Might there be a tool call or its result in these messages, or does their key speak of one?
-fn may_hold_call(suffix: &[u8], held: Held<'_>, encoded: &[u8]) -> bool {
+/// Might there be a tool call or its result in these messages, the field `field` of what is encoded, or does their key speak of one?
+fn may_hold_call(suffix: &[u8], held: Held<'_>, encoded: &[u8], field: u64) -> bool {
     names_tool_call(suffix)
         || match held.kind {
             HeldKind::Str | HeldKind::Bytes => names_tool_call(held.bytes),
-            HeldKind::Nested => delimited_fields(encoded, tag_of(VALUE)).any(names_tool_call),
+            HeldKind::Nested => delimited_fields(encoded, field).any(names_tool_call),
             _ => false,
         }
 }

@@ -1,4 +1,4 @@
-//! The body of a log request that was found valid in, the records that report a tool call out: those whose event name the key set wants. Obeys
+//! The body of a log request that was found valid in, the records that tell of tool calls out: those whose event name the key set wants. Obeys
 //! the key set; does not know what the keys mean, nor whose calls these are.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::keep::Keeper;
 use super::value::{Held, HeldKind, any_value, key_value};
 use super::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 use super::{Pieces, Resources};
-use crate::span::{Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId};
+use crate::span::{Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
 
 const RESOURCE_LOGS: u64 = 1;
 const RESOURCE_FIELD: u64 = 1;
@@ -19,11 +19,12 @@ const LOG_RECORDS: u64 = 2;
 const BODY: u64 = 5;
 const ATTRIBUTES: u64 = 6;
 const TRACE_ID: u64 = 9;
+const SPAN_ID: u64 = 10;
 const EVENT_NAME: u64 = 12;
 const TIME: u64 = key(1, FIXED64);
 const OBSERVED_TIME: u64 = key(11, FIXED64);
 
-/// The records that report tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
+/// The records that tell of tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
 pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> {
     let mut keeper = Keeper::new(keys);
     let mut resources = Resources { keeper: Some(Keeper::new(keys)), seen: HashSet::new(), last: None };
@@ -31,14 +32,12 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> 
     for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
         let mut resource = None;
         for record in delimited_fields(resource_logs, SCOPE_LOGS).flat_map(|scope| delimited_fields(scope, LOG_RECORDS)) {
-            if !keys.wants_record(event_name(record)) {
-                continue;
-            }
+            let Some(wanted_body) = keys.wants_record(event_name(record)) else { continue };
             let resource = resource.get_or_insert_with(|| {
                 let pieces: Pieces<'_> = delimited_fields(resource_logs, RESOURCE_FIELD).collect();
                 resources.intern(&pieces)
             });
-            calls.extend(log_call(record, &mut keeper, Arc::clone(resource)));
+            calls.extend(log_call(record, wanted_body, &mut keeper, Arc::clone(resource)));
         }
     }
     calls
@@ -68,7 +67,7 @@ fn event_name(record: &[u8]) -> &[u8] {
     }
 }
 
-fn log_call(record: &[u8], keeper: &mut Keeper<'_>, resource: Arc<Resource>) -> Option<LogCall> {
+fn log_call(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>, resource: Arc<Resource>) -> Option<LogCall> {
     let keys = keeper.keys();
     keeper.names(event_name(record), b"");
     if let Some(key) = keys.id(LogCall::TRACE_ID) {
@@ -81,9 +80,16 @@ fn log_call(record: &[u8], keeper: &mut Keeper<'_>, resource: Arc<Resource>) -> 
             keeper.attribute(kept, held, encoded);
         }
     }
+    if wanted_body != WantedBody::Not
+        && let Some(key) = keys.id(LogCall::BODY)
+        && let Ok(held) = any_value(last_field(record, BODY), RECURSION_LIMIT)
+    {
+        keeper.body(key, held, record, BODY, wanted_body == WantedBody::Whole);
+    }
     let facts = keeper.finish();
+    let span_id = SpanId::try_new(last_field(record, SPAN_ID));
     let record_id = Sha256::digest(record).first_chunk::<8>().and_then(|digest| SpanId::try_new(digest))?;
-    Some(LogCall { record_id, time_unix_nanos: time(record), resource, facts })
+    Some(LogCall { record_id, time_unix_nanos: time(record), span_id, resource, facts })
 }
 
 /// When it happened, else when it was observed, Unix nanoseconds.

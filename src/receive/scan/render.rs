@@ -12,12 +12,12 @@ use super::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, tag_of};
 /// One value, in as many pieces as it was sent: a message that is repeated means all of its pieces together.
 type Pieces<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Write the value of a `KeyValue` as JSON to `text`, at most `limit` bytes of it. Returns whether it had to be cut; a cut text ends at a
+/// Write a value, the field `field` of a message, as JSON to `text`, at most `limit` bytes of it. Returns whether it had to be cut; a cut text ends at a
 /// character's boundary.
-pub(super) fn value_as_json(key_value: &[u8], limit: usize, text: &mut Vec<u8>) -> bool {
+pub(super) fn value_as_json(message: &[u8], field: u64, limit: usize, text: &mut Vec<u8>) -> bool {
     text.clear();
     let mut out = Bounded { text, limit };
-    let cut = write_value(&delimited_fields(key_value, tag_of(VALUE)).collect(), &mut out).is_err();
+    let cut = write_value(&delimited_fields(message, field).collect(), &mut out).is_err();
     if cut && let Err(error) = std::str::from_utf8(text) {
         text.truncate(error.valid_up_to());
     }
