@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
-use crate::evaluate::{self, Criterion, Evaluation, Explain, Previous, Scope};
+use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, Previous, Scope};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
 
@@ -24,16 +24,29 @@ pub struct Rules {
     pub recogniser: Recogniser,
     /// How much of values explanations show.
     pub explain: Explain,
+    /// What is expected of single runs.
+    pub expectations: Arc<Expectations>,
 }
 
 impl Rules {
     /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read
-    /// is, and so is the id of the case that a run belongs to.
+    /// is. Nothing is expected of single runs.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
         let copied = copy_attributes.iter().map(String::as_str);
-        let recogniser = Recogniser::new(tools, selected.chain(copied).chain([evaluate::CASE_ID]), None);
-        Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect() }
+        let recogniser = Recogniser::new(tools, selected.chain(copied), None);
+        Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect(), expectations: Arc::default() }
+    }
+
+    /// The same, with what is expected of single runs.
+    pub fn expecting(self, expectations: Expectations) -> Self {
+        let bringing = expectations.from_spans.bringing(expectations.max_size);
+        Self { recogniser: self.recogniser.bringing(bringing), expectations: expectations.into(), ..self }
+    }
+
+    /// The same, judging nothing: trajectories are still found, and what runs say of themselves.
+    pub fn without_judgement(&self) -> Self {
+        Self { criteria: Vec::new(), expectations: Arc::default(), ..self.clone() }
     }
 
     /// Which attributes the scan keeps.
@@ -185,13 +198,14 @@ impl Pipeline {
 
 impl Judged {
     fn add(&mut self, rules: &Rules, trajectory: Arc<Trajectory>, reported: &mut Reported, first: bool) {
-        for evaluation in evaluate::judge(&rules.criteria, &trajectory, &rules.explain) {
-            match reported.revise(evaluation) {
+        let Rules { criteria, expectations, explain, .. } = rules;
+        for evaluation in evaluate::judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain) {
+            match reported.revise(evaluation, criteria) {
                 Some(evaluation) => self.evaluations.push(evaluation),
                 None => self.n_unchanged += 1,
             }
         }
-        self.evaluations.extend(reported.withdraw(&rules.criteria, &trajectory));
+        self.evaluations.extend(reported.withdraw(criteria, &trajectory));
         if first {
             self.trajectories.push(trajectory);
         }
@@ -251,13 +265,48 @@ struct Reported(Vec<ReportedEvaluation>);
 
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
-    criterion: Arc<Criterion>,
+    criterion: Held,
     /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to be its topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
     previous: Previous,
     /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
     stands: Stands,
+}
+
+/// The criterion of what was reported. One that came with a run, or was made for it, is not held on to: it may be as large as its author likes,
+/// and there is one for each trace.
+#[derive(Debug, Clone)]
+enum Held {
+    Registered(Arc<Criterion>),
+    OfTheRun { name: &'static str, evaluator: &'static str },
+}
+
+impl Held {
+    fn new(criterion: &Criterion, registered: &[Arc<Criterion>]) -> Self {
+        match registered.iter().find(|registered| registered.name == criterion.name) {
+            Some(registered) => Self::Registered(registered.clone()),
+            None => {
+                let name = if criterion.name == evaluate::EXAMPLE { evaluate::EXAMPLE } else { evaluate::EXPECTED };
+                Self::OfTheRun { name, evaluator: criterion.evaluate.name() }
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Registered(criterion) => &criterion.name,
+            Self::OfTheRun { name, .. } => name,
+        }
+    }
+
+    /// The criterion in whose name something is taken back. One that is no longer registered stays quiet: what it said was right when it said it.
+    fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<Arc<Criterion>> {
+        match self {
+            Self::Registered(_) => registered.iter().find(|criterion| criterion.name == self.name()).cloned(),
+            Self::OfTheRun { name, evaluator } => Some(evaluate::no_longer_expected(name, evaluator).into()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,11 +318,11 @@ enum Stands {
 
 impl Reported {
     /// The evaluation with its revision, or nothing if it was reported as it stands.
-    fn revise(&mut self, mut evaluation: Evaluation) -> Option<Evaluation> {
+    fn revise(&mut self, mut evaluation: Evaluation, registered: &[Arc<Criterion>]) -> Option<Evaluation> {
         let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
         let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
         let fingerprint = fingerprint(&evaluation);
-        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name == evaluation.criterion.name);
+        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name);
         if let Some(known) = &mut known {
             known.stands = Stands::Confirmed;
         }
@@ -288,7 +337,7 @@ impl Reported {
             }
             None => {
                 self.0.push(ReportedEvaluation {
-                    criterion: Arc::clone(&evaluation.criterion),
+                    criterion: Held::new(&evaluation.criterion, registered),
                     agent_run,
                     fingerprint,
                     previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
@@ -299,17 +348,16 @@ impl Reported {
         }
     }
 
-    /// Revisions that take back what was reported before and was not judged this time. A criterion that is no longer registered stays quiet:
-    /// what it said was right when it said it.
-    fn withdraw(&mut self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
+    /// Revisions that take back what was reported before and was not judged this time.
+    fn withdraw(&mut self, registered: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
         let mut withdrawn = Vec::new();
         for known in &mut self.0 {
             match known.stands {
                 Stands::Withdrawn => {}
                 Stands::Confirmed => known.stands = Stands::Unconfirmed,
                 Stands::Unconfirmed => {
-                    let Some(criterion) = criteria.iter().find(|criterion| criterion.name == known.criterion.name) else { continue };
-                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
+                    let Some(criterion) = known.criterion.for_withdrawal(registered) else { continue };
+                    let mut evaluation = evaluate::withdraw(&criterion, trajectory, known.agent_run);
                     evaluation.revision = known.previous.revision + 1;
                     evaluation.previous = Some(known.previous);
                     let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
@@ -332,8 +380,10 @@ impl Memo for Reported {
 
 /// Two evaluations with the same fingerprint look the same to whoever reads them. Never leaves the process.
 fn fingerprint(evaluation: &Evaluation) -> u64 {
-    let Evaluation { trajectory, value, verdict, explanation, error, details, .. } = evaluation;
+    let Evaluation { criterion, trajectory, value, verdict, explanation, error, details, .. } = evaluation;
     let mut hasher = DefaultHasher::new();
+    // What a run says of itself, and which case it is one of, may come late.
+    criterion.revision().hash(&mut hasher);
     (value.map(f64::to_bits), verdict, explanation, details.to_string()).hash(&mut hasher);
     error.as_ref().map(|error| (error.kind, &error.message)).hash(&mut hasher);
     (trajectory.completeness, trajectory.subject.as_ref().map(|subject| subject.span_id)).hash(&mut hasher);

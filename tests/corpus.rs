@@ -4,15 +4,17 @@
 #[path = "support/calls.rs"]
 mod calls;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Explain};
+use spanscore::config::examples;
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans};
 
 use calls::{Written, judged};
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("tool_call_order", include_str!("corpus/tool_call_order.yaml")),
     ("tool_call_count", include_str!("corpus/tool_call_count.yaml")),
     ("tool_order", include_str!("corpus/tool_order.yaml")),
@@ -21,6 +23,7 @@ const FILES: [(&str, &str); 8] = [
     ("tool_call_args", include_str!("corpus/tool_call_args.yaml")),
     ("tool_call_output", include_str!("corpus/tool_call_output.yaml")),
     ("criteria", include_str!("corpus/criteria.yaml")),
+    ("expectations", include_str!("corpus/expectations.yaml")),
 ];
 
 /// One case. The trajectory's fields stand beside what is expected of it, so the map is split by key.
@@ -33,6 +36,12 @@ struct Expected {
     criteria: Vec<Value>,
     #[serde(default)]
     explain_values: bool,
+    /// `expectations.from_spans`.
+    #[serde(default)]
+    from_spans: FromSpans,
+    /// What the cases file holds.
+    #[serde(default)]
+    examples: Vec<Value>,
     /// What every evaluation must say, in order; one evaluation may stand without the list.
     #[serde(default)]
     answers: Option<Vec<Map<String, Value>>>,
@@ -104,11 +113,19 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
         None => vec![answer],
     };
     let explain = Explain { values: expected.explain_values, ..Explain::default() };
-    let evaluations = judged(&loaded, &written, &explain);
+    let evaluations = judged(&loaded, &expectations(expected.from_spans, expected.examples)?, &written, &explain);
     if evaluations.len() != answers.len() {
         return Err(format!("{} evaluations, {} expected", evaluations.len(), answers.len()));
     }
     evaluations.iter().zip(&answers).try_for_each(|(evaluation, answer)| compare(evaluation, answer))
+}
+
+fn expectations(from_spans: FromSpans, entries: Vec<Value>) -> Result<Expectations, String> {
+    let text = json!({ "examples": entries }).to_string();
+    let cases =
+        if entries.is_empty() { Vec::new() } else { examples(Path::new("cases.json"), &text, false).map_err(|error| error.to_string())? };
+    let cases = cases.into_iter().filter_map(|case| Some((case.id.clone()?, case))).collect();
+    Ok(Expectations { from_spans, max_size: 16 << 10, cases })
 }
 
 fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), String> {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 
 use calls::{Call, Written, judged};
 
 fn one(evaluate: Value, threshold: f64, written: &Written) -> Option<Evaluation> {
     // Some random criteria are refused, as they should be (empty orders, lists that ask for nothing).
     let criterion: Criterion = serde_json::from_value(json!({ "name": "any", "evaluate": evaluate, "threshold": threshold })).ok()?;
-    judged(&[criterion.into()], written, &Explain::default()).pop()
+    judged(&[criterion.into()], &Expectations::default(), written, &Explain::default()).pop()
 }
 
 fn score(evaluate: Value, written: &Written) -> f64 {
@@ -209,7 +209,7 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
     for len in 0..=3_u32 {
         for word in 0..alphabet.len().pow(len) {
             let late: Vec<Call> = (0..len).map(|at| alphabet[word / alphabet.len().pow(at) % alphabet.len()].clone()).collect();
-            let last = judged(&criteria, &whole(late.clone()), &Explain::default());
+            let last = judged(&criteria, &Expectations::default(), &whole(late.clone()), &Explain::default());
             for known in 0..1_usize << len {
                 for unfinished in (0..=len as usize).filter(|&unfinished| unfinished == 0 || known >> (unfinished - 1) & 1 == 1) {
                     for moved in [false, true] {
@@ -220,8 +220,12 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
                                 if at + 1 == unfinished { Call { args: None, result: None, partial: true, ..call } } else { call }
                             })
                             .collect();
-                        let first =
-                            judged(&criteria, &Written { calls: early, cut_short: true, ..Written::default() }, &Explain::default());
+                        let first = judged(
+                            &criteria,
+                            &Expectations::default(),
+                            &Written { calls: early, cut_short: true, ..Written::default() },
+                            &Explain::default(),
+                        );
                         for (first, last) in first.iter().zip(&last) {
                             n_early += 1;
                             if !matches!(first.verdict, Verdict::NotEvaluated) {

@@ -43,23 +43,19 @@ impl Examples {
     /// Judges every run by its entry.
     ///
     /// # Errors
-    /// Why a run has no entry of its own, or cannot be held to it.
+    /// Why a run has no entry of its own.
     pub(super) fn judge(&self, trajectories: &[Arc<Trajectory>], rules: &Rules) -> Result<Vec<Evaluation>, String> {
         let paired = evaluate::pair(&self.entries, trajectories).map_err(|message| format!("{}: {message}", self.path.display()))?;
         let mut evaluations = Vec::new();
         for (trajectory, at) in trajectories.iter().zip(paired) {
-            let judged = self.entries[at].judge(&rules.criteria, trajectory, &rules.explain);
-            evaluations.extend(judged.map_err(|unfit| self.in_words(at, &unfit))?);
+            let (case, Rules { criteria, expectations, explain, .. }) = (&self.entries[at], rules);
+            evaluations.extend(evaluate::judge_run(criteria, expectations, Some(case), trajectory, explain));
         }
         Ok(evaluations)
     }
 
     /// Holds every entry against the criteria before anything is read, and finds what is hardly meant.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
-        let name = evaluate::EXAMPLE;
-        if rules.criteria.iter().any(|criterion| criterion.name == name) {
-            return Err(format!("a criterion is named `{name}`, which is what an entry of an example file is judged as: rename it"));
-        }
         let mut warnings = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
             let found = entry.check(&rules.criteria).map_err(|unfit| self.in_words(at, &unfit))?;

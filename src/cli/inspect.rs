@@ -22,9 +22,9 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
         streams.complain("--verbose explains to people; leave it out, or leave out --format jsonl, whose lines are a contract")?;
         return Ok(Exit::Usage);
     }
-    // Nothing is judged here.
-    let rules = Rules { criteria: Vec::new(), ..rules.clone() };
-    let mut explainer = Explainer::new(&rules.recogniser);
+    let judging = rules;
+    let rules = rules.without_judgement();
+    let mut explainer = Explainer::new(judging);
     let Recordings { files, signal } = &args.recordings;
     let read = match args.verbose {
         true => replay::judge_watched(files, replay::signal(*signal), &rules, &mut explainer),
@@ -57,6 +57,9 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
                 }
                 if trajectory.is_some_and(|trajectory| trajectory.from_messages && !trajectory.tool_calls.is_empty()) {
                     writeln!(streams.out, "  no span is a tool call: these calls are what the models' messages ask for")?;
+                }
+                if let Some(trajectory) = trajectory {
+                    write!(streams.out, "{}", explainer.brought(explained, trajectory))?;
                 }
                 writeln!(streams.out, "{}", explainer.spans(explained))?;
             }

@@ -167,4 +167,5 @@ fn load(global: &Global, environment: &BTreeMap<String, String>, streams: &mut S
 /// What traces are judged by.
 fn rules(config: &Config) -> Rules {
     Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes)
+        .expecting(config.expectations())
 }

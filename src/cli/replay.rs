@@ -42,7 +42,7 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
         return Ok(Exit::Usage);
     }
     // Which example a run is held to shows when all runs are there.
-    let without = examples.is_some().then(|| Rules { criteria: Vec::new(), ..rules.clone() });
+    let without = examples.is_some().then(|| rules.without_judgement());
     let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
         Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),

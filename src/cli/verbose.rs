@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -11,8 +12,10 @@ use prost::Message;
 
 use super::replay::Watcher;
 use crate::assemble::Trace;
+use crate::evaluate::{Added, Evaluator, FromSpans};
 use crate::export::score_line::Clean;
-use crate::extract::{self, Note, Recogniser, TakenFor};
+use crate::extract::{self, CRITERIA, EXPECT, Note, TakenFor, Trajectory};
+use crate::pipeline::Rules;
 use crate::span::{SpanId, TraceId};
 
 /// Levels that are indented; deeper spans stand below each other.
@@ -25,8 +28,10 @@ const MAX_VALUE: usize = 40;
 /// Looks over replay's shoulder.
 #[derive(Debug)]
 pub(super) struct Explainer<'a> {
-    recogniser: &'a Recogniser,
+    rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
+    /// Spans that say something about their own judgement, read or not.
+    saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
     /// In the order in which the traces arrived.
     pub(super) traces: Vec<Explained>,
 }
@@ -47,6 +52,9 @@ impl Watcher for Explainer<'_> {
         let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
         for span in scopes.flat_map(|scope| scope.spans) {
             if let (Some(trace_id), Some(span_id)) = (TraceId::try_new(&span.trace_id), SpanId::try_new(&span.span_id)) {
+                let says = |key: &&str| span.attributes.iter().any(|attribute| attribute.key == **key);
+                let said = [CRITERIA, EXPECT].into_iter().filter(says).map(|key| (span_id, key));
+                self.saying.entry(trace_id).or_default().extend(said);
                 let mut attributes: Vec<(String, String)> = span.attributes.into_iter().map(shown).collect();
                 // Marks, names and ids are short.
                 attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
@@ -57,17 +65,53 @@ impl Watcher for Explainer<'_> {
     }
 
     fn trace(&mut self, trace: &Trace) {
-        self.traces.push(Explained { trace_id: trace.trace_id, arrival: trace.arrival, notes: extract::notes(trace, self.recogniser) });
+        self.traces.push(Explained {
+            trace_id: trace.trace_id,
+            arrival: trace.arrival,
+            notes: extract::notes(trace, &self.rules.recogniser),
+        });
     }
 }
 
 impl<'a> Explainer<'a> {
-    pub(super) fn new(recogniser: &'a Recogniser) -> Self {
-        Self { recogniser, attributes: HashMap::new(), traces: Vec::new() }
+    pub(super) fn new(rules: &'a Rules) -> Self {
+        Self { rules, attributes: HashMap::new(), saying: HashMap::new(), traces: Vec::new() }
     }
 
     fn attributes_of(&self, trace_id: TraceId, note: &Note) -> &[(String, String)] {
         self.attributes.get(&(trace_id, note.span_id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the run says about its own judgement, and what becomes of it: a line each.
+    pub(super) fn brought(&self, explained: &Explained, trajectory: &Arc<Trajectory>) -> String {
+        let Rules { criteria, expectations, .. } = self.rules;
+        let mut lines = Vec::new();
+        if let Some(case_id) = &trajectory.brought.case_id {
+            let what = match expectations.case_of(trajectory) {
+                Some(case) => format!("the cases file expects something of it ({})", case.evaluator_name()),
+                None if expectations.cases.is_empty() => "there is no cases file".to_owned(),
+                None => "the cases file does not hold it".to_owned(),
+            };
+            lines.push(format!("case `{case_id}`: {what}"));
+        }
+        let Added { names, own } = expectations.added(trajectory, criteria);
+        lines.extend(names.iter().map(|name| format!("names the criterion `{name}`, which applies whatever its selector")));
+        lines.extend(own.map(|own| match &own.evaluate {
+            Evaluator::Unusable(unusable) => format!("criterion `{}` is in error: {}", own.name, unusable.message()),
+            evaluator => format!("expects something of itself, criterion `{}`: {}", own.name, evaluator.name()),
+        }));
+        for (span_id, key) in self.saying.get(&explained.trace_id).into_iter().flatten() {
+            let said = if *key == CRITERIA { &trajectory.brought.criteria } else { &trajectory.brought.expect };
+            if said.is_empty() {
+                let mode = expectations.from_spans;
+                let why = match (mode, *key) {
+                    (FromSpans::Off, _) | (FromSpans::NamesOnly, EXPECT) => format!("`expectations.from_spans` is `{}`", mode.as_str()),
+                    _ => "only the evaluated span and those above it have a say".to_owned(),
+                };
+                lines.push(format!("`{key}` of span {span_id} is not read: {why}"));
+            }
+        }
+        lines.iter().map(|line| format!("  {}\n", Clean(line))).collect()
     }
 
     /// A line a span, indented like the tree; of spans that are not recognised, the attributes too.

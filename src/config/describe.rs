@@ -128,7 +128,8 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
     Some((&message[..at], &message[at + 2..]))
 }
 
-fn start_of(node: &Node) -> Place {
+/// Where a node begins; a map written over several lines, at its first key.
+pub(super) fn start_of(node: &Node) -> Place {
     match &node.value {
         Value::Map(map) if node.place.start == node.place.end => map.entries.first().map_or(node.place, |entry| entry.key_place),
         _ => node.place,

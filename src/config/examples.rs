@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use super::describe::{Extent, read};
+use super::describe::{Extent, read, start_of};
 use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::tree::{Map, Node, Value, parse};
 use crate::evaluate::{Evaluator, Expectation, ExpectedTool, Names};
@@ -54,19 +54,38 @@ pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expect
     let mut texts = Texts::default();
     let mut problems = Problems::default();
     let source = texts.add(path.display().to_string(), text, TextKind::File);
-    let parsed = parse(&texts, source, &mut problems).and_then(|root| only_examples(root, &texts, &mut problems));
-    let Some(mut root) = parsed else { return Err(problems.sorted()) };
-    let file: Option<File> = read(&mut root, &[], Extent::All, &texts, &mut problems);
-    let entries = file.map(|file| file.examples).unwrap_or_default();
-    unique_ids(&root, &texts, &mut problems);
-    if problems.is_empty() && entries.is_empty() {
-        let problem = Problem::new("there is no example in this file", Some(texts.spot(Place { source, ..Place::default() })));
-        problems.push(problem.label("write a list below `examples:`, an entry for each run"));
-    }
+    let examples = read_all(&texts, source, exact_match, &mut problems);
     if !problems.is_empty() {
         return Err(problems.sorted());
     }
-    Ok(entries.into_iter().zip(items(&root)).map(|(entry, node)| expectation(entry, node, exact_match)).collect())
+    Ok(examples.into_iter().map(|example| example.expectation).collect())
+}
+
+/// An entry, and where it stands: at its id, else at its beginning.
+pub(super) struct Example {
+    pub(super) expectation: Expectation,
+    pub(super) place: Place,
+}
+
+/// Reads a text that is among others. Nothing where something is wrong with it.
+pub(super) fn read_all(texts: &Texts, source: usize, exact_match: bool, problems: &mut Problems) -> Vec<Example> {
+    let n_before = problems.len();
+    let Some(mut root) = parse(texts, source, problems).and_then(|root| only_examples(root, texts, problems)) else { return Vec::new() };
+    let file: Option<File> = read(&mut root, &[], Extent::All, texts, problems);
+    let entries = file.map(|file| file.examples).unwrap_or_default();
+    unique_ids(&root, texts, problems);
+    if problems.len() == n_before && entries.is_empty() {
+        let problem = Problem::new("there is no example in this file", Some(texts.spot(Place { source, ..Place::default() })));
+        problems.push(problem.label("write a list below `examples:`, an entry for each run"));
+    }
+    if problems.len() > n_before {
+        return Vec::new();
+    }
+    let example = |(entry, node): (Entry, &Node)| {
+        let place = node.find(&["id"]).map_or_else(|| start_of(node), |id| id.place);
+        Example { expectation: expectation(entry, node, exact_match), place }
+    };
+    entries.into_iter().zip(items(&root)).map(example).collect()
 }
 
 /// The root with nothing but `examples`; other keys are reported here, where the configuration's own cannot be meant.

@@ -10,6 +10,7 @@ use super::Config;
 use super::check;
 use super::describe::{Extent, read};
 use super::error::{Place, Problem, Problems, TextKind, Texts};
+use super::expectations::read_cases;
 use super::interpolate::Interpolation;
 use super::reader::Reader;
 use super::tree::{Entry, Map, Node, Value, parse};
@@ -51,7 +52,7 @@ pub struct Loaded {
     pub config: Config,
     /// What is probably not meant so.
     pub warnings: Problems,
-    /// The files it was made of besides the main one: criteria files and secrets.
+    /// The files it was made of besides the main one: criteria files, the cases file and secrets.
     pub files: Vec<PathBuf>,
 }
 
@@ -99,6 +100,8 @@ impl Config {
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);
+            let cases = read_cases(&mut config, &root, &folder, sources.files, &mut texts, &mut problems, &mut warnings);
+            interpolation.read.extend(cases);
             variables::mention_unread(&config, sources.environment, &mut warnings);
             if problems.is_empty() {
                 config.origins = Origins::of(&root, &texts);

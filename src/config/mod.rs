@@ -5,6 +5,7 @@ mod load;
 
 mod assemble;
 mod destination;
+mod expectations;
 mod forward;
 mod process;
 mod receivers;
@@ -38,6 +39,7 @@ pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
 pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
 pub use error::{Problem, Problems, Severity, Spot};
 pub use examples::examples;
+pub use expectations::Expectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, Queue, Retry, Signal};
 pub use keys::schema;
 pub use load::{Files, Loaded, Origins, Sources};
@@ -68,6 +70,8 @@ pub struct Config {
     pub criteria: Vec<Criterion>,
     /// Globs of further files beside this one; each holds `criteria:` only. Names are unique over all.
     pub criteria_files: Vec<String>,
+    /// What is expected of single runs.
+    pub expectations: Expectations,
     /// How much of values explanations show.
     pub explain: crate::evaluate::Explain,
     /// Where scores go.

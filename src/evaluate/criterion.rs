@@ -9,6 +9,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Evaluator;
+use super::brought::EXPECTED;
+use super::expectation::EXAMPLE;
 use super::selector::Selector;
 
 /// One registered criterion. Made by deserialising it; its revision is that of what was read.
@@ -51,10 +53,10 @@ impl Criterion {
         criterion
     }
 
-    /// One for every trajectory, with the default threshold of its evaluator.
-    pub(super) fn of_all(name: &str, evaluate: Evaluator) -> Self {
+    /// One for every trajectory, with the default threshold of its evaluator unless another is given.
+    pub(super) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
         let (description, select, scope) = (String::new(), Selector::default(), Scope::default());
-        Fields { name: Name(name.to_owned()), description, select, scope, evaluate, threshold: None }.into()
+        Fields { name: Name(name.to_owned()), description, select, scope, evaluate, threshold: threshold.map(Threshold) }.into()
     }
 
     /// The attribute keys that its selector reads: what the scan must keep.
@@ -132,6 +134,10 @@ impl<'de> Deserialize<'de> for Name {
         let name = String::deserialize(deserializer)?;
         if name.trim().is_empty() {
             return Err(D::Error::custom("a criterion needs a name that is not blank: metrics and score spans carry it"));
+        }
+        let taken = [(EXPECTED, "a run's own expectation (`spanscore.expect`)"), (EXAMPLE, "an entry of an example file")];
+        if let Some((_, whose)) = taken.iter().find(|(taken, _)| name == *taken) {
+            return Err(D::Error::custom(format_args!("a criterion is named `{name}`, which is what {whose} is judged as: rename it")));
         }
         Ok(Self(name))
     }

@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 use super::criterion::Criterion;
 use super::execution_order::ExecutionOrder;
 use super::names::Names;
-use super::score::{Evaluation, Explain};
+use super::score::EvaluationError;
 use super::tool_order::{ExpectedTool, ToolOrder};
-use super::{Evaluate, Evaluator, judge};
-use crate::extract::Trajectory;
-
-/// The attribute of the evaluated span that names the case it is a run of.
-pub const CASE_ID: &str = "test.case.id";
+use super::unusable::Unusable;
+use super::{Evaluate, Evaluator};
+use crate::extract::{CASE_ID, Trajectory};
 
 /// The criterion that judges a run where no selected criterion has the evaluator of its expectation.
 pub const EXAMPLE: &str = "example";
@@ -70,9 +68,12 @@ impl Expectation {
     /// # Errors
     /// A criterion that cannot be held with these fields.
     pub fn check(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<(String, String)>, Unfit> {
-        let mut replaced = self.replace(criteria)?;
-        if !replaced.iter().any(|criterion| criterion.evaluate.name() == self.evaluator) {
-            replaced.push(Arc::new(self.on_its_own()?));
+        let mut replaced = Vec::new();
+        for criterion in criteria.iter().filter(|criterion| self.is_for(criterion)) {
+            replaced.push(criterion.with(self.evaluator(Some(&criterion.evaluate), &criterion.name)?));
+        }
+        if replaced.is_empty() {
+            replaced.push(Criterion::of_all(EXAMPLE, self.evaluator(None, EXAMPLE)?, None));
         }
         let known: BTreeSet<String> = criteria.iter().flat_map(|criterion| criterion.warnings()).collect();
         let warnings =
@@ -80,32 +81,40 @@ impl Expectation {
         Ok(warnings.filter(|(_, warning)| !known.contains(warning)).collect())
     }
 
-    /// The criteria as they are for this run: those of the same evaluator with its fields, the others as they were.
-    pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<Arc<Criterion>>, Unfit> {
-        let replaced = |criterion: &Arc<Criterion>| match criterion.evaluate.name() == self.evaluator {
-            true => Ok(Arc::new(criterion.with(self.evaluator(Some(&criterion.evaluate), &criterion.name)?))),
-            false => Ok(Arc::clone(criterion)),
+    /// The name of the evaluator that it is about.
+    pub fn evaluator_name(&self) -> &'static str {
+        self.evaluator
+    }
+
+    /// Does a criterion take its fields: are they of one evaluator?
+    pub(super) fn is_for(&self, criterion: &Criterion) -> bool {
+        criterion.evaluate.name() == self.evaluator
+    }
+
+    /// The criteria as they are for this run: those of the same evaluator with its fields, the others as they were. One that cannot be held
+    /// with them is in error: it may have been registered after the example was read.
+    pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
+        let replaced = |criterion: &Arc<Criterion>| match self.is_for(criterion) {
+            true => Arc::new(criterion.with(self.or_unusable(self.evaluator(Some(&criterion.evaluate), &criterion.name)))),
+            false => Arc::clone(criterion),
         };
         criteria.iter().map(replaced).collect()
     }
 
-    /// Judges its run: by the criteria as they are for it, and as criterion [`EXAMPLE`] where none of its evaluator is selected.
-    ///
-    /// # Errors
-    /// A criterion that cannot be held with its fields.
-    pub fn judge(&self, criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain: &Explain) -> Result<Vec<Evaluation>, Unfit> {
-        let mut criteria = self.replace(criteria)?;
-        let evaluations = judge(&criteria, trajectory, explain);
-        if evaluations.iter().any(|evaluation| evaluation.criterion.evaluate.name() == self.evaluator) {
-            return Ok(evaluations);
-        }
-        criteria.push(Arc::new(self.on_its_own()?));
-        // Once more, so that evaluations come in the order in which they always come.
-        Ok(judge(&criteria, trajectory, explain))
+    /// The criterion [`EXAMPLE`]: what judges its run where none of its evaluator is selected.
+    pub(super) fn on_its_own(&self) -> Criterion {
+        Criterion::of_all(EXAMPLE, self.or_unusable(self.evaluator(None, EXAMPLE)), None)
     }
 
-    fn on_its_own(&self) -> Result<Criterion, Unfit> {
-        Ok(Criterion::of_all(EXAMPLE, self.evaluator(None, EXAMPLE)?))
+    fn or_unusable(&self, evaluator: Result<Evaluator, Unfit>) -> Evaluator {
+        evaluator.unwrap_or_else(|Unfit { criterion, message }| {
+            let example = self.id.as_deref().unwrap_or_default();
+            let error = EvaluationError {
+                kind: "unfit_example",
+                message: format!("the example `{example}` does not go with criterion `{criterion}`: {message}"),
+            };
+            Evaluator::Unusable(Unusable { evaluator: self.evaluator, text: example.to_owned(), error })
+        })
     }
 
     fn evaluator(&self, default: Option<&Evaluator>, criterion: &str) -> Result<Evaluator, Unfit> {
@@ -123,7 +132,7 @@ impl Expectation {
 }
 
 /// Which expectation each of these trajectories is held to: for each trajectory a position in `expectations`. Those with an id go to the
-/// run whose evaluated span carries it; the others, in order, to the other runs, in order.
+/// run whose evaluated span (or one above it) carries it; the others, in order, to the other runs, in order.
 ///
 /// # Errors
 /// What keeps each of them from having one of its own, and what to do about it.
@@ -134,17 +143,16 @@ pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> R
             "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples {n_entries}: give each run an entry of its own"
         ));
     }
-    let case_of = |trajectory: &Trajectory| trajectory.subject.as_ref().and_then(|subject| subject.attribute(CASE_ID).map(str::to_owned));
-    let mut runs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut runs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (run_idx, trajectory) in trajectories.iter().enumerate() {
-        if let Some(case) = case_of(trajectory) {
+        if let Some(case) = &trajectory.brought.case_id {
             runs.entry(case).or_default().push(run_idx);
         }
     }
     let mut paired: BTreeMap<usize, usize> = BTreeMap::new();
     for (at, expectation) in expectations.iter().enumerate() {
         let Some(id) = &expectation.id else { continue };
-        match runs.get(id).map(Vec::as_slice) {
+        match runs.get(id.as_str()).map(Vec::as_slice) {
             Some(&[run_idx]) => {
                 if paired.insert(run_idx, at).is_some() {
                     return Err(format!("two entries have the id `{id}`: one entry judges one run"));
@@ -160,7 +168,7 @@ pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> R
             }
             None => {
                 return Err(format!(
-                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span: leave `id` out to judge runs in their order"
+                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span, nor above it: leave `id` out to judge runs in their order"
                 ));
             }
         }
@@ -186,7 +194,7 @@ mod tests {
 
     fn replaced(expectation: &Expectation, evaluate: Value) -> Value {
         let before = criterion(evaluate);
-        let after = expectation.replace(std::slice::from_ref(&before)).unwrap().remove(0);
+        let after = expectation.replace(std::slice::from_ref(&before)).remove(0);
         assert_eq!((&after.name, after.scope), (&before.name, before.scope));
         assert_eq!(after.revision() == before.revision(), after == before, "the revision is that of what is expected");
         serde_json::to_value(&*after).unwrap()
@@ -230,7 +238,7 @@ mod tests {
     fn an_entry_that_a_criterion_cannot_take_says_so() {
         let nothing = Expectation::of_output(None, &Names::default());
         let set = json!({"execution_order": {"expected_output": ["a"]}});
-        let unfit = nothing.replace(&[criterion(set)]).unwrap_err();
+        let unfit = nothing.check(&[criterion(set)]).unwrap_err();
         assert_eq!(unfit.criterion, "registered");
         assert!(
             unfit.message.starts_with("`expected_output` is empty: name what is expected, or set `should_exact_match: true`"),

@@ -1,6 +1,7 @@
 //! Pure. Holds trajectories against criteria: narrows to agent runs, asks selectors, turns scores into verdicts and words.
 //! Knows no single evaluator.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Evaluate;
@@ -14,9 +15,23 @@ use crate::span::SpanId;
 /// Evaluations come by agent run in start order, and within a run as the criteria stand in the list; what covers the whole trace
 /// comes with the run that is the evaluated span, or first where that is none.
 pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain: &Explain) -> Vec<Evaluation> {
+    judge_named(criteria, &BTreeSet::new(), trajectory, explain)
+}
+
+/// The same; the criteria that are `named` apply whatever their selectors.
+pub(super) fn judge_named(
+    criteria: &[Arc<Criterion>],
+    named: &BTreeSet<String>,
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+) -> Vec<Evaluation> {
+    let judge_one = |criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>| {
+        let applies = criterion.select.matches(trajectory) || named.contains(&criterion.name);
+        applies.then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
+    };
     let any_by_agent = criteria.iter().any(|criterion| criterion.scope == Scope::Agent);
     if !any_by_agent {
-        return criteria.iter().filter_map(|criterion| judge_one(criterion, trajectory, explain)).collect();
+        return criteria.iter().filter_map(|criterion| judge_one(criterion, trajectory)).collect();
     }
     let runs = trajectory.judged_agent_runs();
     let home = trajectory.subject.as_ref().and_then(|subject| {
@@ -34,7 +49,7 @@ pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain:
                 (Scope::Agent, Some(run)) => Some(run),
                 _ => None,
             };
-            evaluations.extend(judged.and_then(|trajectory| judge_one(criterion, trajectory, explain)));
+            evaluations.extend(judged.and_then(|trajectory| judge_one(criterion, trajectory)));
         }
     }
     evaluations
@@ -56,12 +71,18 @@ pub fn withdraw(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, agent_
             narrowed.into()
         }
     };
+    let explanation = "withdrawn: with the spans that came late this criterion no longer applies here".to_owned();
+    without_score(criterion, &trajectory, Verdict::NotEvaluated, explanation)
+}
+
+/// An evaluation that says why there is no score.
+pub(super) fn without_score(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, verdict: Verdict, explanation: String) -> Evaluation {
     Evaluation {
         criterion: criterion.clone(),
-        trajectory,
+        trajectory: trajectory.clone(),
         value: None,
-        verdict: Verdict::NotEvaluated,
-        explanation: "withdrawn: with the spans that came late this criterion no longer applies here".to_owned(),
+        verdict,
+        explanation,
         error: None,
         details: serde_json::Value::Object(serde_json::Map::new()),
         n_expected: 0,
@@ -69,10 +90,6 @@ pub fn withdraw(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, agent_
         revision: 0,
         previous: None,
     }
-}
-
-fn judge_one(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Option<Evaluation> {
-    criterion.select.matches(trajectory).then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
 }
 
 /// Any evaluator, whatever its evidence.

@@ -5,6 +5,7 @@ mod judge;
 
 mod criterion;
 mod expectation;
+mod expectations;
 mod selector;
 
 mod execution_order;
@@ -17,6 +18,7 @@ mod tool_order;
 
 mod alignment;
 mod arguments;
+mod brought;
 mod capture;
 mod json;
 pub mod lcs;
@@ -27,15 +29,18 @@ mod pattern;
 mod score;
 mod spelling;
 mod tool_pattern;
+mod unusable;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::extract::Trajectory;
 
+pub use brought::{Added, EXPECTED, FromSpans, no_longer_expected};
 pub use criterion::{Criterion, Scope};
 pub use execution_order::{ExecutionOrder, Over};
-pub use expectation::{CASE_ID, EXAMPLE, Expectation, Unfit, pair};
+pub use expectation::{EXAMPLE, Expectation, Unfit, pair};
+pub use expectations::{Expectations, judge_run};
 pub use judge::{judge, withdraw};
 pub use names::{Names, NonEmptyNames};
 pub use pattern::Pattern;
@@ -49,6 +54,7 @@ pub use tool_call_output::{ExpectedOutput, ToolCallOutput};
 pub use tool_calls::ToolCalls;
 pub use tool_order::{ExpectedTool, ToolOrder};
 pub use tool_pattern::{AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written};
+pub use unusable::Unusable;
 
 use judge::Judge;
 use score::{Explanation, Score};
@@ -71,6 +77,9 @@ pub enum Evaluator {
     ToolCallArgs(ToolCallArgs),
     /// Did the tools return what was expected?
     ToolCallOutput(ToolCallOutput),
+    /// None: what came with a run and cannot be held to. It is never read from a file.
+    #[serde(skip_deserializing)]
+    Unusable(Unusable),
 }
 
 impl Evaluator {
@@ -94,6 +103,7 @@ impl Evaluator {
             Self::ToolCalls(evaluator) => evaluator,
             Self::ToolCallArgs(evaluator) => evaluator,
             Self::ToolCallOutput(evaluator) => evaluator,
+            Self::Unusable(unusable) => unusable,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! tools.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
@@ -14,6 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 const MAX_COMPILED_SIZE: usize = 1 << 20;
 /// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but still linear.
 const MAX_CACHE_SIZE: usize = 256 << 10;
+/// The same bound for a pattern that came with a run, and most of them: together as much as two registered ones.
+const MAX_BROUGHT_SIZE: usize = 64 << 10;
+const MAX_BROUGHT: usize = 32;
 /// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
 const MAX_NESTING: u32 = 100;
 
@@ -36,7 +40,7 @@ impl Pattern {
             ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(source).map_err(|error| refusal(source, &error))?;
         let rewritten = ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
         let regex = RegexBuilder::new(&rewritten)
-            .size_limit(MAX_COMPILED_SIZE)
+            .size_limit(allowed_size()?)
             .dfa_size_limit(MAX_CACHE_SIZE)
             .nest_limit(MAX_NESTING * 2)
             .build()
@@ -57,6 +61,32 @@ impl Pattern {
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.source
+    }
+}
+
+thread_local! {
+    /// How many more patterns may be compiled here for a run; `None` where they are registered. Patterns are read deep inside an evaluator,
+    /// where serde lets nothing through that could tell who wrote them.
+    static ALLOWANCE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Reads what came with a run: patterns in it are few and small, since the judged agent could send as many as it likes with every trace.
+pub(super) fn frugally<T>(read: impl FnOnce() -> T) -> T {
+    ALLOWANCE.set(Some(MAX_BROUGHT));
+    let read = read();
+    ALLOWANCE.set(None);
+    read
+}
+
+/// Most bytes that the next pattern may take.
+fn allowed_size() -> Result<usize, String> {
+    match ALLOWANCE.get() {
+        None => Ok(MAX_COMPILED_SIZE),
+        Some(0) => Err(format!("more than {MAX_BROUGHT} patterns: a run may bring as many, register a criterion for more")),
+        Some(left) => {
+            ALLOWANCE.set(Some(left - 1));
+            Ok(MAX_BROUGHT_SIZE)
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod payload;
 mod python;
 mod tree;
 
+mod brought;
 mod calls;
 mod glob;
 mod handoffs;
@@ -44,6 +45,7 @@ mod tests;
 
 use convention::Convention;
 
+pub use brought::{Bringing, Brought, CASE_ID, CRITERIA, EXPECT, Said};
 pub use glob::glob_matches;
 pub use keys::keys;
 pub use log_calls::log_call;

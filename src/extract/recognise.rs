@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use super::brought::{Bringing, BroughtKeys};
 use super::convention::{self, Call, Convention, View, first_raw, first_text, is, is_true, text};
 use super::keys;
 use super::log_messages;
@@ -24,6 +25,7 @@ pub struct Recogniser {
     house: Vec<House>,
     /// What selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
+    brought_keys: BroughtKeys,
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +101,9 @@ impl Recogniser {
     /// so that spans taken under it can still be read.
     pub fn new<'a>(tools: &Tools, readable: impl IntoIterator<Item = &'a str>, previous: Option<&KeySet>) -> Self {
         let readable: Vec<&str> = readable.into_iter().collect();
-        let keys = Arc::new(keys::keys(tools, readable.iter().copied(), previous));
+        let mut keys = keys::keys(tools, readable.iter().copied(), previous);
+        let brought_keys = BroughtKeys::add(&mut keys, Bringing::default());
+        let keys = Arc::new(keys);
         let readable = readable.into_iter().filter_map(|name| Some((keys.id(name)?, Arc::from(name)))).collect();
         let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
         let house = (tools.conventions.iter())
@@ -114,7 +118,13 @@ impl Recogniser {
             .filter(|house| !house.matches.is_empty())
             .collect();
         let names = tools.name_attributes.iter().filter_map(|name| keys.id(name)).collect();
-        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable }
+        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable, brought_keys }
+    }
+
+    /// The same, with what runs may say about their own judgement.
+    pub fn bringing(mut self, bringing: Bringing) -> Self {
+        self.brought_keys = BroughtKeys::add(Arc::make_mut(&mut self.keys), bringing);
+        self
     }
 
     /// The keys that the scan must keep.
@@ -124,6 +134,10 @@ impl Recogniser {
 
     pub(super) fn readable(&self) -> &[(KeyId, Arc<str>)] {
         &self.readable
+    }
+
+    pub(super) fn brought_keys(&self) -> BroughtKeys {
+        self.brought_keys
     }
 
     /// Is a call of this name no call (`tools.ignore`)?

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use super::brought::{Brought, brought};
 use super::calls;
 use super::convention::{View, first_text, text};
 use super::keys;
@@ -49,6 +50,8 @@ pub struct Trajectory {
     pub agent_runs: Vec<AgentRun>,
     /// Agent runs and graph nodes in start order, immediate repeats folded (`execution_order` with `over: nodes`).
     pub node_visits: Vec<Arc<str>>,
+    /// What the run says about its own judgement.
+    pub brought: Brought,
     /// Position of the trace by first arrival.
     pub arrival: u64,
 }
@@ -168,6 +171,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         tool_calls,
         agent_runs,
         node_visits: node_visits(&outline),
+        brought: brought(&outline, recogniser, evaluated),
         arrival: trace.arrival,
     };
     if log_calls::is_made_of_logs(trace) {

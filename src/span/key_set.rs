@@ -19,6 +19,8 @@ pub enum Keep {
     Value,
     /// Messages of a model, up to `max_messages_size`, and only if a tool call is found in them by a substring search.
     Messages,
+    /// The value, up to `max_brought_size` for all such values of a span: what a run says about its own judgement.
+    Brought,
     /// The presence alone: an empty string is kept.
     Presence,
     /// Nothing of what is sent: only the scan itself writes it.
@@ -60,6 +62,8 @@ pub struct KeySet {
     pub max_value_size: usize,
     /// Longest messages kept of one span, in bytes (`tools.max_messages_size`).
     pub max_messages_size: usize,
+    /// Most bytes kept of what one span says about its own judgement (`expectations.max_size`).
+    pub max_brought_size: usize,
 }
 
 /// What the key set says of an attribute's key.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::assemble::CloseReason;
-use spanscore::evaluate::{Criterion, Evaluation, Explain, judge};
-use spanscore::extract::{AgentRun, Payload, Subject, ToolCall, Trajectory};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
+use spanscore::extract::{AgentRun, Brought, CASE_ID, CRITERIA, EXPECT, Payload, Said, Subject, ToolCall, Trajectory};
 use spanscore::span::{Facts, Resource, SpanId, TraceId};
 
 /// One call as it is written: a name, or a map.
@@ -125,11 +125,24 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             })
             .collect(),
         node_visits: written.nodes.iter().map(|name| name.as_str().into()).collect(),
+        brought: brought(&written.attributes),
         arrival: 0,
     }
 }
 
-/// Judges one trajectory by criteria that were loaded.
-pub(crate) fn judged(criteria: &[Arc<Criterion>], written: &Written, explain: &Explain) -> Vec<Evaluation> {
-    judge(criteria, &Arc::new(trajectory(written)), explain)
+/// Judges one trajectory by criteria that were loaded, and by what is expected of single runs.
+pub(crate) fn judged(criteria: &[Arc<Criterion>], expectations: &Expectations, written: &Written, explain: &Explain) -> Vec<Evaluation> {
+    let trajectory = Arc::new(trajectory(written));
+    judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain)
+}
+
+/// What the attributes of the evaluated span say about the run's judgement.
+fn brought(attributes: &Map<String, Value>) -> Brought {
+    let said = |key: &str| {
+        let value = attributes.get(key)?;
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Some(Said { span_id: SpanId::try_new(&1_u64.to_be_bytes()), text: Some(text.into()), cut: false })
+    };
+    let case_id = said(CASE_ID).and_then(|said| said.text);
+    Brought { case_id, criteria: said(CRITERIA).into_iter().collect(), expect: said(EXPECT).into_iter().collect() }
 }

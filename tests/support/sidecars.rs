@@ -120,6 +120,7 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
 
 fn rules(config: &Config) -> Rules {
     Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes)
+        .expecting(config.expectations())
 }
 
 type Seen = Arc<Mutex<Vec<Arc<Trajectory>>>>;

@@ -110,6 +110,7 @@ impl Check<'_> {
             ("tools.max_value_size", config.tools.max_value_size),
             ("tools.max_messages_size", config.tools.max_messages_size),
             ("explain.max_value_length", config.explain.max_value_length),
+            ("expectations.max_size", config.expectations.max_size.0),
         ];
         for (key, count) in counts {
             if count == 0 {

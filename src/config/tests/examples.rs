@@ -1,19 +1,20 @@
 //! Example files in, entries or messages out.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::Given;
 use crate::config::examples;
-use crate::evaluate::Criterion;
+use crate::evaluate::{Criterion, FromSpans};
 
 /// What an entry makes of a criterion.
 fn made(text: &str, evaluate: &Value) -> Vec<Value> {
     let criterion: Criterion = serde_json::from_value(json!({ "name": "registered", "evaluate": evaluate })).unwrap();
     let criteria = [Arc::new(criterion)];
     let entries = examples(Path::new("examples.yaml"), text, false).unwrap_or_else(|problems| panic!("{problems}"));
-    entries.iter().map(|entry| serde_json::to_value(&entry.replace(&criteria).unwrap()[0].evaluate).unwrap()).collect()
+    entries.iter().map(|entry| serde_json::to_value(&entry.replace(&criteria)[0].evaluate).unwrap()).collect()
 }
 
 #[test]
@@ -74,6 +75,40 @@ fn every_mistake_of_an_example_file_is_told_at_its_place() {
     for (name, text) in cases {
         let problems = examples(Path::new("examples.yaml"), text, false).unwrap_err();
         told.push_str(&format!("=== {name} ===\n{}\n", problems.render(false)));
+    }
+    insta::assert_snapshot!(told);
+}
+
+const CASES: &str =
+    "examples:\n  - { id: paris, expected_tools: [{ tool_name: search }] }\n  - { id: 7, expected_output: [search, book] }\n";
+
+#[test]
+fn a_configuration_names_its_cases() {
+    let text = "expectations: { from_spans: off, cases_file: cases.yaml }\ncriteria: [{ name: a, evaluate: { tool_order: { expected_tools: [{ tool_name: b }] } } }]\n";
+    let loaded = Given { text, files: &[("cases.yaml", CASES)], ..Given::default() }.load().unwrap();
+    let expectations = loaded.config.expectations();
+    assert_eq!(expectations.cases.keys().collect::<Vec<_>>(), ["7", "paris"]);
+    assert_eq!((expectations.from_spans, expectations.max_size), (FromSpans::Off, 16 << 10));
+    assert_eq!(loaded.files, [PathBuf::from("cases.yaml")], "whoever watches files must know of it");
+}
+
+#[test]
+fn what_is_wrong_with_expectations_is_told_at_its_place() {
+    let set = "criteria: [{ name: set, evaluate: { execution_order: { expected_output: [a] } } }]\n";
+    let named = "expectations: { cases_file: cases.yaml }\n".to_owned();
+    let cases = [
+        ("words", "expectations: { from_spans: names_only, max_size: 0, cases: x }\n".to_owned(), ""),
+        ("no such file", "expectations: { cases_file: other.yaml }\n".to_owned(), CASES),
+        ("an entry without an id", named.clone(), "examples:\n  - id: a\n    expected_tools: []\n  - expected_tools: [{ tool_name: b }]\n"),
+        ("a case that a criterion cannot take", format!("{named}{set}"), "examples:\n  - { id: a, expected_output: [] }\n"),
+        ("mistakes in both", format!("{named}log: {{ level: loud }}\n"), "examples:\n  - { id: a, expected_tool: [] }\n"),
+        ("hardly meant", named, "examples:\n  - { id: a, expected_tools: [] }\n"),
+        ("names that are taken", "criteria:\n  - { name: expect, evaluate: { tool_calls: { required: [a] } } }\n".to_owned(), ""),
+    ];
+    let mut told = String::new();
+    for (name, text, file) in &cases {
+        let messages = Given { text, files: &[("cases.yaml", file)], ..Given::default() }.messages();
+        told.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
     }
     insta::assert_snapshot!(told);
 }

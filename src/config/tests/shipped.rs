@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
 use crate::assemble::CloseReason;
-use crate::extract::{ToolCall, Trajectory};
+use crate::extract::{Brought, ToolCall, Trajectory};
 use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
@@ -187,6 +187,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         tool_calls: names.iter().map(call).collect(),
         agent_runs: Vec::new(),
         node_visits: Vec::new(),
+        brought: Brought::default(),
         arrival: 0,
     }
 }

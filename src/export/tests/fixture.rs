@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, Previous, Verdict};
-use crate::extract::{Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{Brought, Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Facts, Resource, SpanId, TraceId};
 
 /// What must never be seen with values off.
@@ -92,6 +92,7 @@ pub(super) fn trajectory() -> Trajectory {
         tool_calls: vec![call(0, "validate_user"), call(1, "create_order"), call(2, "check_inventory")],
         agent_runs: vec![],
         node_visits: vec![],
+        brought: Brought::default(),
         arrival: 0,
     }
 }

@@ -22,6 +22,8 @@ const SMALL_ROOM: usize = 64 << 10;
 const LARGE_ROOM: usize = 64 << 10;
 /// What an entry costs beyond its suffix and value.
 const ENTRY_HEADER: usize = 8;
+/// Values that a span says about its own judgement: there are two keys, and keys are unique.
+const MAX_BROUGHT: usize = 4;
 /// What a bool, an integer or a double costs.
 const NUMBER_SIZE: usize = 8;
 /// Longest suffix [`FactsBuilder`] takes.
@@ -31,7 +33,8 @@ const MAX_SUFFIX_SIZE: usize = 255;
 ///
 /// # Bounds
 /// Whatever a span holds, its facts take at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values, the larger of 64 KiB and
-/// `4 * max_value_size` of larger ones, and `max_messages_size` of messages. A value for which there is no room is cut and marked; once the
+/// `4 * max_value_size` of larger ones, and `max_messages_size` of messages, and `max_brought_size` of what it says about its
+/// own judgement. A value for which there is no room is cut and marked; once the
 /// room for small values is used up, further ones are left out.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
@@ -40,11 +43,14 @@ pub(super) struct Keeper<'k> {
     small_room: usize,
     large_room: usize,
     messages_room: usize,
+    brought_room: usize,
+    n_brought: usize,
 }
 
 impl<'k> Keeper<'k> {
     pub(super) fn new(keys: &'k KeySet) -> Self {
-        let mut keeper = Self { keys, facts: FactsBuilder::default(), json: Vec::new(), small_room: 0, large_room: 0, messages_room: 0 };
+        let (facts, json) = (FactsBuilder::default(), Vec::new());
+        let mut keeper = Self { keys, facts, json, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
         keeper.make_room();
         keeper
     }
@@ -128,6 +134,8 @@ impl<'k> Keeper<'k> {
         self.small_room = SMALL_ROOM;
         self.large_room = LARGE_ROOM.max(self.keys.max_value_size.saturating_mul(4));
         self.messages_room = self.keys.max_messages_size;
+        self.brought_room = self.keys.max_brought_size;
+        self.n_brought = 0;
     }
 
     fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
@@ -169,6 +177,12 @@ impl<'k> Keeper<'k> {
                 }
                 self.messages_room = self.messages_room.checked_sub(kept.suffix.len() + granted)?;
             }
+            // A room of its own, and an entry however little of it is left: that there is a value must be known.
+            Keep::Brought if self.n_brought == MAX_BROUGHT => return None,
+            Keep::Brought => {
+                self.n_brought += 1;
+                self.brought_room -= granted;
+            }
             Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => self.large_room -= granted,
             Keep::Value | Keep::Presence | Keep::Own => {
                 self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + granted)?;
@@ -182,6 +196,7 @@ impl<'k> Keeper<'k> {
     fn largest(&self, kept: Kept<'_>) -> usize {
         match kept.keep {
             Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
+            Keep::Brought => self.brought_room,
             Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
         }
     }
