@@ -25,6 +25,8 @@ pub use forwarding::{
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use registering::{ApiOpen, ApiRefused, TokenUnusable};
+#[cfg(test)]
+pub(crate) use render::metric_names;
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 pub use scoring::{
     ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,

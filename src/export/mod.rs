@@ -175,7 +175,7 @@ impl Exporter {
     pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         for evaluation in evaluations {
-            if let Some(folded) = shared.metrics.record(evaluation) {
+            if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
                 ScoreLabelsFolded { limit: limit_name(folded) }.emit(&shared.telemetry);
             }
         }

@@ -19,11 +19,15 @@ use prost::Message;
 
 use super::score_prometheus;
 use super::score_series::{Folded, Labels, Limits, SeriesTable};
+use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::evaluate::Evaluation;
 
 /// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and 1 have meaning of their own.
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+/// Seconds to a verdict: settling takes 5 by default, a trace without an end 180, and an hour is the longest a trace stays open.
+const DELAY_BOUNDS: [f64; 12] = [1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0];
 
 /// Temporality of what is sent; `/metrics` is always cumulative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +54,7 @@ pub struct Metrics {
     counter: Counter<u64>,
     histogram: Histogram<f64>,
     revisions: Counter<u64>,
+    delay: Histogram<f64>,
     series: Mutex<SeriesTable<Bound>>,
     /// Cumulative: what `/metrics` shows.
     scraped: Reader,
@@ -96,10 +101,16 @@ impl Metrics {
             .u64_counter("spanscore.evaluation.revisions")
             .with_unit("{evaluation}")
             .with_description("Evaluations whose label late spans changed");
+        let delay = meter
+            .f64_histogram("spanscore.time_to_verdict")
+            .with_unit("s")
+            .with_description("Time from the end of the judged span to its evaluation")
+            .with_boundaries(DELAY_BOUNDS.to_vec());
         Self {
             counter: counter.build(),
             histogram: histogram.build(),
             revisions: revisions.build(),
+            delay: delay.build(),
             series: Mutex::new(SeriesTable::new(settings.limits)),
             scraped,
             sent,
@@ -108,8 +119,8 @@ impl Metrics {
     }
 
     /// Counts an evaluation. What late spans changed is not counted twice: only the change of a label is, in a metric of its own.
-    /// Says which bound folds names into `_other`, the first time it does.
-    pub fn record(&self, evaluation: &Evaluation) -> Option<Folded> {
+    /// Says which bound folds names into `_other`, the first time it does. `now_unix_nanos` is when it was judged.
+    pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
             if let Some(previous) = evaluation.previous.map(|previous| previous.verdict).filter(|previous| *previous != evaluation.verdict)
             {
@@ -118,6 +129,9 @@ impl Metrics {
             }
             return None;
         }
+        // The span's clock and ours may differ: what seems to be judged before it ended was judged at once.
+        let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
+        self.delay.record(delay, &[KeyValue::new("completeness", evaluation.trajectory.completeness.as_str())]);
         let labels = Labels {
             criterion: &evaluation.criterion.name,
             evaluator: evaluation.criterion.evaluate.name(),

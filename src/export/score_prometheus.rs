@@ -40,7 +40,9 @@ pub(super) fn render(metrics: &ResourceMetrics, out: &mut String) {
 }
 
 fn head(out: &mut String, metric: &Metric, kind: &str) -> String {
-    let name = metric.name().replace('.', "_");
+    // Named as Prometheus itself names what comes over OTLP.
+    let unit = if metric.unit() == "s" { "_seconds" } else { "" };
+    let name = format!("{}{unit}", metric.name().replace('.', "_"));
     let _ = writeln!(out, "# HELP {name} {}", metric.description());
     let _ = writeln!(out, "# TYPE {name} {kind}");
     name

@@ -1,6 +1,7 @@
 //! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for. Does not prove that a backend
 //! shows them, nor that they arrive (that is `tests/delivery.rs`).
 
+mod boards;
 mod delivery;
 mod fixture;
 mod metrics;

@@ -60,6 +60,20 @@ const HELP: &[(&str, &str)] = &[
 /// Shown from the start, at zero: an alert on what should never happen must not wait for its series to appear.
 const FROM_THE_START: [&str; 2] = ["spanscore_late_spans_total", "spanscore_unscored_spans_total"];
 
+/// Every name that may stand in [`Telemetry::metrics_text`], for tests of what is made of it.
+#[cfg(test)]
+pub(crate) fn metric_names() -> impl Iterator<Item = String> {
+    let text = Telemetry::default().metrics_text(0, &[]);
+    // A family whose values all have labels shows none as long as nothing was counted.
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).map(|line| match line.split_once(' ') {
+        Some((name, "counter")) => format!("{name}_total"),
+        Some((name, _)) => name.to_owned(),
+        None => String::new(),
+    });
+    let families: Vec<String> = families.collect();
+    families.into_iter().chain(HELP.iter().map(|(name, _)| (*name).to_owned()))
+}
+
 impl Telemetry {
     /// Everything counted, for Prometheus, from one snapshot; `more` appends what others count.
     pub fn metrics_text(&self, started_unix_nanos: u64, more: &[MetricsText]) -> String {

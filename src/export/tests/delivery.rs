@@ -77,14 +77,14 @@ async fn sink() -> (SocketAddr, mpsc::Receiver<Received>) {
 // === an exporter ===
 
 /// A budget that nothing here exceeds.
-const PLENTY: usize = 64 << 20;
+pub(super) const PLENTY: usize = 64 << 20;
 
 fn to(address: SocketAddr) -> Option<String> {
     Some(format!("http://{address}"))
 }
 
 /// Nothing leaves before it is asked for, unless a test changes that.
-fn config() -> Config {
+pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.scores.batch.max_delay.0 = Duration::from_secs(3_600);
     config.scores.metrics.interval.0 = Duration::from_secs(3_600);
@@ -105,17 +105,17 @@ fn only_spans(address: SocketAddr) -> Config {
     config
 }
 
-fn start(config: &Config, budget: usize, print: Option<Print>) -> (Exporter, Running, Arc<Telemetry>) {
+pub(super) fn start(config: &Config, budget: usize, print: Option<Print>) -> (Exporter, Running, Arc<Telemetry>) {
     let telemetry = Arc::default();
     let (exporter, running) = Exporter::start(Plan { config, budget, print }, &telemetry, &mut fastrand::Rng::with_seed(7)).unwrap();
     (exporter, running, telemetry)
 }
 
-fn in_time() -> Instant {
+pub(super) fn in_time() -> Instant {
     tokio::time::Instant::now().into_std() + Duration::from_secs(30)
 }
 
-fn export(exporter: &Exporter, evaluations: &[Evaluation]) {
+pub(super) fn export(exporter: &Exporter, evaluations: &[Evaluation]) {
     exporter.export(evaluations, &Explain::default(), END + 7);
 }
 
@@ -158,12 +158,12 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
             }
         }
     }
-    assert_eq!(n_received, [2, 2, 2]);
+    assert_eq!(n_received, [2, 2, 3]);
     let Some(any_value::Value::StringValue(id)) = instances[0].value.clone().unwrap().value else { panic!("{instances:?}") };
     assert_eq!((id.len(), &id[14..15], id.matches('-').count()), (36, "4", 4), "{id} is a random UUID");
     assert_eq!(counted(&telemetry, "score_spans"), (2, 0));
     assert_eq!(counted(&telemetry, "score_events"), (2, 0));
-    assert_eq!(counted(&telemetry, "score_metrics"), (4, 0), "two labels, two instruments");
+    assert_eq!(counted(&telemetry, "score_metrics"), (5, 0), "two labels, two instruments, and the time to a verdict");
 }
 
 #[tokio::test]

@@ -7,10 +7,13 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
 use prost::Message;
 
-use super::fixture::{criterion, fail, pass, previous, with};
+use super::fixture::{END, criterion, fail, pass, previous, with};
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::score_metrics::{Metrics, Settings, Temporality};
 use crate::export::score_series::{Folded, Limits, MAX_SERIES};
+
+/// Five and a half seconds after the judged span ended.
+const NOW: u64 = END + 5_500_000_000;
 
 const LIMITS: Limits = Limits { max_services: 200, max_agents: 500 };
 
@@ -22,7 +25,7 @@ fn metrics(temporality: Temporality, limits: Limits) -> Metrics {
 pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     for evaluation in evaluations {
-        metrics.record(evaluation);
+        metrics.record(evaluation, NOW);
     }
     let mut page = String::new();
     metrics.render(&mut page);
@@ -89,7 +92,7 @@ fn evaluations_are_counted_by_five_labels() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     assert_eq!(metrics.request(), None, "nothing counted, nothing to send");
     for evaluation in [fail(), pass(), pass(), Evaluation { value: None, verdict: Verdict::NotEvaluated, ..fail() }] {
-        assert_eq!(metrics.record(&evaluation), None);
+        assert_eq!(metrics.record(&evaluation, NOW), None);
     }
     let request = request(&metrics);
     let resource = request.resource_metrics[0].resource.as_ref().unwrap();
@@ -120,9 +123,9 @@ fn evaluations_are_counted_by_five_labels() {
 #[test]
 fn cumulative_sums_grow_and_keep_their_start() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
-    metrics.record(&pass());
+    metrics.record(&pass(), NOW);
     let first = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
-    metrics.record(&pass());
+    metrics.record(&pass(), NOW);
     let second = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
     assert!(first.start_time_unix_nano > 0);
     assert_eq!(first.start_time_unix_nano, second.start_time_unix_nano);
@@ -132,12 +135,12 @@ fn cumulative_sums_grow_and_keep_their_start() {
 #[test]
 fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
     let metrics = metrics(Temporality::Delta, LIMITS);
-    metrics.record(&pass());
+    metrics.record(&pass(), NOW);
     let first = sum(&request(&metrics), "spanscore.evaluations");
     assert_eq!((first.aggregation_temporality, counts(&first)[0].1), (1, 1));
     assert_eq!(metrics.request(), None, "nothing happened since");
-    metrics.record(&pass());
-    metrics.record(&pass());
+    metrics.record(&pass(), NOW);
+    metrics.record(&pass(), NOW);
     let later = request(&metrics);
     let second = sum(&later, "spanscore.evaluations");
     assert_eq!(counts(&second)[0].1, 2);
@@ -152,9 +155,9 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
 #[test]
 fn revisions_count_only_where_the_label_changes() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
-    metrics.record(&fail());
-    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..fail() });
-    metrics.record(&Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() });
+    metrics.record(&fail(), NOW);
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..fail() }, NOW);
+    metrics.record(&Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() }, NOW);
     let request = request(&metrics);
     assert_eq!(counts(&sum(&request, "spanscore.evaluations")).iter().map(|(_, n)| n).sum::<i64>(), 1);
     assert_eq!(counts(&sum(&request, "spanscore.evaluation.revisions")), [("from=fail to=pass".to_owned(), 1)]);
@@ -165,12 +168,12 @@ fn revisions_count_only_where_the_label_changes() {
 fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
     let metrics = metrics(Temporality::Cumulative, Limits { max_services: 2, max_agents: 3 });
     for (service, agent) in [("a", "x"), ("b", "y")] {
-        assert_eq!(metrics.record(&of(pass(), service, agent)), None);
+        assert_eq!(metrics.record(&of(pass(), service, agent), NOW), None);
     }
-    assert_eq!(metrics.record(&of(pass(), "c", "z")), Some(Folded::Services));
-    assert_eq!(metrics.record(&of(pass(), "d", "z")), None);
-    assert_eq!(metrics.record(&of(pass(), "a", "w")), Some(Folded::Agents));
-    assert_eq!(metrics.record(&of(pass(), "e", "v")), None);
+    assert_eq!(metrics.record(&of(pass(), "c", "z"), NOW), Some(Folded::Services));
+    assert_eq!(metrics.record(&of(pass(), "d", "z"), NOW), None);
+    assert_eq!(metrics.record(&of(pass(), "a", "w"), NOW), Some(Folded::Agents));
+    assert_eq!(metrics.record(&of(pass(), "e", "v"), NOW), None);
     let series: Vec<_> = counts(&sum(&request(&metrics), "spanscore.evaluations"));
     let short = |text: &str| text.replace(" criterion=checkout-order evaluator=tool_call_order label=pass", "");
     let series: Vec<_> = series.iter().map(|(labels, n)| format!("{} {n}", short(labels))).collect();
@@ -189,8 +192,8 @@ fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
 #[test]
 fn names_are_cut_at_64_characters() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
-    metrics.record(&of(pass(), &"ü".repeat(65), ""));
-    metrics.record(&of(pass(), &format!("{}!", "ü".repeat(64)), ""));
+    metrics.record(&of(pass(), &"ü".repeat(65), ""), NOW);
+    metrics.record(&of(pass(), &format!("{}!", "ü".repeat(64)), ""), NOW);
     let expected = format!("agent= criterion=checkout-order evaluator=tool_call_order label=pass service={}", "ü".repeat(64));
     assert_eq!(counts(&sum(&request(&metrics), "spanscore.evaluations")), [(expected, 2)]);
 }
@@ -205,10 +208,10 @@ fn an_instrument_has_at_most_2_000_series() {
     for n in 0..6_000 {
         let criterion = criteria[n % 40].clone();
         let evaluation = of(Evaluation { criterion, ..pass() }, &format!("service-{}", n % 200), &format!("agent-{}", n / 60));
-        warnings.extend(metrics.record(&evaluation));
+        warnings.extend(metrics.record(&evaluation, NOW));
     }
     for criterion in &criteria {
-        warnings.extend(metrics.record(&of(Evaluation { criterion: criterion.clone(), ..fail() }, "late", "late")));
+        warnings.extend(metrics.record(&of(Evaluation { criterion: criterion.clone(), ..fail() }, "late", "late"), NOW));
     }
     assert_eq!(warnings, [Folded::Series, Folded::Services]);
     let request = request(&metrics);
@@ -224,12 +227,12 @@ fn an_instrument_has_at_most_2_000_series() {
 #[test]
 fn the_page_to_scrape_is_openmetrics_text() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
-    metrics.record(&of(pass(), "shop \"north\"\\\n", "b"));
-    metrics.record(&of(fail(), "shop", "a"));
-    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() });
+    metrics.record(&of(pass(), "shop \"north\"\\\n", "b"), NOW);
+    metrics.record(&of(fail(), "shop", "a"), NOW);
+    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }, NOW);
     let mut page = String::new();
     metrics.render(&mut page);
-    assert_eq!(page.lines().filter(|line| line.contains("_bucket{")).count(), 2 * 12);
+    assert_eq!(page.lines().filter(|line| line.contains("_bucket{")).count(), 2 * 12 + 13);
     let few = |line: &&str| !line.contains("_bucket{") || ["0.6", "0.7", "+Inf"].iter().any(|le| line.contains(&format!("le=\"{le}\"")));
     let page: Vec<_> =
         page.lines().filter(few).map(|line| line.replace("criterion=\"checkout-order\",evaluator=\"tool_call_order\",", "")).collect();
@@ -253,5 +256,10 @@ fn the_page_to_scrape_is_openmetrics_text() {
     # HELP spanscore_evaluation_revisions Evaluations whose label late spans changed
     # TYPE spanscore_evaluation_revisions counter
     spanscore_evaluation_revisions_total{from="fail",to="pass"} 1
+    # HELP spanscore_time_to_verdict_seconds Time from the end of the judged span to its evaluation
+    # TYPE spanscore_time_to_verdict_seconds histogram
+    spanscore_time_to_verdict_seconds_bucket{completeness="root_ended",le="+Inf"} 2
+    spanscore_time_to_verdict_seconds_sum{completeness="root_ended"} 11
+    spanscore_time_to_verdict_seconds_count{completeness="root_ended"} 2
     "#);
 }

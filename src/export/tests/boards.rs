@@ -1,0 +1,102 @@
+//! The boards, rules and documentation that we hand out name only metrics and labels that exist. Does not prove that their queries mean
+//! something: `promtool` tests the rules, where it is installed (tests/backends.rs).
+
+use std::collections::BTreeSet;
+
+use super::fixture::{fail, pass, previous};
+use super::metrics::counted;
+use crate::evaluate::{Evaluation, Verdict};
+use crate::telemetry;
+
+const FILES: [(&str, &str); 4] = [
+    ("deploy/grafana/spanscore.json", include_str!("../../../deploy/grafana/spanscore.json")),
+    ("deploy/prometheus/rules.yaml", include_str!("../../../deploy/prometheus/rules.yaml")),
+    ("deploy/prometheus/rules_test.yaml", include_str!("../../../deploy/prometheus/rules_test.yaml")),
+    ("docs/dashboards.md", include_str!("../../../docs/dashboards.md")),
+];
+
+/// Every name under which something is exported: the scores' own, and those about ourselves.
+fn exported() -> BTreeSet<String> {
+    let revised = Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() };
+    let (_, page) = counted(&[fail(), revised]);
+    let of_page = page.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
+    of_page.chain(telemetry::metric_names()).collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+}
+
+/// The names of metrics in a text; what is recorded by our own rules has colons in it.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_word(c))
+        .filter(|word| word.starts_with("spanscore_") || word.starts_with("process_"))
+        .filter(|word| !word.contains(':'))
+}
+
+#[test]
+fn boards_rules_and_documentation_name_metrics_that_exist() {
+    let exported = exported();
+    let mut n_named = 0;
+    for (file, text) in FILES {
+        let unknown: BTreeSet<&str> = named(text).inspect(|_| n_named += 1).filter(|name| !exported.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{file} names {unknown:?}, of all there is: {exported:#?}");
+    }
+    assert!(n_named > 80, "{n_named}");
+}
+
+#[test]
+fn boards_name_only_recorded_series_that_the_rules_record() {
+    let rules = FILES[1].1;
+    let recorded: BTreeSet<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    assert!(recorded.len() > 4);
+    for (file, text) in FILES {
+        let of_file = text.split(|c| !is_word(c)).filter(|word| word.starts_with("spanscore:") && word.len() > "spanscore:".len());
+        let unknown: BTreeSet<&str> = of_file.filter(|name| !recorded.contains(name)).collect();
+        assert!(unknown.is_empty(), "{file} names {unknown:?}");
+    }
+}
+
+#[test]
+fn boards_and_rules_group_by_labels_that_exist() {
+    const LABELS: [&str; 16] = [
+        "criterion",
+        "evaluator",
+        "label",
+        "service",
+        "agent",
+        "from",
+        "to",
+        "completeness",
+        "queue",
+        "shape",
+        "reason",
+        "le",
+        "job",
+        "instance",
+        "signal",
+        "version",
+    ];
+    let mut n_groups = 0;
+    for (file, text) in FILES {
+        for (at, _) in text.match_indices(" by (") {
+            let inside = &text[at + " by (".len()..];
+            let inside = &inside[..inside.find(')').unwrap()];
+            n_groups += 1;
+            assert!(inside.split(", ").all(|label| LABELS.contains(&label)), "{file}: by ({inside})");
+        }
+    }
+    assert!(n_groups > 20, "{n_groups}");
+}
+
+#[test]
+fn the_grafana_board_is_json_whose_panels_have_queries() {
+    let board: serde_json::Value = serde_json::from_str(FILES[0].1).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()));
+        let has_query = panel["targets"].as_array().is_some_and(|targets| targets.iter().all(|target| target["expr"].is_string()));
+        assert!(panel["type"] == "row" || has_query, "{panel}");
+    }
+}
