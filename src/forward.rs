@@ -124,7 +124,7 @@ impl ForwardHandle {
             value.set_sensitive(true);
             passed.append(name, value);
         }
-        downstream.queue.offer(Parcel { signal, body, n_items, headers: passed }).map_err(|full| match full {
+        downstream.queue.offer(Parcel { headers: passed, ..Parcel::otlp(signal, body, n_items) }).map_err(|full| match full {
             Full::Full => Refusal::Full,
             Full::Closed => Refusal::Closed,
         })

@@ -8,6 +8,7 @@ use std::net::Ipv6Addr;
 use super::Config;
 use super::forward::{ClientTls, Compression, Protocol, Signal};
 use super::units::{Duration, Secret};
+use super::writers::Writer;
 
 /// One OTLP peer to send to, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,31 +127,12 @@ impl Endpoint {
     ///
     /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on whether it means TLS.
     pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
-        let text = text.trim();
-        if text.split("://").last().and_then(|rest| rest.split('/').next()).is_some_and(|authority| authority.contains('@')) {
-            return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
-        }
-        let (tls, rest) = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some((scheme, rest)) => {
-                return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"));
-            }
-            None => return Err(format!("`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS")),
-        };
-        if rest.contains(['?', '#']) {
-            return Err(format!("`{text}` has a query: write the endpoint without `?` and `#`"));
-        }
-        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let (tls, authority, base_path) = split(text)?;
         let (host, port) = host_and_port(authority)
-            .ok_or_else(|| format!("`{text}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets"))?;
-        let base_path = path.trim_end_matches('/');
+            .ok_or_else(|| format!("`{}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets", text.trim()))?;
         if let Some(base) = Signal::ALL.iter().find_map(|signal| base_path.strip_suffix(&format!("/v1/{}", signal.as_str()))) {
             let scheme = if tls { "https" } else { "http" };
             return Err(format!("`/v1/traces` and its like are appended to the endpoint: write `{scheme}://{authority}{base}`"));
-        }
-        if base_path.chars().any(|c| !c.is_ascii_graphic()) {
-            return Err(format!("`{text}` has a path that no URL can have: percent-encode it"));
         }
         let is_http = port == Some(4318) || !base_path.is_empty();
         let protocol = protocol.unwrap_or(if is_http { Protocol::HttpProtobuf } else { Protocol::Grpc });
@@ -164,6 +146,39 @@ impl Endpoint {
         });
         Ok((Self { tls, host, port, base_path: base_path.to_owned() }, protocol))
     }
+
+    /// Reads the base URL of an API that is not OTLP's; without a port, that of the scheme is meant. The error is as above.
+    pub fn parse_url(text: &str) -> Result<Self, String> {
+        let (tls, authority, base_path) = split(text)?;
+        let (host, port) = host_and_port(authority)
+            .ok_or_else(|| format!("`{}` is no endpoint: write `https://host`, with an IPv6 address in brackets", text.trim()))?;
+        Ok(Self { tls, host, port: port.unwrap_or(if tls { 443 } else { 80 }), base_path: base_path.to_owned() })
+    }
+}
+
+/// TLS or not, host with port, and base path.
+fn split(text: &str) -> Result<(bool, &str, &str), String> {
+    let text = text.trim();
+    if text.split("://").last().and_then(|rest| rest.split('/').next()).is_some_and(|authority| authority.contains('@')) {
+        return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
+    }
+    let (tls, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
+        Some((scheme, rest)) => {
+            return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"));
+        }
+        None => return Err(format!("`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS")),
+    };
+    if rest.contains(['?', '#']) {
+        return Err(format!("`{text}` has a query: write the endpoint without `?` and `#`"));
+    }
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let base_path = path.trim_end_matches('/');
+    if base_path.chars().any(|c| !c.is_ascii_graphic()) {
+        return Err(format!("`{text}` has a path that no URL can have: percent-encode it"));
+    }
+    Ok((tls, authority, base_path))
 }
 
 fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
@@ -250,6 +265,27 @@ impl Config {
         Ok(self.destination(&chain, section, endpoint))
     }
 
+    /// Where the writer at this position of `scores.writers` writes to.
+    pub fn writer_destination(&self, writer_idx: usize, writer: &Writer) -> Destination {
+        let peer = writer.peer();
+        let mut headers: Vec<_> = peer.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        if let Some((name, value)) = writer.credentials()
+            && headers.iter().all(|(given, _)| given != name)
+        {
+            headers.push((name.to_owned(), value));
+        }
+        Destination {
+            origin: format!("scores.writers[{writer_idx}].{}", writer.name()),
+            endpoint: Endpoint::parse_url(peer.endpoint).expect("loading has checked every endpoint"),
+            protocol: Protocol::HttpProtobuf,
+            headers,
+            compression: Compression::None,
+            timeout: peer.timeout.0,
+            tls: peer.tls.cloned().unwrap_or_default(),
+            retry: self.backoff(),
+        }
+    }
+
     pub(super) fn is_enabled(&self, shape: Shape) -> bool {
         match shape {
             Shape::Span => self.scores.span.enabled,
@@ -293,12 +329,13 @@ impl Config {
             compression: first(chain, |peer| peer.compression).unwrap_or_default(),
             timeout: first(chain, |peer| peer.timeout).unwrap_or(self.forward.timeout).0,
             tls: first(chain, |peer| peer.tls).cloned().unwrap_or_default(),
-            retry: Backoff {
-                initial: self.forward.retry.initial_interval.0,
-                multiplier: self.forward.retry.multiplier,
-                max: self.forward.retry.max_interval.0,
-            },
+            retry: self.backoff(),
         }
+    }
+
+    fn backoff(&self) -> Backoff {
+        let retry = &self.forward.retry;
+        Backoff { initial: retry.initial_interval.0, multiplier: retry.multiplier, max: retry.max_interval.0 }
     }
 }
 

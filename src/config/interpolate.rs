@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{Place, Problem, Problems, Texts};
 use super::load::Files;
-use super::tree::{Node, Scalar, Value, infer};
+use super::tree::{Entry, Kind, Map, Node, Scalar, Value, infer};
 
 /// Where the values come from.
 pub(super) struct Interpolation<'a> {
@@ -18,12 +18,16 @@ pub(super) struct Interpolation<'a> {
     pub(super) read: Vec<PathBuf>,
 }
 
-/// Where in the tree we are, as far as it matters: only header values may come from files, and they are secrets.
+/// Where in the tree we are, as far as it matters: only header values and the keys of writers may come from files, and they are secrets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Anything,
     Headers,
     Header,
+    /// The list of writers, an item of it, and what it says of its backend.
+    Writers,
+    Writer,
+    WriterKeys,
 }
 
 impl Interpolation<'_> {
@@ -37,7 +41,11 @@ impl Interpolation<'_> {
         match &mut node.value {
             Value::Scalar(scalar) => return self.scalar(scalar, node.place, within, texts, problems),
             Value::List(items) => {
-                let within = if within == Within::Header { within } else { Within::Anything };
+                let within = match within {
+                    Within::Header => within,
+                    Within::Writers => Within::Writer,
+                    _ => Within::Anything,
+                };
                 for item in items {
                     if !self.walk(item, within, texts, problems) {
                         item.value = Value::Gone;
@@ -45,16 +53,55 @@ impl Interpolation<'_> {
                 }
             }
             Value::Gone => {}
-            Value::Map(map) => map.retain(|entry| {
-                let within = match within {
-                    Within::Anything if entry.key == "headers" => Within::Headers,
-                    Within::Headers | Within::Header => Within::Header,
-                    _ => Within::Anything,
-                };
-                self.walk(&mut entry.value, within, texts, problems)
-            }),
+            Value::Map(map) => {
+                map.retain(|entry| {
+                    let within = match (within, entry.key.as_str()) {
+                        (Within::Anything | Within::WriterKeys, "headers") => Within::Headers,
+                        (Within::Headers | Within::Header, _) => Within::Header,
+                        (Within::Anything, "writers") => Within::Writers,
+                        (Within::Writer, _) => Within::WriterKeys,
+                        (Within::WriterKeys, "api_key" | "public_key" | "secret_key") => Within::Header,
+                        _ => Within::Anything,
+                    };
+                    self.walk(&mut entry.value, within, texts, problems)
+                });
+                if within == Within::WriterKeys {
+                    self.read_key_files(map, texts, problems);
+                }
+            }
         }
         true
+    }
+
+    /// `api_key_file: PATH` is another way to write `api_key: ${file:PATH}`.
+    fn read_key_files(&mut self, map: &mut Map, texts: &mut Texts, problems: &mut Problems) {
+        let (mut read, mut unreadable) = (Vec::new(), Vec::new());
+        for Entry { key, key_place, value } in &map.entries {
+            let (Some(name), Value::Scalar(path)) = (key.strip_suffix("_file").filter(|name| name.ends_with("_key")), &value.value) else {
+                continue;
+            };
+            if value.is_null() {
+                continue;
+            }
+            if map.entries.iter().any(|entry| entry.key == name && !entry.value.is_null()) {
+                let problem = Problem::new(format!("`{name}` and `{key}` are both given"), Some(texts.spot(*key_place)));
+                problems.push(problem.label("give one of them"));
+                continue;
+            }
+            match self.file(&path.text) {
+                Ok(text) => {
+                    let value = Node { place: value.place, value: Value::Scalar(Scalar { text, kind: Kind::Text, substituted: true }) };
+                    read.push(Entry { key: name.to_owned(), key_place: *key_place, value });
+                }
+                Err((title, label)) => {
+                    problems.push(Problem::new(title, Some(texts.spot(value.place))).label(label));
+                    unreadable.push(key.clone());
+                }
+            }
+        }
+        map.retain(|entry| !unreadable.contains(&entry.key));
+        map.entries.retain(|entry| read.iter().all(|read| read.key != entry.key));
+        map.entries.extend(read);
     }
 
     fn scalar(&mut self, scalar: &mut Scalar, place: Place, within: Within, texts: &mut Texts, problems: &mut Problems) -> bool {
@@ -101,7 +148,7 @@ impl Interpolation<'_> {
                 if !is_header {
                     return Err((
                         format!("`${{file:{path}}}` outside a header value"),
-                        "only values of `headers` are read from files; use `${env:NAME}` here".to_owned(),
+                        "only values of `headers` and keys of writers are read from files; use `${env:NAME}` here".to_owned(),
                     ));
                 }
                 out.push_str(&self.file(path)?);

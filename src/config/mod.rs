@@ -12,6 +12,7 @@ mod receivers;
 mod scores;
 mod tools;
 mod units;
+mod writers;
 
 mod check;
 mod describe;
@@ -49,6 +50,7 @@ pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, 
 pub use scores::{Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality};
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
+pub use writers::{DatadogWriter, LangfuseWriter, MlflowWriter, PhoenixWriter, Writer};
 
 /// The whole configuration (DESIGN 9). Every value has passed its own checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::{ClientTls, Compression, Protocol, Queue};
 use super::units::{Duration, Secret};
+use super::writers::Writer;
 
 /// `scores`. What a shape leaves out it takes from here, and what is left out here from `forward`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
@@ -36,6 +37,8 @@ pub struct Scores {
     pub event: EventScores,
     /// Metrics.
     pub metrics: MetricScores,
+    /// Backends whose own scores the evaluations become as well, each kind at most once.
+    pub writers: Vec<Writer>,
 }
 
 /// `scores.batch`.
@@ -172,6 +175,7 @@ impl Default for Scores {
             span: SpanScores::default(),
             event: EventScores::default(),
             metrics: MetricScores::default(),
+            writers: Vec::new(),
         }
     }
 }

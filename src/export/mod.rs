@@ -1,4 +1,4 @@
-//! Evaluations in, score spans, events and metrics out. Knows how scores are written down and sent off; does not know how they came
+//! Evaluations in, score spans, events, metrics and backends' own scores out. Knows how scores are written down and sent off; does not know how they came
 //! about.
 //!
 //! [`Exporter::export`] writes each evaluation into the open batch of every shape at once, so that what waits is bytes, counted, and no
@@ -14,13 +14,19 @@ mod score_prometheus;
 pub mod score_series;
 pub mod score_span;
 mod score_wire;
+mod writer;
+mod writer_datadog;
+mod writer_langfuse;
+mod writer_mlflow;
+mod writer_phoenix;
+mod writers;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
@@ -29,7 +35,7 @@ use tokio::task::JoinSet;
 use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
 use crate::telemetry::{Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
-use crate::transport::TransportError;
+use crate::transport::{Token, TransportError};
 
 use outlet::{Outlet, Outlets};
 use print::Printer;
@@ -37,6 +43,7 @@ use score_line::Colour;
 use score_metrics::Metrics;
 use score_series::{Folded, Limits};
 use score_wire::Batch;
+use writers::{Ticket, Writers};
 
 /// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
 const MAX_BATCH_SIZE: usize = 2 << 20;
@@ -91,6 +98,7 @@ pub struct Exporter {
 pub struct Running {
     shared: Arc<Shared>,
     outlets: Outlets,
+    writers: Option<writers::Running>,
     batcher: JoinSet<()>,
     stop: watch::Sender<()>,
 }
@@ -102,6 +110,7 @@ struct Shared {
     metrics: Metrics,
     metrics_outlet: Option<Outlet>,
     printer: Option<(Form, Printer)>,
+    writers: Option<Writers>,
     max_evaluations: usize,
     max_batch_size: usize,
     /// Something was put into an empty batch.
@@ -115,8 +124,15 @@ struct Shared {
 #[derive(Debug)]
 struct Lane<S> {
     settings: S,
-    open: Mutex<Batch>,
+    open: Mutex<Open>,
     outlet: Outlet,
+}
+
+/// The batch that is being filled, and what stands for it with those who wait until it is delivered.
+#[derive(Debug, Default)]
+struct Open {
+    batch: Batch,
+    ticket: Option<Arc<Ticket>>,
 }
 
 // === impl Exporter ===
@@ -137,7 +153,7 @@ impl Exporter {
                 None
             }
         });
-        let n_shares = [&span, &event, &metrics].into_iter().flatten().count() + usize::from(print.is_some());
+        let n_shares = [&span, &event, &metrics].into_iter().flatten().count() + usize::from(print.is_some()) + scores.writers.len();
         let share = budget / n_shares.max(1);
 
         let mut outlets = Outlets::new(share, telemetry.clone());
@@ -149,12 +165,15 @@ impl Exporter {
         let metrics_outlet = outlet("score_metrics", Shape::Metrics, metrics)?;
         let printer = print.map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer))).transpose();
 
+        let (writers, running_writers) = Writers::start(config, share, telemetry, rng)?.unzip();
+
         let shared = Arc::new(Shared {
             spans: span.map(|outlet| Lane { settings: span_settings(scores), open: Mutex::default(), outlet }),
             events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
             metrics: Metrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_outlet,
             printer: printer.map_err(ExportError::Print)?,
+            writers,
             max_evaluations: scores.batch.max_evaluations.max(1),
             // A batch must leave room for others in its queue.
             max_batch_size: MAX_BATCH_SIZE.min(share / 4),
@@ -168,7 +187,7 @@ impl Exporter {
         let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(MIN_INTERVAL));
         batcher.spawn(run_batcher(shared.clone(), stopped, pulse, max_delay, interval));
         let exporter = Self { shared: shared.clone() };
-        Ok((exporter, Running { shared, outlets, batcher, stop }))
+        Ok((exporter, Running { shared, outlets, writers: running_writers, batcher, stop }))
     }
 
     /// Takes evaluations in every shape. Never waits: what finds its queue full pushes out the oldest, which is counted.
@@ -179,8 +198,11 @@ impl Exporter {
                 ScoreLabelsFolded { limit: limit_name(folded) }.emit(&shared.telemetry);
             }
         }
-        if let Some(lane) = &shared.spans {
-            shared.fill(lane, evaluations, |batch, evaluation| score_span::push(batch, evaluation, &lane.settings, explain));
+        let tickets = shared.spans.as_ref().map_or_else(Vec::new, |lane| {
+            shared.fill(lane, evaluations, |batch, evaluation| score_span::push(batch, evaluation, &lane.settings, explain))
+        });
+        if let Some(writers) = &shared.writers {
+            writers.take(evaluations, &tickets, now_unix_nanos);
         }
         if let Some(lane) = &shared.events {
             shared.fill(lane, evaluations, |batch, evaluation| score_event::push(batch, evaluation, &lane.settings, now_unix_nanos));
@@ -202,25 +224,34 @@ impl Exporter {
 }
 
 impl Shared {
-    fn fill<S>(&self, lane: &Lane<S>, evaluations: &[Evaluation], push: impl Fn(&mut Batch, &Evaluation)) {
+    /// Answers, where there are writers, with the ticket of the batch into which each evaluation went, if it went into one.
+    fn fill<S>(&self, lane: &Lane<S>, evaluations: &[Evaluation], push: impl Fn(&mut Batch, &Evaluation)) -> Vec<Option<Weak<Ticket>>> {
+        let mut tickets = Vec::new();
         let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_empty = open.n_items() == 0;
+        let was_empty = open.batch.n_items() == 0;
         for evaluation in evaluations {
-            push(&mut open, evaluation);
-            if open.n_items() >= self.max_evaluations || open.size() >= self.max_batch_size {
-                lane.outlet.send(open.n_items(), open.take());
+            let n_before = open.batch.n_items();
+            push(&mut open.batch, evaluation);
+            if let Some(writers) = &self.writers {
+                let is_in = n_before < open.batch.n_items();
+                let ticket = open.ticket.get_or_insert_with(|| writers.ticket());
+                tickets.push(is_in.then(|| Arc::downgrade(ticket)));
+            }
+            if open.batch.n_items() >= self.max_evaluations || open.batch.size() >= self.max_batch_size {
+                open.send(&lane.outlet);
             }
         }
-        if was_empty && open.n_items() > 0 {
+        if was_empty && open.batch.n_items() > 0 {
             self.begun.notify_one();
         }
+        tickets
     }
 
     fn flush(&self) {
         fn flush<S>(lane: &Lane<S>) {
             let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
-            if open.n_items() > 0 {
-                lane.outlet.send(open.n_items(), open.take());
+            if open.batch.n_items() > 0 {
+                open.send(&lane.outlet);
             }
         }
         self.spans.iter().for_each(flush);
@@ -231,8 +262,14 @@ impl Shared {
         if let Some(outlet) = &self.metrics_outlet
             && let Some((body, n_points)) = self.metrics.request()
         {
-            outlet.send(n_points, body);
+            outlet.send(n_points, body, None);
         }
+    }
+}
+
+impl Open {
+    fn send(&mut self, outlet: &Outlet) {
+        outlet.send(self.batch.n_items(), self.batch.take(), self.ticket.take().map(|ticket| Token(ticket)));
     }
 }
 
@@ -283,6 +320,10 @@ impl Running {
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.outlets.drain(deadline).await;
+        // Last, since they wait for the score spans.
+        if let Some(writers) = self.writers {
+            left.extend(writers.drain(deadline).await);
+        }
         if let Some((_, printer)) = &self.shared.printer {
             let n_left = printer.finish(deadline).await as u64;
             if n_left > 0 {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Destination, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
-use crate::transport::queue::{Ledger, Parcel, Queue, WhenFull};
+use crate::transport::queue::{Ledger, Parcel, Queue, Token, WhenFull};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
 
 /// The way out of one shape. Clones are handles of the same one.
@@ -34,9 +34,9 @@ pub(super) struct Outlets {
 }
 
 impl Outlet {
-    /// Queues a request; a full queue drops its oldest.
-    pub(super) fn send(&self, n_items: usize, body: Vec<u8>) {
-        let parcel = Parcel { signal: self.signal, body: Bytes::from(body), n_items: n_items as u64, headers: Default::default() };
+    /// Queues a request; a full queue drops its oldest. The token is let go of when the request is done with.
+    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, token: Option<Token>) {
+        let parcel = Parcel { token, ..Parcel::otlp(self.signal, Bytes::from(body), n_items as u64) };
         // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
         let _ = self.queue.offer(parcel);
     }
@@ -64,7 +64,7 @@ impl Outlets {
                 client
             }
         };
-        let books = Arc::new(Books { shape: name, is_overflowing: AtomicBool::new(false), telemetry: self.telemetry.clone() });
+        let books = Arc::new(Books::new(name, self.telemetry.clone()));
         let queue = Queue::new(name, self.capacity, WhenFull::DropOldest, books, self.telemetry.clone());
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
         self.queues.push(queue.clone());
@@ -92,11 +92,17 @@ impl Outlets {
 
 /// What becomes of the scores of one shape.
 #[derive(Debug)]
-struct Books {
+pub(super) struct Books {
     shape: &'static str,
     /// Told in the log; nothing was delivered since.
     is_overflowing: AtomicBool,
     telemetry: Arc<Telemetry>,
+}
+
+impl Books {
+    pub(super) fn new(shape: &'static str, telemetry: Arc<Telemetry>) -> Self {
+        Self { shape, is_overflowing: AtomicBool::new(false), telemetry }
+    }
 }
 
 impl Ledger for Books {

@@ -72,16 +72,28 @@ pub(super) fn push(batch: &mut Batch, evaluation: &Evaluation, settings: &Settin
 /// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion name ‖ the revision as 4 bytes,
 /// big-endian, unless it is 0). The same over versions and replicas, so that a score sent twice is one score.
 pub fn score_span_id(trace_id: TraceId, evaluated: SpanId, criterion: &str, revision: u32) -> SpanId {
-    let mut hash = Sha256::new();
-    hash.update(trace_id.as_bytes());
-    hash.update(evaluated.to_bytes());
-    hash.update(criterion.as_bytes());
+    let mut hash = score_hash(trace_id, evaluated, criterion);
     if revision > 0 {
         hash.update(revision.to_be_bytes());
     }
     let digest = hash.finalize();
     // An id must not be zero; that all four windows are has the probability 2^-256.
     digest.chunks_exact(8).find_map(SpanId::try_new).expect("a SHA-256 digest is not all zero")
+}
+
+/// The name under which a backend keeps a score, whatever its revision: the first 16 bytes of the same digest for revision 0, in hex. Longer
+/// than a span's id, since it has to be unique among all traces.
+pub(super) fn score_key(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> String {
+    let digest = score_hash(trace_id, evaluated, criterion).finalize();
+    digest.iter().take(16).fold(String::with_capacity(32), |key, byte| key + &format!("{byte:02x}"))
+}
+
+fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
+    let mut hash = Sha256::new();
+    hash.update(trace_id.as_bytes());
+    hash.update(evaluated.to_bytes());
+    hash.update(criterion.as_bytes());
+    hash
 }
 
 /// When a score was given, in Unix nanoseconds: the evaluated span's end, else the latest end in the trace.

@@ -3,8 +3,10 @@
 
 mod boards;
 mod delivery;
+mod fan_out;
 mod fixture;
 mod metrics;
+mod writers;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

@@ -34,6 +34,11 @@ pub enum Answer {
         /// In words.
         why: String,
     },
+    /// The peer does not know what it is about: the span may still be on its way.
+    Unknown {
+        /// In words.
+        why: String,
+    },
     /// The peer will never take it.
     Refused {
         /// Label of the dropped items.
@@ -104,6 +109,23 @@ impl Answer {
             403 => Self::Refused { reason: "permission_denied", why },
             404 | 405 | 415 | 501 => Self::Refused { reason: "unimplemented", why },
             _ => Self::Refused { reason: "refused", why },
+        }
+    }
+
+    /// By HTTP status, as JSON APIs have it: any 2xx is a yes, whatever the body says; what a server calls its own mistake may go well the next
+    /// time; no request can be cut in two.
+    pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+        if (200..300).contains(&status) {
+            return Self::Delivered { n_rejected: 0, message: None };
+        }
+        let message = error_message(headers, body);
+        let why = if message.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status}: {}", shorten(&message)) };
+        match status {
+            404 => Self::Unknown { why },
+            408 | 425 | 500 | 505..=599 => Self::Retry { after: retry_after(headers), why },
+            413 => Self::Refused { reason: "too_large", why },
+            422 => Self::Refused { reason: "invalid_argument", why },
+            _ => Self::of_http(status, headers, body),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -21,6 +21,9 @@ use super::split::split;
 
 /// Requests under way at once. Over gRPC they share a connection.
 const MAX_IN_FLIGHT: usize = 8;
+
+/// How long a peer may say that it does not know what a request is about: spans reach a backend late, but not that late.
+const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
 /// What was still undelivered at the deadline, by signal; for the last line of the log.
 pub type Undelivered = BTreeMap<Signal, u64>;
@@ -110,7 +113,7 @@ impl Delivery {
             let attempt = self.pacer.start(now);
             let client = self.client.clone();
             let parcel = entry.parcel.clone();
-            let task = self.attempts.spawn(async move { client.send(parcel.signal, parcel.body, &parcel.headers).await });
+            let task = self.attempts.spawn(async move { client.deliver(parcel).await });
             self.under_way.push((task.id(), attempt, entry));
         }
     }
@@ -158,6 +161,17 @@ impl Delivery {
                         .emit(&self.telemetry);
                 }
                 self.queue.finish(&entry);
+            }
+            Answer::Unknown { why } => {
+                let since = *entry.unknown_since.get_or_insert(now);
+                if now.duration_since(since) < UNKNOWN_FOR {
+                    RequestRetried { queue: self.queue.name() }.emit(&self.telemetry);
+                    entry.n_failures = entry.n_failures.saturating_add(1);
+                    let wait = wait(&self.client.destination().retry, entry.n_failures, None, self.rng.f64());
+                    self.queue.put_back(entry, now + wait);
+                } else {
+                    self.refuse(&entry, "unknown_span", why, now);
+                }
             }
             Answer::TooLarge { why } => match split(signal, &parcel.body, n_items) {
                 Some(halves) => {

@@ -2,6 +2,7 @@
 //! tries until it is delivered; does not know where the bodies come from, nor what is in them.
 
 mod answer;
+mod api;
 mod connect;
 mod deliver;
 mod grpc;
@@ -19,10 +20,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::Uri;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::{InvalidUri, PathAndQuery};
+use hyper::{Request, Response, Uri};
 
 use crate::config::{Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
@@ -30,9 +31,9 @@ use crate::tls::TlsError;
 
 pub use answer::Answer;
 pub use deliver::{Delivery, Undelivered};
-pub use queue::{Parcel, Queue};
+pub use queue::{Parcel, Queue, Target, Token};
 
-use connect::Connections;
+use connect::{Connections, Frames};
 
 /// The most we read of an answer's body.
 const LONGEST_ANSWER: usize = 64 << 10;
@@ -133,6 +134,22 @@ impl Client {
         &self.shared.destination
     }
 
+    /// One attempt to hand a request over: as OTLP, or where it has targets, to those of the backend's own API.
+    pub async fn deliver(&self, parcel: Parcel) -> Answer {
+        match parcel.targets.split_last() {
+            None => self.send(parcel.signal, parcel.body, &parcel.headers).await,
+            Some((last, others)) => {
+                for target in others {
+                    let answer = self.call(target, parcel.body.clone()).await;
+                    if !matches!(answer, Answer::Unknown { .. }) {
+                        return answer;
+                    }
+                }
+                self.call(last, parcel.body.clone()).await
+            }
+        }
+    }
+
     /// One attempt, under the destination's timeout. `headers` go along with those of the destination; of the same name, they win.
     pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> Answer {
         let shared = &*self.shared;
@@ -152,14 +169,33 @@ impl Client {
             Protocol::Grpc => grpc::request(uri, all_headers, body, encoding, shared.destination.timeout),
             Protocol::HttpProtobuf => http::request(uri, all_headers, body, encoding),
         };
+        self.exchange(request, async |response| match shared.destination.protocol {
+            Protocol::Grpc => grpc::answer(response).await,
+            Protocol::HttpProtobuf => Ok(http::answer(response).await),
+        })
+        .await
+    }
+
+    /// One call of a backend's own API, under the destination's timeout.
+    async fn call(&self, target: &Target, body: Bytes) -> Answer {
+        let uri = match uri_of(&self.shared.destination, format!("{}{}", self.shared.destination.endpoint.base_path, target.path)) {
+            Ok(uri) => uri,
+            Err(error) => return Answer::Refused { reason: "refused", why: format!("`{}` is no path: {error}", target.path) },
+        };
+        let request = api::request(target.method.clone(), uri, self.shared.headers.clone(), body);
+        self.exchange(request, async |response| Ok(api::answer(response).await)).await
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Frames>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<Answer, hyper::Error>,
+    ) -> Answer {
+        let shared = &*self.shared;
         let (response, generation) = shared.connections.request(request);
         let exchange = async {
             let response = response.await.map_err(|error| describe(&error))?;
-            match shared.destination.protocol {
-                Protocol::Grpc => grpc::answer(response).await,
-                Protocol::HttpProtobuf => Ok(http::answer(response).await),
-            }
-            .map_err(|error| describe(&error))
+            read(response).await.map_err(|error| describe(&error))
         };
         match tokio::time::timeout(shared.destination.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
@@ -178,6 +214,12 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
         Protocol::Grpc => grpc::path(signal).to_owned(),
         Protocol::HttpProtobuf => http::path(&endpoint.base_path, signal),
     };
+    uri_of(destination, path)
+}
+
+/// A URL of this path and query, base path included.
+fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
+    let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();
     let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
     Uri::builder()

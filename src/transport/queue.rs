@@ -2,12 +2,14 @@
 //! telemetry: its sender still has it) or drops the oldest (scores: nobody else has them). Knows nothing of sockets or clocks; every change is
 //! entered into the books of its owner before anybody can see it.
 
+use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use hyper::Method;
 use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
@@ -28,13 +30,42 @@ pub struct Parcel {
     pub n_items: u64,
     /// Headers of its own.
     pub headers: HeaderMap,
+    /// For a backend's own API instead of OTLP: the body is JSON, and goes to the first of these that knows what it is about.
+    pub targets: Arc<[Target]>,
+    /// Let go of when the request is done with.
+    pub token: Option<Token>,
+}
+
+/// A place in a backend's own API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// `POST`, `PATCH`, …
+    pub method: Method,
+    /// Path and query, below the endpoint's base path; begins with `/`.
+    pub path: String,
+}
+
+/// Something that is let go of once the request is done with, delivered or not, and with it everything that it was split into.
+#[derive(Clone)]
+pub struct Token(pub Arc<dyn Any + Send + Sync>);
+
+impl Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
 }
 
 impl Parcel {
+    /// A request of OTLP's.
+    pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
+        Self { signal, body, n_items, headers: HeaderMap::new(), targets: Arc::new([]), token: None }
+    }
+
     /// The bytes it takes of a queue.
     pub fn cost(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        self.body.len() + headers + OVERHEAD
+        let targets: usize = self.targets.iter().map(|target| target.path.len()).sum();
+        self.body.len() + headers + targets + OVERHEAD
     }
 }
 
@@ -105,6 +136,8 @@ pub(super) struct Entry {
     cost: usize,
     pub(super) parcel: Parcel,
     pub(super) n_failures: u32,
+    /// When the peer first said that it does not know what this is about.
+    pub(super) unknown_since: Option<Instant>,
 }
 
 impl Queue {
@@ -144,7 +177,7 @@ impl Queue {
         let seq = state.next_seq;
         state.next_seq += 1;
         state.n_bytes += cost;
-        state.fresh.push_back(Entry { seq, cost, parcel, n_failures: 0 });
+        state.fresh.push_back(Entry { seq, cost, parcel, n_failures: 0, unknown_since: None });
         self.moved(&state);
         drop(state);
         self.shared.changed.notify_one();
@@ -228,12 +261,12 @@ impl Queue {
     pub(super) fn replace(&self, entry: Entry, halves: [(Bytes, u64); 2]) {
         let mut state = self.state();
         state.n_bytes -= entry.cost;
-        let Entry { seq, parcel: Parcel { signal, headers, .. }, .. } = entry;
+        let Entry { seq, parcel: whole, .. } = entry;
         for (body, n_items) in halves.into_iter().rev() {
-            let parcel = Parcel { signal, body, n_items, headers: headers.clone() };
+            let parcel = Parcel { body, n_items, ..whole.clone() };
             let cost = parcel.cost();
             state.n_bytes += cost;
-            state.fresh.push_front(Entry { seq, cost, parcel, n_failures: 0 });
+            state.fresh.push_front(Entry { seq, cost, parcel, n_failures: 0, unknown_since: None });
         }
         self.moved(&state);
     }

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use super::Check;
 use crate::config::destination::{Endpoint, Peer, Shape, first};
+use crate::config::error::Problem;
 use crate::config::forward::{ClientTls, Protocol};
+use crate::config::tree::Value;
 use crate::config::units::Secret;
+use crate::config::writers::Writer;
 
 impl Check<'_> {
     pub(super) fn peers(&mut self) {
@@ -30,6 +33,7 @@ impl Check<'_> {
             }
         }
         self.leaked_headers();
+        self.writers();
         for name in config.forward.pass_headers.clone() {
             if !is_header_name(&name) {
                 self.wrong(&["forward.pass_headers"], format!("`{name}` is no header name"), "expected letters, digits and `-`");
@@ -94,6 +98,54 @@ impl Check<'_> {
         }
     }
 
+    /// Each kind at most once: its name is the label of its metrics.
+    fn writers(&mut self) {
+        let config = self.config;
+        let Some(Value::List(items)) = self.root.find(&["scores", "writers"]).map(|node| &node.value) else { return };
+        let items: Vec<_> = items.iter().filter(|item| !matches!(item.value, Value::Gone)).collect();
+        for (writer_idx, (writer, item)) in config.scores.writers.iter().zip(items).enumerate() {
+            let (name, peer) = (writer.name(), writer.peer());
+            let mut wrong = |key: &str, title: String, remedy: &str| {
+                let place = item.find(&[name, key]).or(item.find(&[name])).map_or(item.place, |node| node.place);
+                self.problems.push(Problem::new(title, Some(self.texts.spot(place))).label(remedy));
+            };
+            if config.scores.writers[..writer_idx].iter().any(|other| other.name() == name) {
+                wrong("endpoint", format!("a second writer `{name}`"), "each kind of writer can be given once");
+            }
+            if let Err(message) = Endpoint::parse_url(peer.endpoint) {
+                let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
+                wrong("endpoint", title.to_owned(), remedy);
+            }
+            if peer.timeout.0.is_zero() {
+                wrong("timeout", "`timeout` is zero".to_owned(), "expected a time, such as `5s`");
+            }
+            let given = peer.headers.iter().map(|(header, value)| (header.clone(), value.clone()));
+            for (header, value) in given.chain(writer.credentials().map(|(header, value)| (header.to_owned(), value))) {
+                if let Some((title, remedy)) = wrong_header(&header, &value) {
+                    wrong("headers", title, remedy);
+                }
+            }
+            if item.is_pruned() {
+                continue;
+            }
+            if let Some(key) = writer.unread_key() {
+                wrong(key, format!("`{key}` is read in the configuration file only"), "write the writer there");
+                continue;
+            }
+            if matches!(writer, Writer::Langfuse(_)) && writer.credentials().is_none() && !peer.headers.contains_key("authorization") {
+                wrong("endpoint", "`langfuse` has no keys".to_owned(), "give `public_key` and `secret_key` or `secret_key_file`");
+            }
+            if matches!(writer, Writer::Datadog(_)) && writer.credentials().is_none() && !peer.headers.contains_key("dd-api-key") {
+                wrong("endpoint", "`datadog` has no key".to_owned(), "give `api_key` or `api_key_file`");
+            }
+            if let Some(tls) = peer.tls
+                && tls.cert_file.is_some() != tls.key_file.is_some()
+            {
+                wrong("tls", "a certificate or a key without the other".to_owned(), "give `cert_file` and `key_file`");
+            }
+        }
+    }
+
     fn headers(&mut self, peer: Peer<'_>) {
         let none = BTreeMap::new();
         for (name, value) in peer.headers.unwrap_or(&none) {
@@ -101,12 +153,8 @@ impl Check<'_> {
             let section = format!("{}.headers", peer.section);
             // A name with a dot in it cannot be found by a dotted key.
             let at = if name.contains('.') { &section } else { &key };
-            if !is_header_name(name) {
-                self.wrong(&[at], format!("`{name}` is no header name"), "expected letters, digits and `-`");
-            } else if is_reserved_header(name) {
-                self.wrong(&[at], format!("the header `{name}` belongs to the protocol"), "leave it out");
-            } else if !is_header_value(value) {
-                self.wrong(&[at], format!("the value of the header `{name}` holds a line break or another control character"), "remove it");
+            if let Some((title, remedy)) = wrong_header(name, value) {
+                self.wrong(&[at], title, remedy);
             }
         }
     }
@@ -150,6 +198,19 @@ impl Check<'_> {
                 self.doubtful(&[&format!("{}.endpoint", peer.section)], title, remedy);
             }
         }
+    }
+}
+
+/// What is wrong with a header, and what to do about it.
+fn wrong_header(name: &str, value: &Secret) -> Option<(String, &'static str)> {
+    if !is_header_name(name) {
+        Some((format!("`{name}` is no header name"), "expected letters, digits and `-`"))
+    } else if is_reserved_header(name) {
+        Some((format!("the header `{name}` belongs to the protocol"), "leave it out"))
+    } else if !is_header_value(value) {
+        Some((format!("the value of the header `{name}` holds a line break or another control character"), "remove it"))
+    } else {
+        None
     }
 }
 

@@ -6,6 +6,7 @@ mod examples;
 mod messages;
 mod shipped;
 mod sources;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

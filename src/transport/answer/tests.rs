@@ -13,6 +13,7 @@ fn word(answer: &Answer) -> &'static str {
         Answer::Delivered { .. } => "delivered",
         Answer::Retry { .. } => "retry",
         Answer::TooLarge { .. } => "too_large",
+        Answer::Unknown { .. } => "unknown",
         Answer::Refused { reason, .. } => reason,
     }
 }
@@ -49,6 +50,19 @@ fn an_exhausted_peer_is_asked_again_if_it_says_when_and_given_less_if_it_speaks_
     assert_eq!(of("", Some(RetryInfo::new(None))), "retry");
     assert_eq!(of("grpc: received message larger than max (5 vs. 4)", None), "too_large");
     assert_eq!(of("Quota exceeded for tenant", None), "resource_exhausted");
+}
+
+#[test]
+fn an_api_of_its_own_may_fail_today_and_not_know_a_span_yet() {
+    let statuses = [200, 202, 204, 404, 408, 429, 500, 502, 503, 504, 507, 400, 401, 403, 405, 413, 415, 422, 501, 302];
+    let words = statuses.map(|status| word(&Answer::of_api(status, &HeaderMap::new(), b"{\xff")));
+    let (yes, again) = ("delivered", "retry");
+    let no =
+        ["invalid_argument", "unauthenticated", "permission_denied", "unimplemented", "too_large", "unimplemented", "invalid_argument"];
+    let expected = [[yes; 3].as_slice(), &["unknown"], &[again; 7], &no, &["unimplemented", "redirected"]].concat();
+    assert_eq!(words, *expected);
+    let Answer::Retry { after, .. } = Answer::of_api(429, &headers(&[("retry-after", "7")]), b"") else { panic!() };
+    assert_eq!(after, Some(Duration::from_secs(7)));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
 
 /// A quarter of the queue, told apart by its number of items.
 fn parcel(n_items: u64) -> Parcel {
-    Parcel { signal: Signal::Traces, body: vec![0; 100].into(), n_items, headers: HeaderMap::new() }
+    Parcel::otlp(Signal::Traces, vec![0; 100].into(), n_items)
 }
 
 fn now() -> Instant {

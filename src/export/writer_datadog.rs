@@ -1,0 +1,63 @@
+//! Scores of one trace in, external evaluations of Datadog's Agent Observability out. Pure.
+//!
+//! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks for the tag `source:otel` and for ids as
+//! decimal numbers; labels are ASCII letters, digits and underscores, begin with a letter and have at most 200 characters. It documents no key
+//! by which an evaluation is overwritten: the latest of the same span and label is the one to read.
+
+use serde_json::{Value, json};
+
+use super::writer::{Score, Target, post};
+
+/// What is Datadog's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Name of the LLM application; `None`: the service of the evaluated span.
+    pub(super) ml_app: Option<String>,
+}
+
+pub(super) fn call(scores: &[Score<'_>], settings: &Settings, now_unix_nanos: u64) -> (Target, Value) {
+    let metrics: Vec<Value> = scores.iter().map(|score| metric(score, settings, now_unix_nanos)).collect();
+    let body = json!({ "data": { "type": "evaluation_metric", "attributes": { "metrics": metrics } } });
+    (post("/api/intake/llm-obs/v2/eval-metric"), body)
+}
+
+fn metric(score: &Score<'_>, settings: &Settings, now_unix_nanos: u64) -> Value {
+    let mut tags = vec!["source:otel".to_owned()];
+    tags.extend(score.metadata.iter().map(|(key, value)| match value.as_str() {
+        Some(text) => format!("spanscore.{key}:{text}"),
+        None => format!("spanscore.{key}:{value}"),
+    }));
+    let mut metric = json!({
+        "join_on": {
+            "span": {
+                "span_id": u64::from_be_bytes(score.span_id.to_bytes()).to_string(),
+                "trace_id": u128::from_be_bytes(*score.trace_id.as_bytes()).to_string(),
+            },
+        },
+        "ml_app": settings.ml_app.as_deref().unwrap_or(score.service),
+        "timestamp_ms": now_unix_nanos / 1_000_000,
+        "label": label(score.name),
+        "reasoning": score.explanation,
+        "tags": tags,
+    });
+    match score.value {
+        Some(value) => {
+            metric["metric_type"] = json!("score");
+            metric["score_value"] = json!(value);
+        }
+        None => {
+            metric["metric_type"] = json!("categorical");
+            metric["categorical_value"] = json!(score.label);
+        }
+    }
+    if matches!(score.label, "pass" | "fail") {
+        metric["assessment"] = json!(score.label);
+    }
+    metric
+}
+
+fn label(criterion: &str) -> String {
+    let label = criterion.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let prefix = if criterion.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "criterion_" };
+    prefix.chars().chain(label).take(200).collect()
+}
