@@ -33,7 +33,7 @@ const MAX_CONNECTIONS: usize = 4096;
 /// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection on which nothing comes in for so long is closed. SDKs send metrics each minute on connections they keep,
+/// A connection on which nothing comes in or goes out for so long is closed. SDKs send metrics each minute on connections they keep,
 /// and a keep-alive connection closed under their hands costs them a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -276,7 +276,7 @@ where
 
 // === Watchful ===
 
-/// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte. Hyper's own timeouts begin with a request's first bytes,
+/// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte in either direction. Hyper's own timeouts begin with a request's first bytes,
 /// or, for HTTP/2, with its preface: a client that connects and says nothing would be waited for for ever.
 struct Watchful<I> {
     io: I,
@@ -307,12 +307,17 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watchful<I> {
+    // An answer may go on for hours (`GET /v1/scores`), to one who has nothing to say but takes what comes.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.waiting &= written.is_pending();
+        written
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.waiting &= written.is_pending();
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

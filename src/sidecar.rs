@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use axum::Router;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -172,9 +171,10 @@ impl Sidecar {
         for port in [ports.grpc, ports.http].into_iter().flatten() {
             doors.open(port, receiver.clone(), &telemetry);
         }
+        let scores = exporter.routes();
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
         let metrics = vec![receiver.metrics(), scores_text];
-        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api: Router::new() };
+        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api: scores };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
         telemetry.enter(Phase::Serving);
 

@@ -17,7 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed, Listening, OpenConnection,
 };
-pub use exporting::{ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, ScoresUnprinted};
+pub use exporting::{
+    ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, ScoresUnprinted,
+};
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, Discarded, PartlyRejected, ProxyIgnored, QueueMoved, QueueOpened,
     RequestHeldUp, RequestRefused, RequestRetried, RequestSplit,

@@ -4,10 +4,16 @@
 #[path = "cli/examples.rs"]
 mod examples;
 #[cfg(test)]
+#[path = "cli/expectations.rs"]
+mod expectations;
+#[cfg(test)]
 #[path = "support/program.rs"]
 mod program;
 #[path = "support/spans.rs"]
 mod spans;
+#[cfg(test)]
+#[path = "cli/tap.rs"]
+mod tap;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

@@ -52,6 +52,8 @@ pub enum Command {
     Replay(Replay),
     /// Show the tool calls of recorded traces as spanscore understands them.
     Inspect(Inspect),
+    /// Show the scores of a running sidecar as they happen.
+    Tap(Tap),
     /// Check a configuration and print every problem.
     Validate(Validate),
     /// Write a commented starter configuration.
@@ -156,6 +158,64 @@ pub enum InspectFormat {
     Jsonl,
 }
 
+/// Where a running sidecar is, and how to show who we are.
+#[derive(Debug, Args)]
+pub struct ApiClient {
+    /// Its admin port, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the configuration].
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// File with the token that it asks for [default: `admin.token_file` of the configuration].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Authorities to trust instead of the system's, PEM; with HOST:PORT, TLS is spoken.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate chain, PEM.
+    #[arg(long, value_name = "FILE", requires = "key_file", value_hint = ValueHint::FilePath)]
+    pub cert_file: Option<PathBuf>,
+    /// Our private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "cert_file", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+}
+
+/// `tap`.
+#[derive(Debug, Args)]
+pub struct Tap {
+    /// Where the sidecar is.
+    #[command(flatten)]
+    pub api: ApiClient,
+    /// How to print the scores.
+    #[arg(long, value_enum, default_value_t = TapFormat::Human)]
+    pub format: TapFormat,
+    /// Only criteria of these names (globs; may be given several times).
+    #[arg(long, value_name = "GLOB")]
+    pub criterion: Vec<String>,
+    /// Only these labels.
+    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
+    pub label: Vec<String>,
+    /// Only these services.
+    #[arg(long, value_name = "GLOB")]
+    pub service: Vec<String>,
+    /// Only these agents.
+    #[arg(long, value_name = "GLOB")]
+    pub agent: Vec<String>,
+    /// First show the last N scores that the sidecar remembers.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u16).range(..=256))]
+    pub last: u16,
+    /// Stop after N scores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+/// Forms of `tap`'s scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TapFormat {
+    /// For people.
+    Human,
+    /// The lines of `replay --format jsonl`.
+    Jsonl,
+}
+
 /// `validate`.
 #[derive(Debug, Args)]
 pub struct Validate {
@@ -218,7 +278,7 @@ mod tests {
     #[test]
     fn every_subcommand_of_the_design_is_there_and_run_is_the_default() {
         let names: Vec<_> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        assert_eq!(names, ["run", "demo", "replay", "inspect", "validate", "init", "schema", "completions", "health", "drain"]);
+        assert_eq!(names, ["run", "demo", "replay", "inspect", "tap", "validate", "init", "schema", "completions", "health", "drain"]);
         assert!(Cli::try_parse_from(["spanscore"]).unwrap().command.is_none());
         assert!(
             matches!(Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config, Some(path) if path.ends_with("x.yaml"))

@@ -25,7 +25,7 @@ pub(super) fn health(args: &Health, config: &Config, streams: &mut Streams<'_>) 
 }
 
 /// One who listens on every address is reached on this machine's own.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -4,6 +4,7 @@
 pub mod args;
 pub mod configuration;
 
+mod api;
 mod completions;
 mod demo;
 mod drain;
@@ -17,6 +18,7 @@ mod recording;
 mod replay;
 mod run;
 mod schema;
+mod tap;
 mod validate;
 mod verbose;
 mod watch;
@@ -139,6 +141,10 @@ fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Str
         },
         Command::Health(args) => match load(global, environment, streams)? {
             Some(loaded) => health::health(args, &loaded.config, streams)?,
+            None => Exit::Usage,
+        },
+        Command::Tap(args) => match load(global, environment, streams)? {
+            Some(loaded) => tap::tap(args, &loaded.config, streams)?,
             None => Exit::Usage,
         },
         Command::Replay(args) => match load(global, environment, streams)? {

@@ -5,6 +5,8 @@
 //! trajectory is held on to. Each shape has a destination, a queue and a delivery of its own: one backend's outage stays its own, and
 //! none of them touches the original telemetry.
 
+mod feed;
+mod feed_http;
 mod outlet;
 mod print;
 pub mod score_event;
@@ -29,6 +31,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -37,6 +40,7 @@ use crate::evaluate::{Evaluation, Explain};
 use crate::telemetry::{Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
 use crate::transport::{Token, TransportError};
 
+use feed::Feed;
 use outlet::{Outlet, Outlets};
 use print::Printer;
 use score_line::Colour;
@@ -111,6 +115,7 @@ struct Shared {
     metrics_outlet: Option<Outlet>,
     printer: Option<(Form, Printer)>,
     writers: Option<Writers>,
+    feed: Arc<Feed>,
     max_evaluations: usize,
     max_batch_size: usize,
     /// Something was put into an empty batch.
@@ -174,6 +179,7 @@ impl Exporter {
             metrics_outlet,
             printer: printer.map_err(ExportError::Print)?,
             writers,
+            feed: Arc::new(Feed::new(telemetry.clone())),
             max_evaluations: scores.batch.max_evaluations.max(1),
             // A batch must leave room for others in its queue.
             max_batch_size: MAX_BATCH_SIZE.min(share / 4),
@@ -207,6 +213,7 @@ impl Exporter {
         if let Some(lane) = &shared.events {
             shared.fill(lane, evaluations, |batch, evaluation| score_event::push(batch, evaluation, &lane.settings, now_unix_nanos));
         }
+        shared.feed.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
             for evaluation in evaluations {
                 let n_dropped = printer.print(print_text(*form, evaluation));
@@ -215,6 +222,11 @@ impl Exporter {
                 }
             }
         }
+    }
+
+    /// `GET /v1/scores`: evaluations as they come, for those who are let to the admin port's API.
+    pub fn routes(&self) -> Router {
+        feed_http::routes(self.shared.feed.clone())
     }
 
     /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`, whether or not they are sent anywhere.
@@ -317,6 +329,7 @@ impl Running {
         // The batcher may be gone, which is as good.
         let _ = self.stop.send(());
         while self.batcher.join_next().await.is_some() {}
+        self.shared.feed.close();
         self.shared.flush();
         self.shared.send_metrics();
         let mut left = self.outlets.drain(deadline).await;

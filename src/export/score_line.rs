@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 
-use crate::evaluate::{Evaluation, Verdict};
+use crate::evaluate::Evaluation;
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;
@@ -61,53 +61,67 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
 ///       trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout-agent · root_ended
 /// ```
 pub fn human(evaluation: &Evaluation, colour: Colour) -> String {
+    let names: Vec<&str> = evaluation.trajectory.tool_calls.iter().map(|call| &*call.name).collect();
+    block(&json(evaluation), Some(&names), colour)
+}
+
+/// The same for people, of a line that came from a sidecar: without the calls, which are not in it. What a line lacks is left out.
+pub fn human_line(line: &Map<String, Value>, colour: Colour) -> String {
+    block(line, None, colour)
+}
+
+fn block(line: &Map<String, Value>, names: Option<&[&str]>, colour: Colour) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = block(&mut out, evaluation, colour);
+    let _ = write_block(&mut out, line, names, colour);
     out
 }
 
-fn block(out: &mut String, evaluation: &Evaluation, colour: Colour) -> fmt::Result {
-    let Evaluation { criterion, trajectory, .. } = evaluation;
-    let (word, style) = match evaluation.verdict {
-        Verdict::Pass => ("PASS ", AnsiColor::Green.on_default().bold()),
-        Verdict::Fail => ("FAIL ", AnsiColor::Red.on_default().bold()),
-        Verdict::NotEvaluated => ("NONE ", AnsiColor::Yellow.on_default().bold()),
-        Verdict::Error => ("ERROR", AnsiColor::Magenta.on_default().bold()),
+fn write_block(out: &mut String, line: &Map<String, Value>, names: Option<&[&str]>, colour: Colour) -> fmt::Result {
+    let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let number = |key: &str| line.get(key).and_then(Value::as_f64);
+    let (word, style) = match text("label") {
+        "pass" => ("PASS ", AnsiColor::Green.on_default().bold()),
+        "fail" => ("FAIL ", AnsiColor::Red.on_default().bold()),
+        "error" => ("ERROR", AnsiColor::Magenta.on_default().bold()),
+        _ => ("NONE ", AnsiColor::Yellow.on_default().bold()),
     };
     let paint = |style: Style| if colour == Colour::Ansi { style } else { Style::new() };
     let (label, bold, dim) = (paint(style), paint(Style::new().bold()), paint(Style::new().dimmed()));
 
-    write!(out, "{label}{word}{label:#} {bold}{}{bold:#}", Clean(&criterion.name))?;
-    match evaluation.value {
-        Some(value) => write!(out, "  {value:.2} (threshold {:.2})", criterion.threshold)?,
-        None => write!(out, "  {}", evaluation.verdict.as_str())?,
+    write!(out, "{label}{word}{label:#} {bold}{}{bold:#}", Clean(text("criterion")))?;
+    match number("score") {
+        Some(value) => write!(out, "  {value:.2} (threshold {:.2})", number("threshold").unwrap_or_default())?,
+        None => write!(out, "  {}", Clean(text("label")))?,
     }
-    if evaluation.revision > 0 {
-        write!(out, "  revision {}", evaluation.revision)?;
+    if let Some(revision) = line.get("revision").and_then(Value::as_u64).filter(|revision| *revision > 0) {
+        write!(out, "  revision {revision}")?;
     }
     out.push('\n');
-    for text in evaluation.explanation.lines() {
+    let explanation = text("explanation");
+    for text in explanation.lines() {
         writeln!(out, "      {}", Clean(text))?;
     }
-    if let Some(error) = &evaluation.error {
-        writeln!(out, "      {}: {}", error.kind, Clean(&error.message))?;
+    if let Some(error) = line.get("error") {
+        let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
+        let message = Some(text("message")).filter(|message| *message != explanation).map(|message| format!(": {message}"));
+        writeln!(out, "      {}{}", Clean(text("type")), Clean(message.as_deref().unwrap_or_default()))?;
     }
-    write!(out, "      {dim}calls:")?;
-    for (call_idx, call) in trajectory.tool_calls.iter().take(MAX_NAMES).enumerate() {
-        write!(out, "{} {}", if call_idx > 0 { "," } else { "" }, Clean(&call.name))?;
-    }
-    match trajectory.tool_calls.len() {
-        0 => write!(out, " none")?,
-        n if n > MAX_NAMES => write!(out, ", and {} more", n - MAX_NAMES)?,
-        _ => {}
-    }
-    writeln!(out, "{dim:#}")?;
-    write!(out, "      {dim}trace {}", trajectory.trace_id)?;
-    for name in [Some(&*trajectory.service), trajectory.agent.as_deref(), Some(trajectory.completeness.as_str())] {
-        if let Some(name) = name.filter(|name| !name.is_empty()) {
-            write!(out, " · {}", Clean(name))?;
+    if let Some(names) = names {
+        write!(out, "      {dim}calls:")?;
+        for (call_idx, name) in names.iter().take(MAX_NAMES).enumerate() {
+            write!(out, "{} {}", if call_idx > 0 { "," } else { "" }, Clean(name))?;
         }
+        match names.len() {
+            0 => write!(out, " none")?,
+            n if n > MAX_NAMES => write!(out, ", and {} more", n - MAX_NAMES)?,
+            _ => {}
+        }
+        writeln!(out, "{dim:#}")?;
+    }
+    write!(out, "      {dim}trace {}", Clean(text("trace_id")))?;
+    for name in ["service", "agent", "completeness"].map(text).into_iter().filter(|name| !name.is_empty()) {
+        write!(out, " · {}", Clean(name))?;
     }
     writeln!(out, "{dim:#}")
 }

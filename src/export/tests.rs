@@ -4,6 +4,7 @@
 mod boards;
 mod delivery;
 mod fan_out;
+mod feed;
 mod fixture;
 mod metrics;
 mod writers;

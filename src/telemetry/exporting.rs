@@ -70,6 +70,20 @@ impl ScoresUnprinted {
     }
 }
 
+/// One who listens to `GET /v1/scores` is too slow: older lines had to go, which it is told.
+#[derive(Debug)]
+pub struct ListenerBehind {
+    /// Evaluations.
+    pub n_items: u64,
+}
+
+impl ListenerBehind {
+    /// Count it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_scores_dropped_total", &[("shape", "listener"), ("reason", "queue_full")], self.n_items);
+    }
+}
+
 /// A queue of scores is full, and drops its oldest until its destination takes something again.
 #[derive(Debug)]
 pub struct ScoresOverflow {

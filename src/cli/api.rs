@@ -1,0 +1,134 @@
+//! Where a sidecar's admin port is and how one shows who one is in, calls of its API out: what every client command shares. Knows HTTP and TLS;
+//! does not know what is asked for.
+
+use std::fs;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+use super::args::ApiClient;
+use super::health::reachable;
+use crate::config::{ClientTls, Config};
+use crate::telemetry::Telemetry;
+use crate::tls;
+
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Most bytes of an answer that says what is wrong.
+const MAX_PROBLEM_SIZE: usize = 64 << 10;
+
+/// A sidecar's API.
+pub(super) struct Api {
+    /// Scheme, host and port.
+    base: String,
+    authorization: Option<HeaderValue>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiFailure {
+    /// Nobody answered.
+    #[error("no answer from {base}: {reason}")]
+    NoAnswer {
+        /// Who was asked.
+        base: String,
+        /// Why.
+        reason: String,
+    },
+    /// The answer is no.
+    #[error("{base} answers {status}: {detail}")]
+    Refused {
+        /// Who was asked.
+        base: String,
+        /// The status.
+        status: u16,
+        /// What it says.
+        detail: String,
+    },
+}
+
+impl Api {
+    /// `config` tells where the sidecar that it describes listens, and its token, where the arguments do not. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// An argument that cannot be used, for people.
+    pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
+        let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() { "https" } else { "http" };
+        let base = match &args.address {
+            Some(address) if address.contains("://") => address.trim_end_matches('/').to_owned(),
+            Some(address) => format!("{scheme}://{address}"),
+            None => format!("{scheme}://{}", reachable(config.admin.listen)),
+        };
+        let uri: Uri = base.parse().map_err(|_| format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"))?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.path() != "/" {
+            return Err(format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"));
+        }
+        let authorization = args.token_file.as_ref().or(config.admin.token_file.as_ref()).map(|path| {
+            let text = fs::read_to_string(path).map_err(|error| format!("cannot read the token in `{}`: {error}", path.display()))?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+                .map_err(|_| format!("`{}` holds more than one word of ASCII characters", path.display()))?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let tls = ClientTls {
+            ca_file: args.ca_file.clone(),
+            cert_file: args.cert_file.clone(),
+            key_file: args.key_file.clone(),
+            ..ClientTls::default()
+        };
+        let tls = tls::client_config(&tls, &Arc::new(Telemetry::default())).map_err(|error| error.to_string())?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
+        Ok(Self { base, authorization: authorization.transpose()?, client: Client::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// Who is asked, for messages.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a request, whose URI is a path and query; an answer that is no success is a failure that tells what it says.
+    pub(super) async fn call(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ApiFailure> {
+        let no_answer = |reason: String| ApiFailure::NoAnswer { base: self.base.clone(), reason };
+        let uri: Uri = format!("{}{}", self.base, request.uri()).parse().map_err(|error| no_answer(format!("{error}")))?;
+        if let Some(host) = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
+            request.headers_mut().insert(HOST, host);
+        }
+        *request.uri_mut() = uri;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        let response = self.client.request(request).await.map_err(|error| no_answer(root_cause(&error)))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
+        let body = Limited::new(response.into_body(), MAX_PROBLEM_SIZE).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let problem: Option<Value> = is_problem.then(|| serde_json::from_slice(&body).ok()).flatten();
+        let detail = problem.and_then(|problem| Some(problem.get("detail")?.as_str()?.to_owned()));
+        let detail = detail.unwrap_or_else(|| String::from_utf8_lossy(&body).trim().to_owned());
+        Err(ApiFailure::Refused { base: self.base.clone(), status: status.as_u16(), detail })
+    }
+}
+
+/// The innermost of an error: "connection refused" says more than "client error (Connect)".
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,216 @@
+//! `GET /v1/scores` in, a stream of lines out: as JSON lines (those of `replay --format jsonl`), or as server-sent events where those are
+//! accepted. Knows HTTP; does not know what a score is.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use hyper::body::Frame;
+use serde_json::json;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use super::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, Next};
+use crate::evaluate::Verdict;
+
+/// After so long in silence an empty line says that we are there; without it neither side would notice that the other is gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Lines are joined into frames of about this size.
+const FRAME_SIZE: usize = 16 << 10;
+/// Longest value, and most of them: a glob takes time pattern × text at worst.
+const MAX_VALUE: usize = 256;
+const MAX_VALUES: usize = 16;
+
+/// The route.
+pub(super) fn routes(feed: Arc<Feed>) -> Router {
+    Router::new().route("/v1/scores", get(scores)).with_state(feed)
+}
+
+async fn scores(State(feed): State<Arc<Feed>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    let (filter, n_last) = match read_query(query.as_deref().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+    };
+    let Some(listening) = feed.listen(filter, n_last) else {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, &format!("{MAX_LISTENERS} listen already, which is as many as may: stop one"));
+    };
+    let accepts_events = |accept: &HeaderValue| accept.to_str().is_ok_and(|accept| accept.contains("text/event-stream"));
+    let form = if headers.get_all(header::ACCEPT).iter().any(accepts_events) { Form::Events } else { Form::Lines };
+    let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let content_type = [(header::CONTENT_TYPE, form.content_type()), (header::CACHE_CONTROL, "no-store")];
+    (content_type, Body::new(Stream { listening, form, heartbeat })).into_response()
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let problem = json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": detail });
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], format!("{problem}\n")).into_response()
+}
+
+// === the query ===
+
+const KNOWN: &str = "`criterion`, `label`, `service`, `agent` (each as often as you like) and `last`";
+
+fn read_query(query: &str) -> Result<(Filter, usize), String> {
+    let (mut filter, mut n_last) = (Filter::default(), 0);
+    if query.split('&').count() > MAX_VALUES {
+        return Err(format!("the query has more than {MAX_VALUES} values"));
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decoded(value).ok_or_else(|| format!("the value of `{}` is not percent-encoded UTF-8", shown(key)))?;
+        match key {
+            _ if value.len() > MAX_VALUE => return Err(format!("the value of `{}` is longer than {MAX_VALUE} bytes", shown(key))),
+            "criterion" => filter.criterion.push(value),
+            "service" => filter.service.push(value),
+            "agent" => filter.agent.push(value),
+            "label" => filter.label.push(label(&value)?),
+            "last" => match value.parse() {
+                Ok(n) if n <= MAX_RECENT => n_last = n,
+                _ => return Err(format!("`last` is a number from 0 to {MAX_RECENT}")),
+            },
+            _ => return Err(format!("`{}` is not known here; known: {KNOWN}", shown(key))),
+        }
+    }
+    Ok((filter, n_last))
+}
+
+fn shown(key: &str) -> String {
+    key.chars().take(60).collect()
+}
+
+fn label(word: &str) -> Result<Verdict, String> {
+    const LABELS: [Verdict; 4] = [Verdict::Pass, Verdict::Fail, Verdict::NotEvaluated, Verdict::Error];
+    let found = LABELS.into_iter().find(|label| label.as_str() == word);
+    found.ok_or_else(|| "`label` is one of `pass`, `fail`, `not_evaluated`, `error`".to_owned())
+}
+
+/// `+` and `%20` are spaces.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                u8::try_from(digit(rest.next())? << 4 | digit(rest.next())?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+// === Stream ===
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Events,
+}
+
+impl Form {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Lines => "application/x-ndjson",
+            Self::Events => "text/event-stream",
+        }
+    }
+
+    fn line(self, line: &[u8], out: &mut Vec<u8>) {
+        if self == Self::Events {
+            out.extend_from_slice(b"data: ");
+        }
+        out.extend_from_slice(line);
+        out.extend_from_slice(if self == Self::Events { b"\n\n" } else { b"\n" });
+    }
+
+    fn lost(self, n_lost: u64, out: &mut Vec<u8>) {
+        if self == Self::Events {
+            out.extend_from_slice(b"event: lost\n");
+        }
+        self.line(json!({ "lost": n_lost }).to_string().as_bytes(), out);
+    }
+
+    fn heartbeat(self) -> &'static [u8] {
+        match self {
+            Self::Lines => b"\n",
+            Self::Events => b":\n\n",
+        }
+    }
+}
+
+/// The body of an answer.
+struct Stream {
+    listening: Listening,
+    form: Form,
+    heartbeat: Interval,
+}
+
+impl hyper::body::Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        let mut out = Vec::new();
+        while out.len() < FRAME_SIZE {
+            match this.listening.next(cx.waker()) {
+                Next::Line(line) => this.form.line(&line, &mut out),
+                Next::Lost(n_lost) => this.form.lost(n_lost, &mut out),
+                Next::End if out.is_empty() => return Poll::Ready(None),
+                Next::End | Next::Later => break,
+            }
+        }
+        if out.is_empty() {
+            std::task::ready!(this.heartbeat.poll_tick(cx));
+            out.extend_from_slice(this.form.heartbeat());
+        } else {
+            this.heartbeat.reset();
+        }
+        Poll::Ready(Some(Ok(Frame::data(out.into()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_what_one_wants_to_see() {
+        let (filter, n_last) = read_query("label=fail&label=error&criterion=a%20b*&service=caf%C3%A9&last=7").unwrap();
+        assert_eq!(n_last, 7);
+        assert_eq!((filter.label, filter.criterion[0].as_str()), (vec![Verdict::Fail, Verdict::Error], "a b*"));
+        assert_eq!((filter.service[0].as_str(), filter.agent.len()), ("café", 0));
+        assert_eq!(read_query("").unwrap(), (Filter::default(), 0));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_can() {
+        let many = "agent=a&".repeat(40);
+        let long = format!("agent={}", "*a".repeat(3_000));
+        for (query, part) in [
+            ("labels=fail", "`labels` is not known here; known: `criterion`"),
+            ("label=failed", "one of `pass`, `fail`"),
+            ("last=many", "from 0 to 256"),
+            ("last=257", "from 0 to 256"),
+            ("agent=%zz", "`agent` is not percent-encoded"),
+            ("agent=%c3", "`agent` is not percent-encoded"),
+            ("agent=%", "`agent` is not percent-encoded"),
+            (&many, "more than 16 values"),
+            (&long, "`agent` is longer than 256 bytes"),
+        ] {
+            let error = read_query(query).unwrap_err();
+            assert!(error.contains(part), "{query}: {error}");
+        }
+    }
+}
