@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
-use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, Previous, Scope};
+use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans, Previous, Scope};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
 
@@ -47,6 +47,12 @@ impl Rules {
     /// The same, judging nothing: trajectories are still found, and what runs say of themselves.
     pub fn without_judgement(&self) -> Self {
         Self { criteria: Vec::new(), expectations: Arc::default(), ..self.clone() }
+    }
+
+    /// Could a run be judged by these?
+    pub fn may_judge(&self) -> bool {
+        let Expectations { from_spans, cases, .. } = &*self.expectations;
+        !self.criteria.is_empty() || !cases.is_empty() || *from_spans == FromSpans::Full
     }
 
     /// Which attributes the scan keeps.

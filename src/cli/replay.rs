@@ -37,7 +37,7 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
         },
         None => None,
     };
-    if rules.criteria.is_empty() && examples.is_none() {
+    if !rules.may_judge() && examples.is_none() {
         streams.complain("there is nothing to judge by, since no criterion is configured; write some under `criteria:` in spanscore.yaml, or name a file that has some with --config; `spanscore init --from FILE` proposes them")?;
         return Ok(Exit::Usage);
     }
@@ -201,6 +201,8 @@ fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
         "the recordings hold no spans".to_owned()
     } else if judged.trajectories.is_empty() {
         "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised".to_owned()
+    } else if judged.evaluations.is_empty() && rules.criteria.is_empty() {
+        "no criterion is configured, and no run brings an expectation or is one of the cases file's".to_owned()
     } else if judged.evaluations.is_empty() {
         let selectors = if rules.criteria.len() == 1 { "the selector of the criterion" } else { "the selector of any criterion" };
         format!("no trajectory matches {selectors}")

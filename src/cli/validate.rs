@@ -50,7 +50,12 @@ pub(super) fn validate(
                     }
                     write!(out, "{}", loaded.config.to_yaml())?;
                 } else {
-                    writeln!(out, "{name}: ok, {}", counted(loaded.config.criteria.len()))?;
+                    let cases = match loaded.config.expectations.cases.len() {
+                        0 => String::new(),
+                        1 => ", 1 case".to_owned(),
+                        n => format!(", {n} cases"),
+                    };
+                    writeln!(out, "{name}: ok, {}{cases}", counted(loaded.config.criteria.len()))?;
                 }
             }
             Err(unusable) => {

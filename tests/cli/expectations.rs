@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::run;
+use crate::program::{RECORDING, run};
 
 const RECORDED: &str = "tests/data/pydantic-ai-expect.traces.pb.gz";
 const CRITERION: &str =
@@ -44,6 +44,24 @@ fn each_run_is_held_to_what_its_harness_says() {
     assert_eq!(replayed(&names), expected[3..], "by default runs name criteria, and no more");
     let (_folder, off) = configured("{ from_spans: off }");
     assert_eq!(replayed(&off), [[""; 3]; 0]);
+}
+
+#[test]
+fn no_criterion_need_be_configured_where_runs_bring_what_is_expected() {
+    let replay = |flags: &[&str]| run(&[&["replay", "--format", "jsonl"], flags, &[RECORDED]].concat());
+    let (code, out, _) = replay(&["--set", "expectations.from_spans=full"]);
+    assert_eq!((code, out.lines().count()), (1, 4), "{out}");
+    let (code, out, err) = replay(&[]);
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    let (code, _, err) = run(&[&["replay", "--set", "expectations.from_spans=full"], &RECORDING[..]].concat());
+    assert_eq!(code, 1);
+    assert!(err.contains("no run brings an expectation"), "{err}");
+}
+
+#[test]
+fn validate_counts_the_cases() {
+    let (_folder, config) = configured("{ cases_file: cases.yaml }");
+    assert_eq!(run(&["validate", &config]).1, format!("{config}: ok, 1 criterion, 1 case\n"));
 }
 
 #[test]
