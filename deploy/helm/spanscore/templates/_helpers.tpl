@@ -1,0 +1,119 @@
+{{- define "spanscore.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "spanscore.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{- define "spanscore.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "spanscore.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "spanscore.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "spanscore.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: {{ .Values.mode }}
+{{- end }}
+
+{{- define "spanscore.image" -}}
+{{- $repository := required "image.repository is empty: name the registry and repository to which you pushed the image (deploy/Dockerfile)" .Values.image.repository }}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" $repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.configMapName" -}}
+{{- if .Values.configMap.create }}
+{{- include "spanscore.fullname" . }}
+{{- else }}
+{{- required "configMap.create is false: name a ConfigMap with the key spanscore.yaml in configMap.existingName" .Values.configMap.existingName }}
+{{- end }}
+{{- end }}
+
+{{/* The configuration as it is mounted. A gateway closes traces before the autoscaler takes their pod away. */}}
+{{- define "spanscore.config" -}}
+{{- $config := .Values.config }}
+{{- if eq .Values.mode "gateway" }}
+{{- $config = mergeOverwrite (dict "assemble" (dict "expired" "30m")) (deepCopy $config) }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
+{{/* Changes when something does that is only read at start. */}}
+{{- define "spanscore.podAnnotations" -}}
+checksum/spanscore: {{ omit (include "spanscore.config" . | fromYaml) "criteria" "criteria_files" "tools" "explain" "expectations" | toYaml | sha256sum }}
+{{- end }}
+
+{{/* What every form of the container shares. */}}
+{{- define "spanscore.container" -}}
+name: spanscore
+image: {{ include "spanscore.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.envFrom" -}}
+{{- with .Values.extraEnvsFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.probes" -}}
+{{- /* Runs when the pod is told to end: judge what is done, go on taking the rest until SIGTERM. */ -}}
+lifecycle:
+  preStop:
+    exec:
+      command: [/spanscore, drain]
+startupProbe:
+  httpGet: { path: /readyz, port: spanscore-admin }
+  {{- with .Values.startupProbe }}{{ toYaml . | nindent 2 }}{{ end }}
+readinessProbe:
+  httpGet: { path: /readyz, port: spanscore-admin }
+  {{- with .Values.readinessProbe }}{{ toYaml . | nindent 2 }}{{ end }}
+livenessProbe:
+  httpGet: { path: /livez, port: spanscore-admin }
+  {{- with .Values.livenessProbe }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with .Values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.mounts" -}}
+{{- /* The folder, never a subPath, which no edit would ever reach. */ -}}
+- { name: spanscore, mountPath: /etc/spanscore, readOnly: true }
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.configVolume" -}}
+- name: spanscore
+  configMap: { name: {{ include "spanscore.configMapName" . }} }
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

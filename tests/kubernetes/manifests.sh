@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Everything in deploy/ that Kubernetes reads: rendered, held to the schemas of Kubernetes 1.29 and of the newest one the checker knows,
+# the charts linted, and every configuration in them checked by spanscore itself.
+#
+#   manifests.sh [BINARY]     the spanscore that validates; target/release or target/debug if not given
+#
+# Does not prove that a cluster takes and runs it; on-node.sh does.
+. "$(dirname "$0")/lib.sh"
+spanscore=${1:-}
+for built in "$root/target/release/spanscore" "$root/target/debug/spanscore"; do
+  [ -n "$spanscore" ] || [ ! -x "$built" ] || spanscore=$built
+done
+[ -n "$spanscore" ] || fail "no spanscore to validate with: build it, or name it"
+
+rendered=$out/rendered; rm -rf "$rendered"; mkdir -p "$rendered"
+python_with "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" pyyaml || { skip "the manifests: no Python environment with kubernetes-validate"; exit 0; }
+
+# === kustomize
+if command -v kubectl >/dev/null || go_program kustomize "sigs.k8s.io/kustomize/kustomize/v5@v$KUSTOMIZE_VERSION"; then
+  for overlay in "$root"/deploy/kustomize/overlays/* "$here"/overlays/*; do
+    kustomize_build "$overlay" >"$rendered/kustomize-$(basename "$overlay").yaml" || fail "$overlay"
+  done
+else
+  skip "kustomize: no kubectl, no kustomize, and no go to build one"
+fi
+
+# === Helm
+if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
+  chart=$root/deploy/helm/spanscore
+  agent_chart=$out/agent-chart; rm -rf "$agent_chart"; cp -r "$here/agent-chart" "$agent_chart"; mkdir "$agent_chart/charts"; cp -r "$chart" "$agent_chart/charts/"
+  for values in "$chart"/ci/*-values.yaml; do
+    name=$(basename "$values" -values.yaml)
+    helm lint --strict --quiet --kube-version 1.29.0 "$chart" -f "$values" || fail "helm lint with $values"
+    helm template "$name" "$chart" --namespace test --kube-version 1.29.0 -f "$values" >"$rendered/helm-$name.yaml" || fail "helm template with $values"
+  done
+  helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 >"$rendered/helm-agent-chart.yaml" || fail "helm template of a chart that takes the sidecar"
+  # What must not render, and why not.
+  refused() { # TEXT ARGUMENT…
+    local text=$1 answer; shift
+    ! answer=$(helm template wrong "$chart" --kube-version 1.29.0 "$@" 2>&1) || fail "helm template $* is not refused"
+    [[ $answer == *"$text"* ]] || fail "helm template $* is refused with: $answer"
+  }
+  refused "value must be one of" --set mode=daemonset
+  refused "image.repository is empty" --set mode=gateway
+  refused "additional properties 'imag' not allowed" --set mode=gateway --set imag.tag=x
+  refused "mode must be \`sidecar\` or \`gateway\`" --set image.repository=x
+else
+  skip "the chart: no helm, and no go to build one"
+fi
+
+for version in 1.29 1.37; do
+  "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml 2>&1 | tee "$rendered/schema-$version.log" | grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\) " || true
+  ! grep -q '^ERROR' "$rendered/schema-$version.log" || fail "manifests that Kubernetes $version would not take"
+done
+"$python" "$here/rendered.py" "$spanscore" "$root" "$rendered" || fail "see above"
+say "$(find "$rendered" -name '*.yaml' | wc -l) renderings fit Kubernetes 1.29 and 1.37"

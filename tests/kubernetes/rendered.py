@@ -1,0 +1,105 @@
+"""Looks at rendered manifests: rendered.py SPANSCORE REPOSITORY FOLDER
+
+Every spanscore.yaml in a ConfigMap is checked by `spanscore validate`, together with the variables of its container; every spanscore
+container is one that the restricted profile takes, has its probes and its preStop, and mounts its configuration as a folder; where
+several files must say the same they do.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+import yaml
+
+SPANSCORE, REPOSITORY, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+wrong, n_configurations, n_containers = [], 0, 0
+
+
+def load(path):
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def pod_of(document):
+    spec = document.get("spec") or {}
+    if document["kind"] == "CronJob":
+        spec = spec["jobTemplate"]["spec"]
+    if document["kind"] == "Pod":
+        return document
+    return spec.get("template")
+
+
+def validate(text, environment, what):
+    global n_configurations
+    n_configurations += 1
+    file = FOLDER / "spanscore.yaml.tmp"
+    file.write_text(text)
+    answer = subprocess.run([SPANSCORE, "validate", file], env=environment, capture_output=True, text=True)
+    file.unlink()
+    if answer.returncode != 0:
+        wrong.append(f"{what}: {answer.stdout}{answer.stderr}")
+
+
+def look_at(container, pod, is_sidecar, what, configurations, variables):
+    global n_containers
+    n_containers += 1
+    security, spec = container["securityContext"], pod["spec"]
+    profile = security.get("seccompProfile") or spec["securityContext"]["seccompProfile"]
+    holds = {
+        "runs as nobody": (security.get("runAsNonRoot") or spec["securityContext"]["runAsNonRoot"]) is True,
+        "cannot gain privileges": security["allowPrivilegeEscalation"] is False,
+        "has a read-only root": security["readOnlyRootFilesystem"] is True,
+        "drops every capability": security["capabilities"]["drop"] == ["ALL"],
+        "has the runtime's seccomp profile": profile["type"] == "RuntimeDefault",
+        "has a memory limit": bool(container["resources"]["limits"]["memory"]),
+        "has no cpu limit": "cpu" not in container["resources"]["limits"],
+        "mounts no subPath": all("subPath" not in mount for mount in container["volumeMounts"]),
+        "sees no token": spec.get("automountServiceAccountToken") is False
+        or any(mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount" for mount in container["volumeMounts"]),
+    }
+    if container["args"][0] == "run":
+        holds["is told to drain"] = container["lifecycle"]["preStop"]["exec"]["command"] == ["/spanscore", "drain"]
+        holds["has three probes"] = all(container[f"{kind}Probe"]["httpGet"]["port"] == "spanscore-admin" for kind in ("startup", "readiness", "liveness"))
+    if is_sidecar:
+        holds["is a native sidecar"] = container.get("restartPolicy") == "Always"
+    wrong.extend(f"{what}: does not hold: {name}" for name, held in holds.items() if not held)
+
+    environment = {pair["name"]: pair["value"] for pair in container.get("env", [])}
+    for source in container.get("envFrom", []):
+        environment.update(variables.get(source["configMapRef"]["name"], {}))
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounted = [volumes[mount["name"]] for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/spanscore"]
+    if len(mounted) != 1:
+        wrong.append(f"{what}: /etc/spanscore is mounted {len(mounted)} times")
+        return
+    name = mounted[0]["configMap"]["name"]
+    validate(configurations.get(name, ""), environment, f"{what}, ConfigMap {name}")
+
+
+for path in sorted(FOLDER.glob("*.yaml")):
+    documents = load(path)
+    maps = {document["metadata"]["name"]: document.get("data", {}) for document in documents if document["kind"] == "ConfigMap"}
+    configurations = {name: data["spanscore.yaml"] for name, data in maps.items() if "spanscore.yaml" in data}
+    for document in documents:
+        what = f"{path.name}, {document['kind']} {document['metadata']['name']}"
+        pod = pod_of(document)
+        if not pod:
+            continue
+        labels = (document["metadata"].get("labels") or {}) | (pod["metadata"].get("labels") or {})
+        containers = [(container, True) for container in pod["spec"].get("initContainers", [])] + [(container, False) for container in pod["spec"]["containers"]]
+        ours = [(container, is_init) for container, is_init in containers if container["name"] == "spanscore"]
+        if labels.get("spanscore/sidecar") == "on" and len(ours) != 1 or labels.get("spanscore/sidecar") == "off" and any(is_init for _, is_init in ours):
+            wrong.append(f"{what}: has {len(ours)} sidecars")
+        for container, is_init in ours:
+            look_at(container, pod, is_init, what, configurations, maps)
+
+sidecar, in_cron_job = (load(REPOSITORY / f"deploy/kustomize/components/sidecar/{name}.yaml")[0] for name in ("sidecar", "sidecar-cronjob"))
+if sidecar["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:
+    wrong.append("sidecar.yaml and sidecar-cronjob.yaml differ")
+chart = load(REPOSITORY / "deploy/helm/spanscore/Chart.yaml")[0]
+version = next(line.split('"')[1] for line in (REPOSITORY / "Cargo.toml").read_text().splitlines() if line.startswith("version"))
+images = {container["image"] for container in sidecar["spec"]["template"]["spec"]["initContainers"]}
+if chart["appVersion"] != version or images != {f"spanscore:{version}"} or f"ARG VERSION={version}\n" not in (REPOSITORY / "deploy/Dockerfile").read_text():
+    wrong.append(f"the chart's appVersion, the component's image and the Dockerfile are not all of version {version}")
+
+print("\n".join(wrong) or f"{n_containers} spanscore containers are as they should be, {n_configurations} configurations are valid")
+sys.exit(bool(wrong))
