@@ -12,11 +12,15 @@ use super::criterion::Criterion;
 use super::pattern;
 use super::score::EvaluationError;
 use super::unusable::Unusable;
-use crate::extract::{Bringing, Brought, CRITERIA, EXPECT, Said};
+use crate::extract::{Bringing, Brought, CRITERIA, EXPECT, Payload, Said, ToolCall};
 
 /// The criterion that judges a run by what it says itself.
 pub const EXPECTED: &str = "expect";
 
+/// Most bytes of an expectation times the calls that it is held to, and most of its patterns times the bytes of names, arguments and results
+/// that they look at: together less than ten seconds of one core at the very worst, after which a probe would find us stuck.
+const MAX_COST: usize = 64 << 20;
+const MAX_SEARCH: usize = 4 << 20;
 /// Longest piece of a text from a span that a message repeats, in characters.
 const MAX_SHOWN: usize = 64;
 /// Most mistakes that a message tells.
@@ -61,8 +65,8 @@ pub struct Added {
 }
 
 impl Added {
-    /// Reads what a run says. `max_size` is for messages: what is longer was cut when it came.
-    pub fn of(brought: &Brought, is_registered: impl Fn(&str) -> bool, max_size: usize) -> Self {
+    /// Reads what a run with these calls says. `max_size` is for messages: what is longer was cut when it came.
+    pub fn of(brought: &Brought, calls: &[ToolCall], is_registered: impl Fn(&str) -> bool, max_size: usize) -> Self {
         let mut mistakes = Mistakes::default();
         let mut names = BTreeSet::new();
         for said in &brought.criteria {
@@ -82,7 +86,7 @@ impl Added {
         }
         let expected = match brought.expect.as_slice() {
             [] => None,
-            [said] => mistakes.note(read_evaluator(said, max_size)),
+            [said] => mistakes.note(read_evaluator(said, calls, max_size)),
             [said, others @ ..] => {
                 let others: Vec<String> = others.iter().map(place).collect();
                 let message = format!("is not that of {}: keep one", others.join(" and "));
@@ -118,9 +122,16 @@ fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationErr
     Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-fn read_evaluator(said: &Said, max_size: usize) -> Result<Evaluator, EvaluationError> {
+fn read_evaluator(said: &Said, calls: &[ToolCall], max_size: usize) -> Result<Evaluator, EvaluationError> {
     let text = whole(said, EXPECT, max_size)?;
-    pattern::frugally(|| serde_json::from_str(text)).map_err(|error| unreadable(said, EXPECT, "an `evaluate` block in JSON", &error))
+    let (read, n_patterns) = pattern::frugally(|| serde_json::from_str(text));
+    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
+    let n_searched: usize = calls.iter().map(|call| call.name.len() + payload(&call.args) + payload(&call.result)).sum();
+    if text.len().saturating_mul(calls.len()) > MAX_COST || n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
+        let message = format!("is too much to hold {} calls to: expect less of so long a run, or register a criterion", calls.len());
+        return Err(mistake("expectation_too_large", said, EXPECT, &message));
+    }
+    read.map_err(|error| unreadable(said, EXPECT, "an `evaluate` block in JSON", &error))
 }
 
 fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, EvaluationError> {
@@ -200,9 +211,13 @@ mod tests {
     }
 
     fn added(criteria: &[&str], expect: &[&str]) -> Added {
+        added_to(&[], criteria, expect)
+    }
+
+    fn added_to(calls: &[ToolCall], criteria: &[&str], expect: &[&str]) -> Added {
         let said = |texts: &[&str]| texts.iter().map(|text| said(text)).collect();
         let brought = Brought { case_id: None, criteria: said(criteria), expect: said(expect) };
-        Added::of(&brought, |name| ["a", "b", "c, d"].contains(&name), 16_384)
+        Added::of(&brought, calls, |name| ["a", "b", "c, d"].contains(&name), 16_384)
     }
 
     fn error(added: &Added) -> (&'static str, &str) {
@@ -268,9 +283,40 @@ mod tests {
         let many = added(&[], &[&calls(vec!["a".to_owned(); 33])]);
         assert!(error(&many).1.contains("more than 32 patterns"), "{}", error(&many).1);
         let large = added(&[], &[&calls(vec!["(.{20}){20}".to_owned()])]);
-        assert!(error(&large).1.contains("is larger than 64 KiB when compiled"), "{}", error(&large).1);
+        assert!(error(&large).1.contains("is larger than 32 KiB when compiled"), "{}", error(&large).1);
         // What is registered may be larger.
         assert!(pattern::Pattern::try_new("(.{20}){20}").is_ok());
+    }
+
+    #[test]
+    fn an_expectation_that_would_take_long_is_an_error() {
+        let call = |result: &str| ToolCall {
+            name: "a".into(),
+            call_id: None,
+            args: None,
+            result: Some(Payload { text: result.into(), json: serde_json::Value::Null, cut: false }),
+            error: false,
+            agent: None,
+            agent_run: None,
+            step: 0,
+            parallel_group: None,
+            span_id: None,
+            start_unix_nanos: 0,
+            end_unix_nanos: 0,
+            convention: "gen_ai".into(),
+            partial: false,
+        };
+        let order = serde_json::json!({"tool_call_order": {"tool_calls_order": vec!["a"; 4_000]}}).to_string();
+        let patterns = serde_json::json!({"tool_calls": {"disallowed": vec!["rm"; 8]}}).to_string();
+        let (many, large) = (vec![call(""); 5_000], vec![call(&"x".repeat(16_384)); 33]);
+        for (calls, expect, is_too_much) in
+            [(&many, &order, true), (&large, &order, false), (&many, &patterns, false), (&large, &patterns, true)]
+        {
+            let own = added_to(calls, &[], &[expect]).own.unwrap().evaluate;
+            assert_eq!(matches!(own, Evaluator::Unusable(_)), is_too_much, "{} calls", calls.len());
+        }
+        let too_much = added_to(&many, &[], &[&order]);
+        assert!(error(&too_much).1.ends_with("is too much to hold 5000 calls to: expect less of so long a run, or register a criterion"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Expectations {
     /// What a run itself adds to its judgement.
     pub fn added(&self, trajectory: &Trajectory, criteria: &[Arc<Criterion>]) -> Added {
         let is_registered = |name: &str| criteria.iter().any(|criterion| criterion.name == name);
-        Added::of(&trajectory.brought, is_registered, self.max_size)
+        Added::of(&trajectory.brought, &trajectory.tool_calls, is_registered, self.max_size)
     }
 }
 

@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 const MAX_COMPILED_SIZE: usize = 1 << 20;
 /// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but still linear.
 const MAX_CACHE_SIZE: usize = 256 << 10;
-/// The same bound for a pattern that came with a run, and most of them: together as much as two registered ones.
-const MAX_BROUGHT_SIZE: usize = 64 << 10;
+/// The same bound for a pattern that came with a run, and most of them: together as much as a registered one.
+const MAX_BROUGHT_SIZE: usize = 32 << 10;
 const MAX_BROUGHT: usize = 32;
 /// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
 const MAX_NESTING: u32 = 100;
@@ -70,12 +70,12 @@ thread_local! {
     static ALLOWANCE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Reads what came with a run: patterns in it are few and small, since the judged agent could send as many as it likes with every trace.
-pub(super) fn frugally<T>(read: impl FnOnce() -> T) -> T {
+/// Reads what came with a run, and tells how many patterns are in it. They are few and small, since the judged agent could send as many as it
+/// likes with every trace.
+pub(super) fn frugally<T>(read: impl FnOnce() -> T) -> (T, usize) {
     ALLOWANCE.set(Some(MAX_BROUGHT));
     let read = read();
-    ALLOWANCE.set(None);
-    read
+    (read, MAX_BROUGHT - ALLOWANCE.take().unwrap_or_default())
 }
 
 /// Most bytes that the next pattern may take.
