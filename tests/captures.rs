@@ -1,8 +1,12 @@
 //! Real payloads of real frameworks against what their agents really did: every scenario of `tests/captures`, scanned, assembled and
 //! extracted as `replay` does it, compared call by call, and printed as a table (`cargo test --test captures -- --nocapture`). A difference that
 //! the payload is to blame for stands in `exceptions.json` with its reason; any other fails, and so does an exception that is no longer true.
+//! The table of `docs/frameworks.md` is made of the same comparison, and held to it.
 //! Does not prove anything about timers, transports or evaluators.
 
+#[cfg(test)]
+#[path = "captures/coverage.rs"]
+mod coverage;
 #[cfg(test)]
 #[path = "captures/load.rs"]
 mod load;
@@ -15,7 +19,10 @@ use spanscore::extract::{self, Payload, Recogniser, ToolCall, Tools, Trajectory}
 use spanscore::receive::{json, scan, scan_logs};
 use spanscore::span::{Now, Span};
 
+use coverage::Coverage;
 use load::Scenario;
+
+const EXCEPTIONS: &str = include_str!("captures/exceptions.json");
 
 const COLUMNS: &[&str] = &["found", "false", "order", "args", "results", "errors", "agents", "session", "call_ids", "groups"];
 
@@ -23,12 +30,16 @@ const COLUMNS: &[&str] = &["found", "false", "order", "args", "results", "errors
 fn every_framework_shows_the_calls_that_were_made() {
     let mut exceptions = exceptions();
     let mut wrong = Vec::new();
+    let mut coverage = Coverage::default();
     println!("{:<46} {:>7} {}", "scenario", "calls", COLUMNS.map_join());
     for scenario in load::scenarios() {
         let recogniser = Recogniser::new(&Tools::default(), [], None);
         let trajectories = trajectories(spans(&scenario, &recogniser), &recogniser);
         let found = compare(&scenario, &trajectories);
         let n_expected = expected_calls(&scenario).len();
+        let n_missing = |column: &str| found.get(column).map(Vec::len).unwrap_or_default();
+        let n_with_calls = trajectories.iter().filter(|trajectory| !trajectory.tool_calls.is_empty()).count();
+        coverage.add(&scenario.name, &scenario.expected, n_missing, n_with_calls);
         let cell = |column: &&str| match found.get(*column).map(Vec::len).unwrap_or_default() {
             0 => format!("{:>8}", "ok"),
             n => format!("{:>8}", format!("-{n}")),
@@ -52,6 +63,7 @@ fn every_framework_shows_the_calls_that_were_made() {
         exceptions.keys().map(|(scenario, column)| format!("{scenario} {column}: excused, but there is no such scenario or column")),
     );
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    coverage.hold_page(&serde_json::from_str(EXCEPTIONS).expect("exceptions.json is JSON"));
 }
 
 #[test]
@@ -246,8 +258,7 @@ fn same(one: &Value, other: &Value) -> bool {
 
 /// How many differences of a scenario and column the payload is to blame for.
 fn exceptions() -> BTreeMap<(String, String), usize> {
-    let text = include_str!("captures/exceptions.json");
-    let entries: Vec<Value> = serde_json::from_str(text).expect("exceptions.json is a list");
+    let entries: Vec<Value> = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is a list");
     let entry = |entry: Value| {
         assert!(entry["reason"].as_str().is_some_and(|reason| reason.len() > 20), "an exception without a reason: {entry}");
         (

@@ -120,7 +120,12 @@ impl<'a> Explainer<'a> {
         for note in &explained.notes {
             let indent = note.depth.min(MAX_INDENT) as usize * 2;
             let name = shorten(&note.name);
-            let line = format!("{name}: {}", note.taken_for);
+            let records = match note.n_records {
+                0 => String::new(),
+                1 => ", with the messages of a log record".to_owned(),
+                n => format!(", with the messages of {n} log records"),
+            };
+            let line = format!("{name}: {}{records}", note.taken_for);
             let _ = writeln!(text, "  {} {:indent$}{}", note.span_id, "", Clean(&line));
             let attributes = self.attributes_of(explained.trace_id, note);
             if note.taken_for == TakenFor::Other && !attributes.is_empty() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::haystack;
 use super::joins;
 use super::messages;
 use super::outline::{LeftOut, Outline, RunIdx};
@@ -105,38 +106,65 @@ pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<
     drafts.into_iter().map(|draft| draft.call).collect()
 }
 
-/// The calls that the replies of a trace's models ask for, where no span tells of any.
-pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<ToolCall> {
+/// A model's reply, and whose turn it is.
+struct Reply {
+    calls: Vec<messages::Announced>,
+    span: SpanIdx,
+    owner: Owner,
+    step: u32,
+}
+
+/// The calls that the replies of a trace's models ask for, where no span tells of any; and whether some of the replies are cut, so that there
+/// may have been more.
+pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (Vec<ToolCall>, bool) {
     let models = outline.models();
     let turns = Turns::new(outline, &models);
-    let replies = joins::replies(outline, recogniser, &models);
-    let responses = joins::responses(outline, recogniser);
+    let is_cut = |model: SpanIdx| {
+        let records = outline.records_of.get(&model).into_iter().flatten();
+        std::iter::once(&outline.views[model]).chain(records).any(messages::is_cut)
+    };
+    let mut cut = models.iter().any(|&model| is_cut(model));
+    let mut replies: Vec<Reply> = (models.iter().zip(joins::replies(outline, recogniser, &models)))
+        .map(|(&span, calls)| Reply { calls, span, owner: owner(outline, span), step: turns.steps.get(&span).copied().unwrap_or_default() })
+        .collect();
+    let mut results = joins::responses(outline, recogniser);
+    let mut failed: HashSet<String> = HashSet::new();
+    for span in (0..outline.spans.len()).filter(|&span| outline.conventions[span] == haystack::HAYSTACK.name) {
+        let conversation = haystack::conversation(&outline.views[span], recogniser.tools.max_value_size).unwrap_or_default();
+        cut |= conversation.cut;
+        for haystack::Answer { call_id, result, failed: has_failed } in conversation.answers {
+            failed.extend(has_failed.then(|| call_id.clone()));
+            results.entry(call_id).or_insert(result);
+        }
+        let own_run = outline.runs.iter().position(|run| run.span == span);
+        let own = own_run.map(|run| Owner { run: Some(run), agent: Some(Arc::from(&*outline.runs[run].name)) });
+        let owner = own.unwrap_or_else(|| owner(outline, span));
+        replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply { calls, span, owner: owner.clone(), step }));
+    }
     let mut seen: HashSet<String> = HashSet::new();
     let mut calls = Vec::new();
     let mut next_group = 1;
-    for (&model, reply) in models.iter().zip(replies) {
-        let owner = owner(outline, model);
-        let (span, mark) = &outline.spans[model];
+    for Reply { calls: reply, span: span_idx, owner, step } in replies {
+        let (span, mark) = &outline.spans[span_idx];
         let n_before = calls.len();
         for messages::Announced { name, call_id, args } in reply {
             if outline.leaves_out(&name, recogniser) || call_id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
                 continue;
             }
-            let result = call_id.as_ref().and_then(|id| responses.get(id.as_str())).cloned();
             calls.push(ToolCall {
                 name: name.into(),
-                call_id: call_id.map(Arc::from),
                 args,
-                result,
-                error: false,
+                result: call_id.as_ref().and_then(|id| results.get(id.as_str())).cloned(),
+                error: call_id.as_ref().is_some_and(|id| failed.contains(id)),
+                call_id: call_id.map(Arc::from),
                 agent: owner.agent.clone(),
                 agent_run: owner.run,
-                step: turns.steps.get(&model).copied().unwrap_or_default(),
+                step,
                 parallel_group: None,
                 span_id: Some(span.span_id),
-                start_unix_nanos: outline.tree.end[model],
-                end_unix_nanos: outline.tree.end[model],
-                convention: format!("{}.messages", outline.conventions[model]).into(),
+                start_unix_nanos: outline.tree.end[span_idx],
+                end_unix_nanos: outline.tree.end[span_idx],
+                convention: format!("{}.messages", outline.conventions[span_idx]).into(),
                 partial: mark.partial || span.end_unix_nanos == 0,
             });
         }
@@ -145,7 +173,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> V
             next_group += 1;
         }
     }
-    calls
+    (calls, cut)
 }
 
 /// The call of a span, folded ones too.

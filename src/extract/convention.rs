@@ -155,12 +155,12 @@ pub(super) fn text<'a>(span: &View<'a>, key: KeyId) -> Option<Cow<'a, str>> {
     .filter(|text| !text.is_empty())
 }
 
-/// `"\"billing_agent\""` is how Langfuse and MLflow write a string.
+/// `"\"billing_agent\""` is how Langfuse and MLflow write a string; `<not specified>` how Google's ADK writes that it has no call id.
 pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     if text.len() > 1 && text.starts_with('"') && text.ends_with('"') {
         return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned)).filter(|text| *text != "null");
     }
-    (text != "null").then_some(Cow::Borrowed(text))
+    (!matches!(text, "null" | "<not specified>")).then_some(Cow::Borrowed(text))
 }
 
 /// Is the attribute this word, in whatever case and with or without quotes around it?

@@ -32,8 +32,8 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         failed: is(span, keys::TOOL_STATUS, "error") || is(span, keys::TASK_STATUS, "failure"),
         ..Call::default()
     };
-    // Google's ADK for JavaScript wraps what is no object.
-    if raw(span, keys::GEN_AI_RESULT).is_none() && call.result.is_some() {
+    // Google's ADK wraps what is no object, in Python and in JavaScript.
+    if (raw(span, keys::GEN_AI_RESULT).is_none() && call.result.is_some()) || span.has(keys::ADK_EVENT) {
         call.result_in = Envelope::Result;
     }
     // Strands answers with content blocks, in an attribute or in an event.

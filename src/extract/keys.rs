@@ -98,6 +98,7 @@ keys! {
     GEN_AI_COMPLETION = "gen_ai.completion" Value,
 
     // How they are written.
+    ADK_EVENT = "gcp.vertex.agent.event_id" Presence,
     INPUT_MIME = "input.mime_type" Value,
     OUTPUT_MIME = "output.mime_type" Value,
 

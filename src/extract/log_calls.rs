@@ -34,7 +34,8 @@ fn tool_call<'a>(record: &View<'a>) -> Option<Call<'a>> {
     })
 }
 
-fn has_failed(record: &View<'_>) -> bool {
+/// Does it say so itself?
+pub(super) fn has_failed(record: &View<'_>) -> bool {
     is(record, keys::SUCCESS, "false") || record.get(keys::SUCCESS) == Some(Value::Bool(false))
 }
 

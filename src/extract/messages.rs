@@ -57,6 +57,12 @@ pub(super) fn announced(span: &View<'_>, max_size: usize) -> Vec<Announced> {
     calls
 }
 
+/// Is a part of the reply missing, for its length?
+pub(super) fn is_cut(span: &View<'_>) -> bool {
+    let holds_reply = |key| matches!(key, keys::OUTPUT_MESSAGES | keys::AI_TOOL_CALLS | keys::ADK_RESPONSE | keys::LOG_BODY);
+    span.span.facts.attributes().any(|attribute| attribute.cut && holds_reply(attribute.key))
+}
+
 /// The tool results among the messages that this model span was asked with: call id and content.
 pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payload)> {
     let mut found = Vec::new();

@@ -9,11 +9,14 @@ mod convention;
 mod recognise;
 mod slim;
 
+mod claude_code;
 mod gen_ai;
 mod genkit;
+mod haystack;
 mod judgment;
 mod langfuse;
 mod langsmith;
+mod llama_index;
 mod log_calls;
 mod log_messages;
 mod mastra;
@@ -60,6 +63,7 @@ pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 /// those that many share, since products copy the shared ones onto their spans.
 const CONVENTIONS: &[Convention] = &[
     log_calls::LOG_CALLS,
+    claude_code::CLAUDE_CODE,
     langfuse::LANGFUSE,
     judgment::JUDGMENT,
     mlflow::MLFLOW,
@@ -69,6 +73,7 @@ const CONVENTIONS: &[Convention] = &[
     voltagent::VOLTAGENT,
     mastra::MASTRA,
     traceloop::TRACELOOP,
+    haystack::HAYSTACK,
     openinference::OPENINFERENCE,
     mcp::MCP,
     gen_ai::GEN_AI,

@@ -24,6 +24,8 @@ pub struct Note {
     pub depth: u32,
     /// What it was taken for.
     pub taken_for: TakenFor,
+    /// How many log records with messages of a model were written in it.
+    pub n_records: usize,
 }
 
 /// What a span was taken for. Conventions are those that recognised it.
@@ -87,7 +89,8 @@ pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
             Some(&twin) => TakenFor::Folded(trace.spans[twin].0.span_id),
             None => taken_for(&outline, recogniser, &runs, span_idx),
         };
-        Note { span_id: span.span_id, name: span.name().into(), depth: outline.tree.depth[span_idx], taken_for }
+        let n_records = outline.records_of.get(&span_idx).map_or(0, Vec::len);
+        Note { span_id: span.span_id, name: span.name().into(), depth: outline.tree.depth[span_idx], taken_for, n_records }
     };
     top_down(&outline).into_iter().map(note).collect()
 }

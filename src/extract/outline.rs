@@ -2,12 +2,15 @@
 //! outermost model spans. Knows the tree and the marks; does not parse a value.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::claude_code;
 use super::convention::{Call, View};
 use super::gen_ai;
 use super::handoffs;
+use super::llama_index;
 use super::openinference;
 use super::recognise::{Recogniser, fill, own_agent};
 use super::tree::{SpanIdx, Tree};
@@ -37,6 +40,8 @@ pub(super) struct Outline<'a> {
     pub(super) model: Vec<Option<SpanIdx>>,
     /// Model spans within others.
     pub(super) models_below: Vec<bool>,
+    /// The agents of spans in workflows that have several.
+    agent_of_turn: HashMap<SpanIdx, &'a str>,
     /// Agent runs in the order of their starts; directly nested ones of one name are one.
     pub(super) runs: Vec<Run<'a>>,
     /// Was any span a tool call by its marks, counted or not?
@@ -85,6 +90,7 @@ impl<'a> Outline<'a> {
             call_above: vec![None; n_spans],
             model: vec![None; n_spans],
             models_below: vec![false; n_spans],
+            agent_of_turn: HashMap::new(),
             runs: Vec::new(),
             has_tool_spans: false,
         };
@@ -111,6 +117,8 @@ impl<'a> Outline<'a> {
         }
         outline.drop_plain_completions(&mut agents);
         outline.add_managed_agents(&agents);
+        outline.name_workflow_agents(&mut agents);
+        outline.fail_calls();
         outline.leave_out(&agents, recogniser);
         outline.walk(agents, &is_model);
         outline.sort_runs();
@@ -140,6 +148,42 @@ impl<'a> Outline<'a> {
             if below_agent[span_idx] && agents[span_idx].is_some() && self.calls[span_idx].is_none() {
                 self.calls[span_idx] = openinference::managed_agent(&self.views[span_idx]);
                 self.has_tool_spans |= self.calls[span_idx].is_some();
+            }
+        }
+    }
+
+    /// LlamaIndex tells whose turn it is in spans below the workflow's, which thereby is an agent's run.
+    fn name_workflow_agents(&mut self, agents: &mut [Option<Cow<'a, str>>]) {
+        let mut turns: BTreeMap<SpanIdx, Vec<(u64, &'a str)>> = BTreeMap::new();
+        for (span_idx, view) in self.views.iter().enumerate() {
+            if let (Some(workflow), Some(name)) = (self.tree.parent[span_idx], llama_index::agent_of_turn(view)) {
+                turns.entry(workflow).or_default().push((self.tree.start[span_idx], name));
+            }
+        }
+        for (&workflow, turns) in &mut turns {
+            turns.sort_unstable();
+            agents[workflow] = agents[workflow].take().or_else(|| turns.first().map(|&(_, name)| Cow::Borrowed(name)));
+        }
+        if turns.values().all(|turns| turns.iter().all(|(_, name)| *name == turns[0].1)) {
+            return;
+        }
+        for span_idx in 0..self.views.len() {
+            let nearest = self.tree.ancestors(span_idx).find(|&above| agents[above].is_some());
+            let Some(turns) = nearest.and_then(|workflow| turns.get(&workflow)) else { continue };
+            let n_begun = turns.partition_point(|&(start, _)| start <= self.tree.start[span_idx]);
+            let Some(&(_, name)) = n_begun.checked_sub(1).and_then(|turn| turns.get(turn)) else { continue };
+            self.agent_of_turn.insert(span_idx, name);
+            if let Some(call) = &mut self.calls[span_idx] {
+                call.agent.get_or_insert(Cow::Borrowed(name));
+            }
+        }
+    }
+
+    /// Claude Code tells of a failure in a span below the call's.
+    fn fail_calls(&mut self) {
+        for span_idx in 0..self.views.len() {
+            if let Some(call) = self.tree.parent[span_idx].and_then(|parent| self.calls[parent].as_mut()) {
+                call.failed |= claude_code::is_failed_execution(&self.views[span_idx]);
             }
         }
     }
@@ -243,7 +287,10 @@ impl<'a> Outline<'a> {
 
     /// The name of the agent that a span names as its own, or of the run that it lies in.
     pub(super) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
-        own_agent(&self.views[span_idx]).or_else(|| self.run_above[span_idx].map(|run| Cow::Borrowed(&*self.runs[run].name)))
+        let of_turn = || self.agent_of_turn.get(&span_idx).map(|name| Cow::Borrowed(*name));
+        own_agent(&self.views[span_idx])
+            .or_else(of_turn)
+            .or_else(|| self.run_above[span_idx].map(|run| Cow::Borrowed(&*self.runs[run].name)))
     }
 
     /// The agents that the trace names, in letters and digits: those of its runs, and those that spans name as their own.

@@ -1,4 +1,4 @@
-//! Pure. Python literals, as `repr` writes them, in; JSON values out. Total: what is not a literal is `None`, and nesting is bounded.
+//! Pure. Python literals, as `repr` writes them, and the dataclasses around them in; JSON values out. Total: what is not a literal is `None`, and nesting is bounded.
 
 use serde_json::{Map, Number, Value};
 
@@ -7,7 +7,16 @@ const MAX_DEPTH: usize = 128;
 
 /// The value of a Python literal: dictionaries, lists, tuples, sets, strings, numbers, `None`, `True` and `False`.
 pub(super) fn parse(text: &str) -> Option<Value> {
-    let mut parser = Parser { rest: text };
+    whole(Parser { rest: text, objects: false })
+}
+
+/// The same, where values can also be what `repr` writes of objects: `ToolCall(name='x', id=None)` becomes `{"ToolCall": {"name": "x", "id": null}}`,
+/// `<Role.USER: 'user'>` becomes `"user"`, and of what else stands in angle brackets or is a mere name, the text is left.
+pub(super) fn parse_objects(text: &str) -> Option<Value> {
+    whole(Parser { rest: text, objects: true })
+}
+
+fn whole(mut parser: Parser<'_>) -> Option<Value> {
     let value = parser.value(0)?;
     parser.skip_space();
     parser.rest.is_empty().then_some(value)
@@ -15,14 +24,21 @@ pub(super) fn parse(text: &str) -> Option<Value> {
 
 struct Parser<'a> {
     rest: &'a str,
+    /// Are objects expected too?
+    objects: bool,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn value(&mut self, depth: usize) -> Option<Value> {
         if depth >= MAX_DEPTH {
             return None;
         }
         self.skip_space();
+        if self.objects
+            && let Some(object) = self.object(depth)
+        {
+            return object;
+        }
         match self.rest.chars().next()? {
             '{' => self.braces(depth),
             '[' => self.items('[', ']', depth).map(|(items, _)| Value::Array(items)),
@@ -37,6 +53,54 @@ impl Parser<'_> {
             'F' => self.word("False").then_some(Value::Bool(false)),
             _ => self.number(),
         }
+    }
+
+    /// An object, if one begins here; `Some(None)` if that is broken.
+    fn object(&mut self, depth: usize) -> Option<Option<Value>> {
+        if let Some(inner) = self.rest.strip_prefix('<') {
+            let quoted = inner.split_once(": ").filter(|(name, _)| name.chars().all(is_of_name)).map(|(_, quoted)| quoted);
+            if let Some(quoted) = quoted {
+                self.rest = quoted;
+                let value = self.value(depth + 1);
+                return Some(value.filter(|_| self.eat('>')));
+            }
+            let (text, rest) = inner.split_once('>')?;
+            self.rest = rest;
+            return Some(Some(Value::from(text)));
+        }
+        let name = self.name().filter(|name| !matches!(*name, "None" | "True" | "False"))?;
+        let after = &self.rest[name.len()..];
+        // A letter before a quote is the mark of a string.
+        if after.starts_with(['\'', '"']) {
+            return None;
+        }
+        self.rest = after;
+        if !self.eat('(') {
+            return Some(Some(Value::from(name)));
+        }
+        let mut fields = Map::new();
+        while !self.eat(')') {
+            self.skip_space();
+            let field = self.name().filter(|field| self.rest[field.len()..].starts_with('='));
+            if let Some(field) = field {
+                self.rest = &self.rest[field.len() + 1..];
+            }
+            let Some(value) = self.value(depth + 1) else { return Some(None) };
+            fields.insert(field.map_or_else(|| fields.len().to_string(), str::to_owned), value);
+            self.skip_space();
+            if !self.eat(',') && !self.rest.starts_with(')') {
+                return Some(None);
+            }
+            self.skip_space();
+        }
+        Some(Some(Value::Object(Map::from_iter([(name.to_owned(), Value::Object(fields))]))))
+    }
+
+    /// A dotted name that begins here.
+    fn name(&self) -> Option<&'a str> {
+        let end = self.rest.find(|char: char| !is_of_name(char)).unwrap_or(self.rest.len());
+        let name = &self.rest[..end];
+        name.starts_with(|char: char| char.is_alphabetic() || char == '_').then_some(name)
     }
 
     /// A dictionary or a set.
@@ -175,6 +239,10 @@ impl Parser<'_> {
     }
 }
 
+fn is_of_name(char: char) -> bool {
+    char.is_alphanumeric() || matches!(char, '_' | '.')
+}
+
 /// A key as `json.dumps` writes it.
 fn key_text(key: Value) -> Option<String> {
     match key {
@@ -211,6 +279,24 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_become_maps_of_their_fields() {
+        let text = r#"ChatMessage(_role=<ChatRole.TOOL: 'tool'>, _content=[ToolCallResult(result="it's <b>", origin=ToolCall(tool_name='x', arguments={'a': 1}, id=None), error=True)], _meta={'at': datetime.datetime(2026, 1, 2), 'raw': <object at 0x7f>, 'n': nan})"#;
+        let expected = json!({ "ChatMessage": {
+            "_role": "tool",
+            "_content": [{ "ToolCallResult": {
+                "result": "it's <b>",
+                "origin": { "ToolCall": { "tool_name": "x", "arguments": { "a": 1 }, "id": null } },
+                "error": true
+            } }],
+            "_meta": { "at": { "datetime.datetime": { "0": 2026, "1": 1, "2": 2 } }, "raw": "object at 0x7f", "n": "nan" }
+        } });
+        assert_eq!(parse_objects(text), Some(expected));
+        for broken in ["A(b=", "A(b=1", "A(1 2)", "<A: 'b'", "A(b=c d)", &"A(".repeat(100_000)] {
+            assert_eq!(parse_objects(broken), None, "{}", &broken[..broken.len().min(20)]);
         }
     }
 

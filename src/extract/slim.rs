@@ -1,7 +1,9 @@
 //! Pure. A span with its mark in, the same without what nobody will read out: inputs and outputs of what is no call, and all of a model's
 //! request but the tool results that are new in it. So that an open trace costs by its calls, not by its prompts.
 
+use super::haystack;
 use super::keys;
+use super::llama_index;
 use super::messages;
 use crate::assemble::Mark;
 use crate::span::{Attribute, Span, Value};
@@ -15,8 +17,18 @@ pub fn slim(span: &mut Span, mark: Mark) {
     // What a model's log record holds is what a model's span would.
     let mark = Mark { model: mark.model || mark.record, ..mark };
     let new_messages = new_messages(span);
+    let begins_turn = llama_index::begins_turn(span.name());
     span.facts.retain(
-        |attribute| if keys::is_payload(attribute.key) { wanted(attribute, mark, new_messages) } else { Some(attribute) },
+        |attribute| match attribute.value {
+            Value::Str(text) if begins_turn && attribute.key == keys::INPUT_VALUE => {
+                llama_index::name_in(text).map(|name| Attribute { value: Value::Str(name), ..attribute })
+            }
+            Value::Str(text) if mark.agent_run && attribute.key == keys::INPUT_VALUE => {
+                haystack::is_conversation(text).then_some(attribute)
+            }
+            _ if keys::is_payload(attribute.key) => wanted(attribute, mark, new_messages),
+            _ => Some(attribute),
+        },
         // Strands repeats the whole conversation in events; what the model answered is the `gen_ai.choice`.
         |event| mark.model && event == keys::CHOICE,
     );

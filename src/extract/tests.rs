@@ -25,6 +25,7 @@ struct Made {
     status: Status,
     service: &'static str,
     flags: u32,
+    cut: Option<&'static str>,
 }
 
 fn span(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
@@ -39,6 +40,7 @@ fn span(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
         status: Status::Unset,
         service: "shop",
         flags: 0x101,
+        cut: None,
     }
 }
 
@@ -59,6 +61,12 @@ fn tool(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
 }
 
 impl Made {
+    /// The attribute was longer than what is kept of one.
+    fn cut(mut self, key: &'static str) -> Self {
+        self.cut = Some(key);
+        self
+    }
+
     fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.attributes.push((key.to_owned(), value.into()));
         self
@@ -91,7 +99,7 @@ impl Made {
                 Json::Number(number) => Value::Double(number.as_f64().unwrap()),
                 _ => Value::Json(&text),
             };
-            facts.attribute(Attribute { key: kept.key, suffix, value, cut: false });
+            facts.attribute(Attribute { key: kept.key, suffix, value, cut: self.cut == Some(key) });
         };
         self.attributes.iter().for_each(|attribute| add(&mut facts, attribute));
         for (name, attributes) in &self.events {

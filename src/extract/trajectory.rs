@@ -133,7 +133,8 @@ impl Trajectory {
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let outline = Outline::new(trace, recogniser);
     let from_messages = !outline.has_tool_spans;
-    let tool_calls = if from_messages { calls::from_messages(&outline, recogniser) } else { calls::from_spans(&outline, recogniser) };
+    let (tool_calls, messages_cut) =
+        if from_messages { calls::from_messages(&outline, recogniser) } else { (calls::from_spans(&outline, recogniser), false) };
     if tool_calls.is_empty() && outline.runs.is_empty() {
         return None;
     }
@@ -174,6 +175,10 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         brought: brought(&outline, recogniser, evaluated),
         arrival: trace.arrival,
     };
+    // Calls may have gone with the end of messages that were too long, which is as if the trace had been.
+    if messages_cut {
+        (trajectory.completeness, trajectory.cut_short) = (CloseReason::SizeLimit, true);
+    }
     if log_calls::is_made_of_logs(trace) {
         log_calls::finish(&mut trajectory, trace);
     }

@@ -154,3 +154,94 @@ fn a_plain_completion_of_vercels_sdk_is_no_agent_run() {
     let with_tools = request.with("ai.prompt.tools", json!(["{}"]));
     assert_eq!(taken(&[plain, with_tools]).agent_runs.len(), 1);
 }
+
+#[test]
+fn claude_code_tells_of_a_failure_below_the_call() {
+    let spans = [
+        span(1, 0, "claude_code.interaction", 0, 9).with("session.id", "s1"),
+        span(2, 1, "claude_code.llm_request", 1, 2).with("gen_ai.system", "anthropic"),
+        span(3, 1, "claude_code.tool", 3, 5).with("tool_name", "Bash").with("tool_use_id", "t1").with("tool_input", "{\"command\":\"ls\"}"),
+        span(4, 3, "claude_code.tool.blocked_on_user", 3, 4).with("decision", "accept"),
+        span(5, 3, "claude_code.tool.execution", 4, 5).with("success", "false").with("error", "exit 1"),
+        span(6, 1, "claude_code.tool", 6, 7).with("tool_name", "Read").with("gen_ai.tool.call.id", "t2"),
+        span(7, 6, "claude_code.tool.execution", 6, 7).with("success", true),
+    ];
+    let trajectory = taken(&spans);
+    let seen: Vec<_> = (trajectory.tool_calls.iter())
+        .map(|call| (&*call.name, call.call_id.as_deref(), call.error, call.agent.as_deref(), call.step))
+        .collect();
+    assert_eq!(seen, [("Bash", Some("t1"), true, Some("claude_code"), 0), ("Read", Some("t2"), false, Some("claude_code"), 0)]);
+    assert_eq!((args(&trajectory.tool_calls[0]), trajectory.session.as_deref()), (json!({"command": "ls"}), Some("s1")));
+}
+
+#[test]
+fn llama_index_names_the_agent_whose_turn_it_is() {
+    let turn = |id, at, name: &str| {
+        let event = format!("AgentInput(input=[\"current_agent_name='nobody'\"], current_agent_name='{name}')");
+        span(id, 1, "AgentWorkflow.setup_agent", at, at + 1)
+            .with("openinference.span.kind", "CHAIN")
+            .with("input.value", json!({ "ctx": "<Context>", "ev": event }).to_string())
+    };
+    let call = |id, parent, at, name: &str| {
+        span(id, parent, "FunctionTool.acall", at, at + 1).with("openinference.span.kind", "TOOL").with("tool.name", name)
+    };
+    let model = |id, at| span(id, 1, "OpenAI.achat", at, at + 1).with("openinference.span.kind", "LLM");
+    let spans = [
+        span(1, 0, "AgentWorkflow.run", 0, 99).with("openinference.span.kind", "CHAIN"),
+        turn(2, 1, "writer"),
+        model(3, 2),
+        span(4, 1, "AgentWorkflow.call_tool", 3, 5).with("openinference.span.kind", "CHAIN"),
+        call(5, 4, 4, "draft"),
+        turn(6, 6, "reviewer"),
+        model(7, 7),
+        call(8, 1, 8, "review"),
+        model(9, 9),
+        call(10, 1, 10, "publish"),
+    ];
+    let trajectory = taken(&spans);
+    let seen: Vec<_> = (trajectory.tool_calls.iter()).map(|call| (&*call.name, call.agent.as_deref(), call.step)).collect();
+    assert_eq!(seen, [("draft", Some("writer"), 0), ("review", Some("reviewer"), 0), ("publish", Some("reviewer"), 1)]);
+    assert_eq!((trajectory.agent.as_deref(), trajectory.agent_runs.len()), (Some("writer"), 1));
+}
+
+#[test]
+fn a_haystack_conversation_without_its_end_is_no_certainty() {
+    let message = |role: &str, content: &str| {
+        format!("ChatMessage(_role=<ChatRole.{}: '{role}'>, _content=[{content}], _name=None, _meta={{}})", role.to_uppercase())
+    };
+    let call = |id: u8| format!("ToolCall(tool_name='search', arguments={{'n': {id}}}, id='c{id}', extra=None)");
+    let messages = [
+        message("user", "TextContent(text='ToolCall(tool_name=1)')"),
+        message("assistant", &format!("{}, {}", call(1), call(2))),
+        message("tool", &format!("ToolCallResult(result='no', origin={}, error=True)", call(1))),
+        message("assistant", &call(3)),
+    ];
+    let run = |output: &str| {
+        span(1, 0, "Agent.run", 0, 9)
+            .with("openinference.span.kind", "CHAIN")
+            .with("input.value", json!({ "messages": messages[..1] }).to_string())
+            .with("output.value", output)
+    };
+    let output = json!({ "messages": messages, "last_message": messages[3] }).to_string();
+    let trajectory = taken(&[run(&output)]);
+    let seen: Vec<_> =
+        (trajectory.tool_calls.iter()).map(|call| (call.call_id.as_deref(), call.error, call.step, call.parallel_group)).collect();
+    assert_eq!(seen, [(Some("c1"), true, 0, Some(1)), (Some("c2"), false, 0, Some(1)), (Some("c3"), false, 1, None)]);
+    assert_eq!((args(&trajectory.tool_calls[2]), &*trajectory.tool_calls[2].convention), (json!({"n": 3}), "haystack.messages"));
+    assert!(trajectory.from_messages && !trajectory.cut_short);
+    let trajectory = taken(&[run(&output[..output.find("'c3'").unwrap()]).cut("output.value")]);
+    assert_eq!((trajectory.tool_calls.len(), trajectory.cut_short), (2, true));
+}
+
+#[test]
+fn adk_for_python_wraps_results_and_knows_no_id_of_a_failed_call() {
+    let call = only(
+        tool(1, 0, "check_inventory", 1, 2)
+            .with("gcp.vertex.agent.event_id", "e1")
+            .with("gen_ai.tool.call.id", "<not specified>")
+            .with("gen_ai.tool.call.result", "{\"result\": 3}"),
+    );
+    assert_eq!((result(&call), call.call_id), (json!(3), None));
+    let call = only(tool(1, 0, "search", 1, 2).with("gen_ai.tool.call.result", "{\"result\": 3}"));
+    assert_eq!(result(&call), json!({"result": 3}), "another's result is its own business");
+}

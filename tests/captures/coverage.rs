@@ -1,0 +1,126 @@
+//! What the captures show, as `docs/frameworks.md` tells it: one row a framework, how many of the things that were there are shown, and why the
+//! others are not. It proves no more than the comparison that it counts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::Value;
+
+const PAGE: &str = "docs/frameworks.md";
+const BEGIN: &str = "<!-- sessions -->\n";
+const END: &str = "<!-- /sessions -->";
+
+/// Columns of the comparison, and what the page calls them.
+const COLUMNS: &[(&str, &str)] = &[
+    ("found", "calls"),
+    ("args", "arguments"),
+    ("results", "results"),
+    ("errors", "errors"),
+    ("agents", "agents"),
+    ("session", "sessions"),
+    ("call_ids", "call ids"),
+];
+
+/// The rows, by framework.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage(BTreeMap<String, Row>);
+
+#[derive(Debug, Default)]
+struct Row {
+    version: String,
+    n_scenarios: usize,
+    /// By column: how many there were, and how many are shown.
+    counts: BTreeMap<&'static str, (usize, usize)>,
+}
+
+impl Coverage {
+    /// Counts a scenario: how many of each column there were, and how many are not shown.
+    pub(crate) fn add(&mut self, scenario: &str, expected: &Value, n_missing: impl Fn(&str) -> usize, n_trajectories: usize) {
+        let (framework, _) = scenario.split_once('/').unwrap();
+        let calls = expected["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let n_found = calls.len() - n_missing("found");
+        let row = self.0.entry(framework.to_owned()).or_default();
+        row.version = expected["version"].as_str().unwrap_or_default().split(',').next().unwrap_or_default().to_owned();
+        row.n_scenarios += 1;
+        for (column, _) in COLUMNS {
+            let of_found = |n: usize| n.min(n_found);
+            let n_there = match *column {
+                "found" => calls.len(),
+                "results" => of_found(calls.iter().filter(|call| call["error"] != true).count()),
+                "errors" => calls.iter().filter(|call| call["error"] == true).count(),
+                "session" => {
+                    if expected["session_id"].is_string() {
+                        n_trajectories
+                    } else {
+                        0
+                    }
+                }
+                "call_ids" => of_found(calls.iter().filter(|call| call["call_id"].is_string()).count()),
+                _ => n_found,
+            };
+            let (there, shown) = row.counts.entry(column).or_default();
+            *there += n_there;
+            *shown += n_there - n_missing(column).min(n_there);
+        }
+    }
+
+    /// Holds the page to what was counted, and to the reasons for what is missing.
+    pub(crate) fn hold_page(&self, exceptions: &Value) {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (before, rest) = page.split_once(BEGIN).unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));
+        let (_, after) = rest.split_once(END).unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
+        let current = format!("{before}{BEGIN}{}{END}{after}", self.text(exceptions));
+        if page != current {
+            let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frameworks.md");
+            std::fs::write(&file, current).unwrap();
+            panic!("{PAGE} is not current: copy {} over it", file.display());
+        }
+    }
+
+    fn text(&self, exceptions: &Value) -> String {
+        let mut text = "\n| sessions of | version |".to_owned();
+        for (_, title) in COLUMNS {
+            let _ = write!(text, " {title} |");
+        }
+        let _ = writeln!(text, "\n|---|---|{}", "---|".repeat(COLUMNS.len()));
+        for (framework, row) in &self.0 {
+            let _ = write!(text, "| {framework} | {} |", row.version);
+            for (column, _) in COLUMNS {
+                let _ = match row.counts[column] {
+                    (0, _) => write!(text, " |"),
+                    (there, shown) if there == shown => write!(text, " all {there} |"),
+                    (there, shown) => write!(text, " {shown} of {there} |"),
+                };
+            }
+            text.push('\n');
+        }
+        text.push_str("\nWhat is missing, and why:\n\n");
+        for (framework, reasons) in reasons(exceptions) {
+            for (reason, columns) in reasons {
+                let _ = writeln!(text, "- {framework}, {}: {reason}", columns.join(", "));
+            }
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// Reasons by framework in their order, each with the columns that it is for.
+fn reasons(exceptions: &Value) -> BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> {
+    let mut reasons: BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> = BTreeMap::new();
+    for entry in exceptions.as_array().into_iter().flatten() {
+        let (framework, _) = entry["scenario"].as_str().and_then(|scenario| scenario.split_once('/')).unwrap();
+        let reason = entry["reason"].as_str().unwrap();
+        let Some((_, title)) = COLUMNS.iter().find(|(column, _)| entry["column"] == *column) else { continue };
+        let of_framework = reasons.entry(framework).or_default();
+        let at = of_framework.iter().position(|(known, _)| *known == reason).unwrap_or_else(|| {
+            of_framework.push((reason, Vec::new()));
+            of_framework.len() - 1
+        });
+        if !of_framework[at].1.contains(title) {
+            of_framework[at].1.push(title);
+        }
+    }
+    reasons
+}
