@@ -116,7 +116,7 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
             }
         }
     };
-    Some(problem)
+    Some(problem.at(root.pointer(path)))
 }
 
 /// At the last colon outside backticks.

@@ -27,6 +27,8 @@ pub struct Problem {
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
+    /// Where, as a JSON pointer (RFC 6901); empty for the whole.
+    pub pointer: String,
     /// Further lines below, such as the place of the other one of two, or a rewrite.
     pub notes: Vec<String>,
 }
@@ -87,7 +89,7 @@ pub(super) enum TextKind {
 
 impl Problem {
     pub(super) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
-        Self { severity: Severity::Error, title: title.into(), spot, label: None, notes: Vec::new() }
+        Self { severity: Severity::Error, title: title.into(), spot, label: None, pointer: String::new(), notes: Vec::new() }
     }
 
     pub(super) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
@@ -96,6 +98,11 @@ impl Problem {
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
+        self
+    }
+
+    pub(super) fn at(mut self, pointer: String) -> Self {
+        self.pointer = pointer;
         self
     }
 

@@ -16,6 +16,7 @@ mod writers;
 
 mod check;
 mod describe;
+mod document;
 mod error;
 mod examples;
 mod interpolate;
@@ -24,6 +25,7 @@ mod mistake;
 mod nearest;
 mod print;
 mod reader;
+mod reload;
 mod rewrite;
 mod starter;
 mod tree;
@@ -38,6 +40,7 @@ use crate::extract;
 
 pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
 pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
+pub use document::{criteria, criterion, document};
 pub use error::{Problem, Problems, Severity, Spot};
 pub use examples::examples;
 pub use expectations::Expectations;
@@ -45,12 +48,13 @@ pub use forward::{ClientTls, Compression, Forward, Protocol, Queue, Retry, Signa
 pub use keys::schema;
 pub use load::{Files, Loaded, Origins, Sources};
 pub use nearest::nearest;
-pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Shutdown};
+pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
 pub use scores::{Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality};
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
 pub use writers::{DatadogWriter, LangfuseWriter, MlflowWriter, PhoenixWriter, Writer};
+pub use yaml::plain as yaml;
 
 /// The whole configuration (DESIGN 9). Every value has passed its own checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -80,6 +84,8 @@ pub struct Config {
     pub scores: Scores,
     /// The admin port.
     pub admin: Admin,
+    /// When files are read again.
+    pub reload: Reload,
     /// Memory to share out.
     pub memory: Memory,
     /// How to stop.

@@ -1,4 +1,4 @@
-//! Text in, how the process behaves out: `memory`, `shutdown` and `log`. Knows the keys, the defaults and how memory is shared out;
+//! Text in, how the process behaves out: `memory`, `reload`, `shutdown` and `log`. Knows the keys, the defaults and how memory is shared out;
 //! does not know what the shares are spent on.
 
 use schemars::JsonSchema;
@@ -13,6 +13,14 @@ use super::units::{Amount, Duration};
 pub struct Memory {
     /// All the memory we may use; `auto` is the cgroup's limit, else 512 MiB.
     pub limit: Amount,
+}
+
+/// `reload`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reload {
+    /// How often configuration files are looked at; 0 waits for SIGHUP or `POST /-/reload`.
+    pub interval: Duration,
 }
 
 /// `shutdown`.
@@ -63,6 +71,12 @@ pub struct Log {
     pub level: LogLevel,
     /// Form.
     pub format: LogFormat,
+}
+
+impl Default for Reload {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(5) }
+    }
 }
 
 impl Default for Shutdown {

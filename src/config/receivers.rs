@@ -80,6 +80,8 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// TLS on this port. With `client_ca_file`, callers of the API must show a certificate; probes and scrapers need none.
     pub tls: Option<ServerTls>,
+    /// Keeps criteria registered by the API over restarts; without it they are gone with the process.
+    pub state_file: Option<PathBuf>,
 }
 
 impl Default for OtlpReceiver {
@@ -108,6 +110,6 @@ impl Default for HttpListener {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)), token_file: None, tls: None }
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)), token_file: None, tls: None, state_file: None }
     }
 }

@@ -60,9 +60,13 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
+/// Deepest nesting. Nobody writes half as much, and twice as much would be more than the stack of a thread has room for in a debug build.
+const MAX_DEPTH: usize = 32;
+
 /// Reads a text. An empty one is an empty map. Repeated keys are reported, and the first one is kept.
 pub(super) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,
@@ -114,6 +118,9 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let (message, remedy) = match message {
         _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => {
             (format!("not valid YAML: {message}"), "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
+        }
+        _ if message.contains("recursion limit") || message.contains("depth") => {
+            (format!("nested more than {MAX_DEPTH} deep"), "write it flatter")
         }
         _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => (
             "the aliases of this file expand to more than anyone would write".to_owned(),
@@ -358,6 +365,28 @@ impl Node {
         let Value::Map(map) = &self.value else { return false };
         map.pruned.iter().any(|pruned| pruned == key)
             || map.entries.iter().find(|entry| entry.key == *key).is_some_and(|entry| entry.value.is_pruned_at(rest))
+    }
+
+    /// The JSON pointer (RFC 6901) of the node at the end of a path of positions.
+    pub(super) fn pointer(&self, path: &[usize]) -> String {
+        let (mut node, mut pointer) = (self, String::new());
+        for idx in path {
+            match &node.value {
+                Value::List(items) => {
+                    let Some(item) = items.get(*idx) else { break };
+                    pointer.push_str(&format!("/{idx}"));
+                    node = item;
+                }
+                Value::Map(map) => {
+                    let Some(entry) = map.entries.get(*idx) else { break };
+                    pointer.push('/');
+                    pointer.push_str(&entry.key.replace('~', "~0").replace('/', "~1"));
+                    node = &entry.value;
+                }
+                Value::Scalar(_) | Value::Gone => break,
+            }
+        }
+        pointer
     }
 
     /// The node at the end of a path of positions, the entry that holds it, and the keys on the way (items as `[3]`, or by their name).

@@ -22,7 +22,7 @@ pub(super) fn write(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> 
 }
 
 /// Writes without comments.
-pub(super) fn plain(value: &Value) -> String {
+pub fn plain(value: &Value) -> String {
     write(value, &|_| None)
 }
 

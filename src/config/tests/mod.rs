@@ -62,7 +62,7 @@ impl Given<'_> {
     }
 }
 
-fn config(text: &str) -> Config {
+pub(super) fn config(text: &str) -> Config {
     Given { text, ..Given::default() }.config()
 }
 

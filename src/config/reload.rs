@@ -1,0 +1,86 @@
+//! The configuration that runs and the one that was read again in, the one that runs from now on out, and what of the new one needs a restart.
+//! Knows which keys may change while the sidecar runs (DESIGN 9).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Config;
+use super::units::Secret;
+
+/// What is taken over. Everything else is bound, connected or sized at the start.
+const RELOADED: [&str; 5] = ["criteria", "criteria_files", "tools", "explain", "expectations"];
+
+impl Config {
+    /// This one with what a reload may change, and the keys whose new values are not in force.
+    pub fn reloaded(&self, new: Self) -> (Self, Vec<String>) {
+        let mut needs_restart = Vec::new();
+        compare("", &plain(self), &plain(&new), &mut needs_restart);
+        for ((key, old), (_, new)) in self.secrets().into_iter().zip(new.secrets()) {
+            if old != new && !needs_restart.iter().any(|known| known.starts_with(&key)) {
+                needs_restart.push(key);
+            }
+        }
+        let Self { criteria, criteria_files, expectations, tools, explain, .. } = new;
+        (Self { criteria, criteria_files, expectations, tools, explain, ..self.clone() }, needs_restart)
+    }
+
+    /// Values that are printed as `****` and so look the same.
+    fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
+        let scores = &self.scores;
+        let headers = [
+            ("forward.headers", Some(&self.forward.headers)),
+            ("scores.headers", scores.headers.as_ref()),
+            ("scores.span.headers", scores.span.headers.as_ref()),
+            ("scores.event.headers", scores.event.headers.as_ref()),
+            ("scores.metrics.headers", scores.metrics.headers.as_ref()),
+        ];
+        let of_writers = scores.writers.iter().flat_map(|writer| {
+            let headers = writer.peer().headers.values().cloned();
+            headers.chain(writer.credentials().map(|(_, secret)| secret))
+        });
+        let of_headers = headers.map(|(key, headers)| (key.to_owned(), headers.into_iter().flat_map(BTreeMap::values).cloned().collect()));
+        of_headers.into_iter().chain([("scores.writers".to_owned(), of_writers.collect())]).collect()
+    }
+}
+
+fn plain(config: &Config) -> Value {
+    let mut config = serde_json::to_value(config).unwrap_or_default();
+    if let Some(fields) = config.as_object_mut() {
+        fields.retain(|key, _| !RELOADED.contains(&key.as_str()));
+    }
+    config
+}
+
+fn compare(path: &str, old: &Value, new: &Value, differing: &mut Vec<String>) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) if old.len() == new.len() && old.keys().all(|key| new.contains_key(key)) => {
+            for (key, old) in old {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                compare(&path, old, &new[key], differing);
+            }
+        }
+        (old, new) if old != new => differing.push(path.to_owned()),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::config;
+
+    #[test]
+    fn criteria_and_tools_are_taken_over_and_all_else_is_named() {
+        let old = config("forward: { endpoint: \"http://a:4317\", headers: { key: \"1\" } }\n");
+        let new = config(
+            "forward: { endpoint: \"http://b:4317\", headers: { key: \"2\" }, timeout: 1s }\ntools: { ignore: [x] }\nexplain: { values: true }\n\
+             criteria: [{ name: a, evaluate: { tool_call_order: { tool_calls_order: [a] } } }]\n",
+        );
+        let (next, needs_restart) = old.reloaded(new);
+        assert_eq!(needs_restart, ["forward.endpoint", "forward.timeout", "forward.headers"]);
+        assert_eq!((next.criteria.len(), next.tools.ignore.as_slice(), next.explain.values), (1, ["x".to_owned()].as_slice(), true));
+        assert_eq!(next.forward.endpoint.as_deref(), Some("http://a:4317"));
+        let (_, needs_restart) = next.reloaded(next.clone());
+        assert_eq!(needs_restart, [""; 0]);
+    }
+}
