@@ -32,9 +32,21 @@ impl Rules {
     /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated span; they are kept as what selectors read
     /// is. Nothing is expected of single runs.
     pub fn new(criteria: Vec<Criterion>, tools: &Tools, explain: Explain, copy_attributes: &[String]) -> Self {
+        Self::following(None, criteria, tools, explain, copy_attributes)
+    }
+
+    /// The same in place of earlier rules: spans that were taken in under those can still be read.
+    pub fn following(
+        previous: Option<&Self>,
+        criteria: Vec<Criterion>,
+        tools: &Tools,
+        explain: Explain,
+        copy_attributes: &[String],
+    ) -> Self {
+        let previous = previous.map(|rules| &**rules.keys());
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
         let copied = copy_attributes.iter().map(String::as_str);
-        let recogniser = Recogniser::new(tools, selected.chain(copied), None);
+        let recogniser = Recogniser::new(tools, selected.chain(copied), previous);
         Self { recogniser, explain, criteria: criteria.into_iter().map(Arc::new).collect(), expectations: Arc::default() }
     }
 
@@ -53,6 +65,12 @@ impl Rules {
     pub fn may_judge(&self) -> bool {
         let Expectations { from_spans, cases, .. } = &*self.expectations;
         !self.criteria.is_empty() || !cases.is_empty() || *from_spans == FromSpans::Full
+    }
+
+    /// The same with other criteria and what their selectors read, expecting nothing of single runs.
+    pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
+        let recogniser = self.recogniser.reading(criteria.iter().flat_map(|criterion| criterion.selector_attributes()));
+        Self { criteria, recogniser, explain: self.explain.clone(), expectations: Arc::default() }
     }
 
     /// Which attributes the scan keeps.

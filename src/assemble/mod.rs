@@ -60,6 +60,19 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// Every one.
+    pub const ALL: [Self; 9] = [
+        Self::RootEnded,
+        Self::NoRoot,
+        Self::Inactive,
+        Self::Expired,
+        Self::SpanLimit,
+        Self::SizeLimit,
+        Self::Evicted,
+        Self::Shutdown,
+        Self::Incomplete,
+    ];
+
     /// The word in `spanscore.completeness`, in metrics and in the jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {

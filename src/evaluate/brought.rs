@@ -21,6 +21,8 @@ pub const EXPECTED: &str = "expect";
 /// that they look at: together less than ten seconds of one core at the very worst, after which a probe would find us stuck.
 const MAX_COST: usize = 64 << 20;
 const MAX_SEARCH: usize = 4 << 20;
+/// Most patterns that a run may bring: together as much as one of a file.
+const MAX_PATTERNS: usize = 32;
 /// Longest piece of a text from a span that a message repeats, in characters.
 const MAX_SHOWN: usize = 64;
 /// Most mistakes that a message tells.
@@ -124,7 +126,7 @@ fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationErr
 
 fn read_evaluator(said: &Said, calls: &[ToolCall], max_size: usize) -> Result<Evaluator, EvaluationError> {
     let text = whole(said, EXPECT, max_size)?;
-    let (read, n_patterns) = pattern::frugally(|| serde_json::from_str(text));
+    let (read, n_patterns) = pattern::frugally(MAX_PATTERNS, || serde_json::from_str(text));
     let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
     let n_searched: usize = calls.iter().map(|call| call.name.len() + payload(&call.args) + payload(&call.result)).sum();
     if text.len().saturating_mul(calls.len()) > MAX_COST || n_patterns.saturating_mul(n_searched) > MAX_SEARCH {

@@ -43,7 +43,7 @@ pub use expectation::{EXAMPLE, Expectation, Unfit, pair};
 pub use expectations::{Expectations, judge_run};
 pub use judge::{judge, withdraw};
 pub use names::{Names, NonEmptyNames};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, frugally};
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
 pub use spelling::stands_for;

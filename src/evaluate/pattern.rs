@@ -15,9 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 const MAX_COMPILED_SIZE: usize = 1 << 20;
 /// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but still linear.
 const MAX_CACHE_SIZE: usize = 256 << 10;
-/// The same bound for a pattern that came with a run, and most of them: together as much as a registered one.
+/// The same bound for a pattern that came over the network.
 const MAX_BROUGHT_SIZE: usize = 32 << 10;
-const MAX_BROUGHT: usize = 32;
 /// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
 const MAX_NESTING: u32 = 100;
 
@@ -39,9 +38,10 @@ impl Pattern {
         let ast =
             ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(source).map_err(|error| refusal(source, &error))?;
         let rewritten = ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
+        let size = allowed_size()?;
         let regex = RegexBuilder::new(&rewritten)
-            .size_limit(allowed_size()?)
-            .dfa_size_limit(MAX_CACHE_SIZE)
+            .size_limit(size)
+            .dfa_size_limit(size.min(MAX_CACHE_SIZE))
             .nest_limit(MAX_NESTING * 2)
             .build()
             .map_err(|error| match error {
@@ -65,26 +65,33 @@ impl Pattern {
 }
 
 thread_local! {
-    /// How many more patterns may be compiled here for a run; `None` where they are registered. Patterns are read deep inside an evaluator,
-    /// where serde lets nothing through that could tell who wrote them.
-    static ALLOWANCE: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How many more patterns may be compiled here; `None` where a file registers them. Patterns are read deep inside an evaluator, where serde
+    /// lets nothing through that could tell who wrote them.
+    static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
-/// Reads what came with a run, and tells how many patterns are in it. They are few and small, since the judged agent could send as many as it
-/// likes with every trace.
-pub(super) fn frugally<T>(read: impl FnOnce() -> T) -> (T, usize) {
-    ALLOWANCE.set(Some(MAX_BROUGHT));
+#[derive(Clone, Copy)]
+struct Allowance {
+    most: usize,
+    left: usize,
+}
+
+/// Reads what came over the network, with a run or from a caller of the API, and tells how many patterns are in it. They are small and at most
+/// so many, since their author could send as many as he likes.
+pub fn frugally<T>(max_patterns: usize, read: impl FnOnce() -> T) -> (T, usize) {
+    ALLOWANCE.set(Some(Allowance { most: max_patterns, left: max_patterns }));
     let read = read();
-    (read, MAX_BROUGHT - ALLOWANCE.take().unwrap_or_default())
+    let left = ALLOWANCE.take().map_or(0, |allowance| allowance.left);
+    (read, max_patterns - left)
 }
 
 /// Most bytes that the next pattern may take.
 fn allowed_size() -> Result<usize, String> {
     match ALLOWANCE.get() {
         None => Ok(MAX_COMPILED_SIZE),
-        Some(0) => Err(format!("more than {MAX_BROUGHT} patterns: a run may bring as many, register a criterion for more")),
-        Some(left) => {
-            ALLOWANCE.set(Some(left - 1));
+        Some(Allowance { left: 0, most }) => Err(format!("more than {most} patterns: put those that last into a criteria file")),
+        Some(Allowance { left, most }) => {
+            ALLOWANCE.set(Some(Allowance { left: left - 1, most }));
             Ok(MAX_BROUGHT_SIZE)
         }
     }

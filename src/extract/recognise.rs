@@ -127,6 +127,12 @@ impl Recogniser {
         self
     }
 
+    /// The same, also reading these attributes.
+    pub fn reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
+        let readable = self.readable.iter().map(|(_, name)| &**name);
+        Self::new(&self.tools, readable.chain(further), Some(&self.keys))
+    }
+
     /// The keys that the scan must keep.
     pub fn keys(&self) -> &Arc<KeySet> {
         &self.keys

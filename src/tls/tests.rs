@@ -127,6 +127,28 @@ async fn with_a_client_authority_only_its_clients_are_let_in() {
 }
 
 #[tokio::test]
+async fn where_clients_may_come_without_a_certificate_only_a_good_one_is_known_by_it() {
+    let (files, ours, theirs) = (Files::new(), Authority::new("ours"), Authority::new("theirs"));
+    let (certificate, key) = ours.sign("spanscore.test");
+    let tls = config::ServerTls {
+        cert_file: files.write("server.pem", &certificate),
+        key_file: files.write("server.key", &key),
+        client_ca_file: Some(files.write("client-ca.pem", &ours.pem())),
+    };
+    let server = ServerTls::with_optional_clients(&tls, &files.telemetry).unwrap();
+    let nobody = files.trusting(&ours);
+    assert_eq!(shake(&server, &files.client(&nobody), "spanscore.test").await.unwrap().1, None);
+    for (authority, is_known) in [(&ours, true), (&theirs, false)] {
+        let (certificate, key) = authority.sign("caller.test");
+        let cert_file = Some(files.write("client.pem", &certificate));
+        let key_file = Some(files.write("client.key", &key));
+        let client = files.client(&config::ClientTls { cert_file, key_file, ..nobody.clone() });
+        let known = shake(&server, &client, "spanscore.test").await.is_ok_and(|(_, client)| client.is_some());
+        assert_eq!(known, is_known);
+    }
+}
+
+#[tokio::test]
 async fn changed_files_are_used_from_the_next_connection_on() {
     let (files, old, new) = (Files::new(), Authority::new("old"), Authority::new("new"));
     let server = files.server(&old.sign("spanscore.test"), Some(&old));
