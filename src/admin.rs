@@ -2,6 +2,7 @@
 //! API that others serve on this port. Knows only what telemetry tells; a downstream's outage is none of its business and turns no light red.
 
 mod guard;
+mod health;
 
 use std::sync::Arc;
 
@@ -10,8 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
-use axum::routing::get;
-use serde_json::json;
+use axum::routing::{get, post};
 use tokio::time::Instant;
 
 use crate::telemetry::{METRICS_CONTENT_TYPE, MetricsText, Phase, Telemetry};
@@ -36,12 +36,13 @@ pub struct Admin {
 impl Admin {
     /// The routes: `/livez`, `/readyz` and `/metrics`, open to whoever reaches the port, and the API behind its guard.
     pub fn router(self) -> Router {
-        let status = Router::new().route("/v1/status", get(status)).with_state(self.clone());
-        let api = self.api.clone().merge(status).layer(middleware::from_fn_with_state(self.guard.clone(), guard::guarded));
+        let api = self.api.clone().layer(middleware::from_fn_with_state(self.guard.clone(), guard::guarded));
         Router::new()
             .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
+            .route("/grpc.health.v1.Health/Check", post(health::check))
+            .route("/grpc.health.v1.Health/Watch", post(health::watch))
             .with_state(self)
             .merge(api)
             .fallback(not_found)
@@ -68,17 +69,6 @@ async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], admin.telemetry.metrics_text(admin.started_unix_nanos, &admin.metrics))
-}
-
-/// What this process is and how far.
-async fn status(State(admin): State<Admin>) -> impl IntoResponse {
-    let phase = match admin.telemetry.phase() {
-        Phase::Starting => "starting",
-        Phase::Serving => "serving",
-        Phase::Draining => "draining",
-    };
-    let status = json!({ "version": env!("CARGO_PKG_VERSION"), "phase": phase });
-    ([(header::CONTENT_TYPE, "application/json")], format!("{status}\n"))
 }
 
 async fn not_found() -> impl IntoResponse {

@@ -20,6 +20,7 @@ pub mod export;
 pub mod forward;
 pub mod listen;
 pub mod receive;
+pub mod register;
 pub mod sidecar;
 pub mod telemetry;
 pub mod tls;

@@ -28,6 +28,7 @@ use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
+use crate::register::{self, Origin, Register, StateError};
 use crate::span::{KeySet, Now};
 use crate::telemetry::{Hurried, MetricsText, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
@@ -58,6 +59,8 @@ const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 pub struct Plan {
     /// The configuration; every value has been checked.
     pub config: Config,
+    /// Where the configuration was read from, and can be read from again.
+    pub origin: Option<Origin>,
     /// What traces are judged by.
     pub rules: Rules,
     /// The memory limit of our cgroup, in bytes, if there is one.
@@ -83,6 +86,9 @@ pub enum StartError {
     /// The token of the API cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The downstream cannot be used.
     #[error(transparent)]
     Forward(#[from] ForwardError),
@@ -116,6 +122,9 @@ pub struct Sidecar {
     pub telemetry: Arc<Telemetry>,
     /// What is kept alive until the doors have closed: with it the scoring thread's queue ends.
     intake: Arc<Intake>,
+    /// The criteria in force, and how they change.
+    pub register: Register,
+    watching: JoinSet<()>,
     doors: Doors,
     admin: Doors,
     scoring: Option<JoinHandle<()>>,
@@ -128,7 +137,7 @@ pub struct Sidecar {
 impl Sidecar {
     /// Starts every stage, the doors last: what is answered is ready for what comes.
     pub async fn start(plan: Plan) -> Result<Self, StartError> {
-        let Plan { config, rules, cgroup_limit, print, observer } = plan;
+        let Plan { config, origin, rules, cgroup_limit, print, observer } = plan;
         let started = now();
         let telemetry = Arc::new(Telemetry::default());
         let budgets = config.budgets(cgroup_limit);
@@ -156,6 +165,10 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
+        let plan = register::Plan { config: config.clone(), origin, rules: rules.clone(), clock: now };
+        let (register, watcher) = Register::open(plan, &telemetry)?;
+        let mut watching = JoinSet::new();
+        watching.spawn(watcher.run(telemetry.pulse("register", started.instant)));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
             let (scoring, thread) =
@@ -174,12 +187,13 @@ impl Sidecar {
         let scores = exporter.routes();
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
         let metrics = vec![receiver.metrics(), scores_text];
-        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api: scores };
+        let api = register.routes().merge(scores);
+        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api };
         admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
-        Ok(Self { addresses, telemetry, intake, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
+        Ok(Self { addresses, telemetry, intake, register, watching, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
     }
 
     /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the sidecar is about to be stopped
@@ -195,7 +209,20 @@ impl Sidecar {
 
     /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
     pub async fn stop(self) -> Stopped {
-        let Self { addresses: _, telemetry, intake, doors, admin, scoring, mut forwarding, exporting, deadline, quiet } = self;
+        let Self {
+            addresses: _,
+            telemetry,
+            intake,
+            register: _,
+            watching,
+            doors,
+            admin,
+            scoring,
+            mut forwarding,
+            exporting,
+            deadline,
+            quiet,
+        } = self;
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
@@ -215,6 +242,8 @@ impl Sidecar {
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
+        // Not before the last probe, to which a watcher that is gone would be a dead worker.
+        drop(watching);
         // From the books, which also know of what a delivery that died has left behind.
         let n_undelivered =
             telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();

@@ -26,7 +26,10 @@ pub use forwarding::{
 };
 pub use health::{Illness, Phase, Pulse};
 pub use receiving::{AuthorizationNotPassed, Refused};
-pub use registering::{ApiOpen, ApiRefused, TokenUnusable};
+pub use registering::{
+    ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce, RegistrationsExpired, StateFileUnusable,
+    TokenUnusable,
+};
 #[cfg(test)]
 pub(crate) use render::metric_names;
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};

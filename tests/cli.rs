@@ -1,6 +1,9 @@
 //! The program as its users see it: arguments and files in; output, messages and exit codes out. It does not prove that scores are right.
 
 #[cfg(test)]
+#[path = "cli/criteria.rs"]
+mod criteria;
+#[cfg(test)]
 #[path = "cli/examples.rs"]
 mod examples;
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub(super) enum ApiFailure {
         status: u16,
         /// What it says.
         detail: String,
+        /// All of it, as `application/problem+json`; null where it is none.
+        problem: Value,
     },
 }
 
@@ -87,6 +89,8 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
+            // Without TLS nobody is to be trusted, and the system needs no authorities: our image has none.
+            insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };
         let tls = tls::client_config(&tls, &Arc::new(Telemetry::default())).map_err(|error| error.to_string())?;
@@ -117,10 +121,9 @@ impl Api {
         let status = response.status();
         let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
         let body = Limited::new(response.into_body(), MAX_PROBLEM_SIZE).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let problem: Option<Value> = is_problem.then(|| serde_json::from_slice(&body).ok()).flatten();
-        let detail = problem.and_then(|problem| Some(problem.get("detail")?.as_str()?.to_owned()));
-        let detail = detail.unwrap_or_else(|| String::from_utf8_lossy(&body).trim().to_owned());
-        Err(ApiFailure::Refused { base: self.base.clone(), status: status.as_u16(), detail })
+        let problem: Value = is_problem.then(|| serde_json::from_slice(&body).ok()).flatten().unwrap_or_default();
+        let detail = problem["detail"].as_str().map_or_else(|| String::from_utf8_lossy(&body).trim().to_owned(), str::to_owned);
+        Err(ApiFailure::Refused { base: self.base.clone(), status: status.as_u16(), detail, problem })
     }
 }
 

@@ -45,7 +45,7 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Receive OTLP, score finished traces, forward everything (this is the default).
-    Run,
+    Run(Run),
     /// Start a real sidecar, feed it a recorded agent session over OTLP, print the scores.
     Demo,
     /// Score recorded traces.
@@ -64,8 +64,26 @@ pub enum Command {
     Completions(Completions),
     /// Exit 0 if the running sidecar is ready, 1 if not (for probes).
     Health(Health),
+    /// Show and change the criteria of a running sidecar.
+    Criteria(Criteria),
     /// Tell the running sidecar to drain (for preStop hooks in an image without a shell).
     Drain(Drain),
+}
+
+/// `run`.
+#[derive(Debug, Default, Args)]
+pub struct Run {
+    /// Keep criteria registered by the API in this file over restarts (`admin.state_file`).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub state_file: Option<PathBuf>,
+}
+
+impl Run {
+    /// The flags that every subcommand takes, with those of this one among them.
+    pub(super) fn applied_to(&self, global: &Global) -> Global {
+        let own = self.state_file.iter().map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
+        Global { set: global.set.iter().cloned().chain(own).collect(), ..global.clone() }
+    }
 }
 
 /// Which recordings to read.
@@ -256,6 +274,73 @@ pub struct Health {
     pub timeout: u64,
 }
 
+/// `criteria`.
+#[derive(Debug, Args)]
+pub struct Criteria {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CriteriaCommand,
+    /// Where the sidecar is.
+    #[command(flatten)]
+    pub api: ApiClient,
+}
+
+/// What `criteria` does.
+#[derive(Debug, Subcommand)]
+pub enum CriteriaCommand {
+    /// Show all criteria in force, from files and from the API.
+    List {
+        /// Form of the results.
+        #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
+        output: CriteriaFormat,
+    },
+    /// Show one criterion.
+    Get {
+        /// Its name.
+        name: String,
+        /// Form of the result.
+        #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
+        output: CriteriaFormat,
+    },
+    /// Register criteria: a file with one criterion, or with `criteria:`.
+    Put {
+        /// The file, YAML or JSON; - is standard input.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Take out what was registered before and is not in the file, all at once.
+        #[arg(long)]
+        replace: bool,
+        /// Take them out again after so long: 90s, 15m, 1h.
+        #[arg(long, value_name = "TIME")]
+        ttl: Option<String>,
+        /// Only if what is there has this ETag.
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+        /// Only tell whether they could be registered.
+        #[arg(long)]
+        validate_only: bool,
+    },
+    /// Take out what was registered under a name.
+    Delete {
+        /// The name.
+        name: String,
+        /// Only if what is there has this ETag.
+        #[arg(long, value_name = "ETAG")]
+        if_match: Option<String>,
+    },
+}
+
+/// Forms of `criteria`'s results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CriteriaFormat {
+    /// For people.
+    Human,
+    /// All that the API tells.
+    Json,
+    /// The criteria alone, as a file holds them.
+    Yaml,
+}
+
 /// `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
@@ -278,7 +363,10 @@ mod tests {
     #[test]
     fn every_subcommand_of_the_design_is_there_and_run_is_the_default() {
         let names: Vec<_> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
-        assert_eq!(names, ["run", "demo", "replay", "inspect", "tap", "validate", "init", "schema", "completions", "health", "drain"]);
+        assert_eq!(
+            names,
+            ["run", "demo", "replay", "inspect", "tap", "validate", "init", "schema", "completions", "health", "criteria", "drain"]
+        );
         assert!(Cli::try_parse_from(["spanscore"]).unwrap().command.is_none());
         assert!(
             matches!(Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config, Some(path) if path.ends_with("x.yaml"))

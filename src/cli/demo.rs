@@ -126,7 +126,7 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
                 let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
             }
         });
-        let plan = Plan { rules: rules(&config), config, cgroup_limit: None, print: None, observer: Some(observer) };
+        let plan = Plan { rules: rules(&config), config, origin: None, cgroup_limit: None, print: None, observer: Some(observer) };
         match Sidecar::start(plan).await {
             Err(StartError::Bind(_)) if !moved => {}
             started => return Ok((judged, started?, moved)),

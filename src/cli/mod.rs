@@ -6,6 +6,7 @@ pub mod configuration;
 
 mod api;
 mod completions;
+mod criteria;
 mod demo;
 mod drain;
 mod examples;
@@ -26,12 +27,15 @@ mod watch;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Parser;
 
 use crate::config::{Config, Loaded, Signal};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
+use crate::register::{self, Origin};
 
 use args::{Cli, Command, Global};
 
@@ -114,7 +118,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &BTreeMa
 
 fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Streams<'_>) -> io::Result<u8> {
     let global = &cli.global;
-    let exit = match cli.command.as_ref().unwrap_or(&Command::Run) {
+    let run = Command::Run(args::Run::default());
+    let exit = match cli.command.as_ref().unwrap_or(&run) {
         Command::Validate(args) => {
             return validate::validate(args, global, environment, streams.out, streams.err, streams.err_colour);
         }
@@ -134,25 +139,41 @@ fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Str
             return init::init(args, seen.as_deref(), streams.out, streams.err);
         }
         Command::Demo => demo::demo(streams)?,
-        Command::Drain(args) => drain::drain(args, streams)?,
-        Command::Run => match load(global, environment, streams)? {
-            Some(loaded) => run::run(loaded, environment, streams)?,
+        Command::Criteria(args) => match load(global, environment, streams)? {
+            Some((loaded, _)) => criteria::criteria(args, &loaded.config, streams)?,
             None => Exit::Usage,
         },
+        Command::Drain(args) => drain::drain(args, streams)?,
+        Command::Run(args) => {
+            let global = args.applied_to(global);
+            match load(&global, environment, streams)? {
+                Some((loaded, path)) => {
+                    let origin = path.map(|path| Origin {
+                        path,
+                        environment: environment.clone(),
+                        flags: global.set.clone(),
+                        files: Arc::new(configuration::Disk),
+                        agreement: register::AGREEMENT,
+                    });
+                    run::run(loaded, origin, environment, streams)?
+                }
+                None => Exit::Usage,
+            }
+        }
         Command::Health(args) => match load(global, environment, streams)? {
-            Some(loaded) => health::health(args, &loaded.config, streams)?,
+            Some((loaded, _)) => health::health(args, &loaded.config, streams)?,
             None => Exit::Usage,
         },
         Command::Tap(args) => match load(global, environment, streams)? {
-            Some(loaded) => tap::tap(args, &loaded.config, streams)?,
+            Some((loaded, _)) => tap::tap(args, &loaded.config, streams)?,
             None => Exit::Usage,
         },
         Command::Replay(args) => match load(global, environment, streams)? {
-            Some(loaded) => replay::replay(args, &rules(&loaded.config), streams)?,
+            Some((loaded, _)) => replay::replay(args, &rules(&loaded.config), streams)?,
             None => Exit::Usage,
         },
         Command::Inspect(args) => match load(global, environment, streams)? {
-            Some(loaded) => inspect::inspect(args, &rules(&loaded.config), streams)?,
+            Some((loaded, _)) => inspect::inspect(args, &rules(&loaded.config), streams)?,
             None => Exit::Usage,
         },
     };
@@ -160,11 +181,15 @@ fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Str
 }
 
 /// The configuration, or every problem with it on standard error.
-fn load(global: &Global, environment: &BTreeMap<String, String>, streams: &mut Streams<'_>) -> io::Result<Option<Loaded>> {
+fn load(
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+    streams: &mut Streams<'_>,
+) -> io::Result<Option<(Loaded, Option<PathBuf>)>> {
     match configuration::load(global, environment) {
-        Ok((loaded, _)) => {
+        Ok((loaded, path)) => {
             validate::report_warnings(&loaded, streams.err, streams.err_colour)?;
-            Ok(Some(loaded))
+            Ok(Some((loaded, path)))
         }
         Err(unusable) => unusable.print(streams.err, streams.err_colour).map(|()| None),
     }
@@ -172,6 +197,5 @@ fn load(global: &Global, environment: &BTreeMap<String, String>, streams: &mut S
 
 /// What traces are judged by.
 fn rules(config: &Config) -> Rules {
-    Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes)
-        .expecting(config.expectations())
+    register::merge::rules(config, config.criteria.clone(), None)
 }

@@ -10,6 +10,7 @@ use super::{Exit, Streams, logging, rules};
 use crate::config::{Config, Loaded, Shape};
 use crate::export::score_line::Colour;
 use crate::export::{Form, Print};
+use crate::register::Origin;
 use crate::sidecar::{Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
@@ -17,7 +18,12 @@ use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 /// Runs the command.
-pub(super) fn run(loaded: Loaded, environment: &BTreeMap<String, String>, streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn run(
+    loaded: Loaded,
+    origin: Option<Origin>,
+    environment: &BTreeMap<String, String>,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let config = loaded.config;
     logging::start(&config.log, streams.err_colour);
     ConfigurationInForce {
@@ -33,7 +39,8 @@ pub(super) fn run(loaded: Loaded, environment: &BTreeMap<String, String>, stream
         rules: rules(&config),
         cgroup_limit: cgroup_limit(),
         print: print(&config, streams.colour),
-        observer: config.criteria.is_empty().then(|| Watch::new(io::stdout().is_terminal()).observer()),
+        observer: Some(Watch::new(io::stdout().is_terminal()).observer()),
+        origin,
         config,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -56,11 +63,13 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     // Before anything is bound: a signal that comes while we start must not kill us half way.
     let mut signals = Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
     let mut drain = signal(SignalKind::user_defined1())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let sidecar = Sidecar::start(plan).await?;
     let name = loop {
         tokio::select! {
             name = signals.next() => break name,
             _ = drain.recv() => sidecar.hurry(),
+            _ = hang_up.recv() => sidecar.register.reload_soon(),
         }
     };
     let telemetry = sidecar.telemetry.clone();

@@ -31,7 +31,11 @@ impl Watch {
     }
 
     pub(super) fn observer(mut self) -> Observer {
-        Box::new(move |judged, _| self.see(judged, sidecar::now().instant))
+        Box::new(move |judged, rules| {
+            if rules.criteria.is_empty() {
+                self.see(judged, sidecar::now().instant);
+            }
+        })
     }
 
     fn see(&mut self, judged: &Judged, now: Instant) {

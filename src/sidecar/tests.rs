@@ -1,5 +1,7 @@
 //! How a sidecar waits for the last requests. What it does over real ports is in `tests/ports.rs`.
 
+mod reloads;
+
 use super::*;
 use crate::config::Signal;
 use crate::receive::Intake as _;

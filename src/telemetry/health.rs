@@ -23,6 +23,17 @@ pub enum Phase {
     Draining,
 }
 
+impl Phase {
+    /// The word of `/v1/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// What is wrong with a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Illness {

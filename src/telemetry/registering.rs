@@ -1,4 +1,4 @@
-//! What happened at the API of the admin port.
+//! What happened to the criteria while the sidecar runs, and at the API of the admin port.
 
 use std::net::SocketAddr;
 
@@ -60,5 +60,121 @@ impl TokenUnusable {
             1 => tracing::warn!(error = self.error, "callers of the API are refused (further ones are counted and logged at debug)"),
             _ => tracing::debug!(error = self.error, "callers of the API are refused"),
         }
+    }
+}
+
+/// A set of criteria came into force.
+#[derive(Debug)]
+pub struct CriteriaInForce {
+    /// How many.
+    pub n_criteria: usize,
+    /// How many of them came by the API.
+    pub n_api: usize,
+    /// Revision of the set.
+    pub revision: String,
+    /// `start`, `file`, `api`, `ttl`.
+    pub cause: &'static str,
+}
+
+impl CriteriaInForce {
+    /// Set the gauges, and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { n_criteria, n_api, revision, cause } = self;
+        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        telemetry.set("spanscore_criteria", &[("source", "file")], gauge(n_criteria.saturating_sub(n_api)));
+        telemetry.set("spanscore_criteria", &[("source", "api")], gauge(n_api));
+        telemetry.add("spanscore_criteria_sets_total", &[("cause", cause)], 1);
+        tracing::info!(n_criteria, n_api, revision, cause, "criteria in force");
+    }
+}
+
+/// Configuration files were read again, and what may change is in force.
+#[derive(Debug)]
+pub struct ConfigurationReloaded {
+    /// Revision of the set of criteria.
+    pub revision: String,
+    /// Is any criterion another one?
+    pub changed: bool,
+    /// Keys whose new values need a restart.
+    pub needs_restart: Vec<String>,
+    /// What is probably not meant so, as `validate` prints it.
+    pub warnings: String,
+}
+
+impl ConfigurationReloaded {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { revision, changed, needs_restart, warnings } = self;
+        telemetry.add("spanscore_config_reloads_total", &[("result", if changed { "applied" } else { "unchanged" })], 1);
+        telemetry.set("spanscore_config_reload_failed", &[], 0);
+        telemetry.set("spanscore_config_needs_restart", &[], i64::from(!needs_restart.is_empty()));
+        if !needs_restart.is_empty() {
+            tracing::warn!(keys = needs_restart.join(", "), "these keys of the configuration have changed, which needs a restart");
+        }
+        match changed {
+            true if warnings.is_empty() => tracing::info!(revision, "configuration reloaded"),
+            true => tracing::warn!(revision, warnings, "configuration reloaded, with warnings"),
+            false => tracing::debug!(revision, "configuration read again: the criteria are the same"),
+        }
+    }
+}
+
+/// Configuration files cannot be used; the last good set of criteria stays in force.
+#[derive(Debug)]
+pub struct ConfigurationRefused {
+    /// Every mistake, as `validate` prints them.
+    pub problems: String,
+}
+
+impl ConfigurationRefused {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.add("spanscore_config_reloads_total", &[("result", "refused")], 1);
+        telemetry.set("spanscore_config_reload_failed", &[], 1);
+        tracing::error!(problems = self.problems, "the configuration was not reloaded; the last good one stays in force");
+    }
+}
+
+/// Registrations ran out.
+#[derive(Debug)]
+pub struct RegistrationsExpired {
+    /// How many were taken out, or why they could not be.
+    pub gone: Result<usize, String>,
+}
+
+impl RegistrationsExpired {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        match self.gone {
+            Ok(n) => {
+                telemetry.add("spanscore_registrations_expired_total", &[], n as u64);
+                tracing::info!(n, "registrations ran out");
+            }
+            Err(error) => {
+                if telemetry.add("spanscore_registrations_kept_total", &[], 1) == 1 {
+                    tracing::error!(error, "registrations ran out and could not be taken out; tried again each second");
+                }
+            }
+        }
+    }
+}
+
+/// The state file could be read but not understood.
+#[derive(Debug)]
+pub struct StateFileUnusable {
+    /// Where it is.
+    pub path: String,
+    /// Where what stood in it is kept.
+    pub kept: String,
+    /// What is wrong with it.
+    pub problems: String,
+}
+
+impl StateFileUnusable {
+    /// Count and log it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { path, kept, problems } = self;
+        telemetry.add("spanscore_state_file_unusable_total", &[], 1);
+        tracing::error!(path, kept, problems, "some registrations of the state file are lost; the others are in force");
     }
 }

@@ -129,7 +129,8 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     let seen = Seen::default();
     let observed = seen.clone();
     let observer: Observer = Box::new(move |judged, _| observed.lock().unwrap().extend(judged.trajectories.iter().cloned()));
-    let plan = Plan { config: config.clone(), rules: rules(config), cgroup_limit: None, print: None, observer: Some(observer) };
+    let plan =
+        Plan { config: config.clone(), origin: None, rules: rules(config), cgroup_limit: None, print: None, observer: Some(observer) };
     (Sidecar::start(plan).await.unwrap(), seen)
 }
 

@@ -1,0 +1,72 @@
+//! The state file over restarts, and what else may stand in its place. They do not prove that a disk keeps what it was told to sync.
+
+use super::*;
+use crate::register::merge::tests::criterion;
+
+fn registrations() -> Vec<Registration> {
+    vec![
+        Registration { criterion: criterion("a", "x").into(), expires_unix_nanos: None },
+        Registration { criterion: criterion("b \"ü\" /", "y").into(), expires_unix_nanos: Some(1_795_000_000_123_456_789) },
+    ]
+}
+
+#[test]
+fn what_was_written_is_there_at_the_next_start_to_the_nanosecond() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (file, restored) = StateFile::open(&path).unwrap();
+    assert!(restored.registrations.is_empty() && restored.unusable.is_empty());
+    file.write(&registrations()).unwrap();
+    let (_, restored) = StateFile::open(&path).unwrap();
+    assert_eq!(restored.registrations, registrations());
+    let revisions = |all: &[Registration]| all.iter().map(|registration| registration.criterion.revision()).collect::<Vec<_>>();
+    assert_eq!(revisions(&restored.registrations), revisions(&registrations()));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn a_write_that_was_cut_off_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (file, _) = StateFile::open(&path).unwrap();
+    file.write(&registrations()).unwrap();
+    fs::write(folder.path().join("state.json.tmp"), "{\"version\": 1, \"regi").unwrap();
+    assert_eq!(StateFile::open(&path).unwrap().1.registrations, registrations());
+}
+
+#[test]
+fn what_cannot_be_understood_is_kept_beside_and_the_rest_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let good = json!({ "criterion": criterion("a", "x") });
+    let cases = [
+        ("\0\0\0\0".to_owned(), 0, "not what was written"),
+        (String::new(), 0, "not what was written"),
+        ("{\"version\": 1, \"registrations\": [".to_owned(), 0, "not what was written"),
+        (json!({ "version": 2, "registrations": [] }).to_string(), 0, "version 2"),
+        (json!({ "version": 1, "registrations": [good, {}] }).to_string(), 1, "registration 2: it has no criterion"),
+        (json!({ "version": 1, "registrations": [{ "criterion": { "name": "z" } }, good] }).to_string(), 1, "registration 1: "),
+        (
+            json!({ "version": 1, "registrations": [{ "criterion": criterion("a", "x"), "expires_at": "soon" }] }).to_string(),
+            0,
+            "is no time",
+        ),
+    ];
+    for (text, n_good, what) in cases {
+        fs::write(&path, &text).unwrap();
+        let (_, restored) = StateFile::open(&path).unwrap();
+        assert_eq!(restored.registrations.len(), n_good, "{text}");
+        assert!(restored.unusable.join("\n").contains(what), "{text}: {:?}", restored.unusable);
+        assert_eq!(fs::read_to_string(folder.path().join("state.json.unusable")).unwrap(), text);
+        assert!(StateFile::open(&path).unwrap().1.unusable.is_empty(), "the file itself is in order again");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_written_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = StateFile::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("admin.state_file") && error.contains("cannot be read"), "{error}");
+    let error = StateFile::open(&folder.path().join("no/such/folder/state.json")).unwrap_err().to_string();
+    assert!(error.contains("cannot be written"), "{error}");
+}

@@ -1,0 +1,138 @@
+//! What a caller should not send: nothing of it may crash, hang or grow the process without bound. Clock time is not measured here; what bounds
+//! it are the limits.
+
+use proptest::prelude::{prop, proptest};
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
+    let register = register("");
+    let deep = "[".repeat(100_000);
+    let nested = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
+    let pattern = |source: &str| json!({ "evaluate": { "tool_calls": { "required": [source] } } }).to_string();
+    let long = "x".repeat(70_000);
+    let large = json!({ "evaluate": { "tool_call_order": { "tool_calls_order": [long] } } }).to_string();
+    let bodies: Vec<(&str, u16)> = vec![
+        ("", 400),
+        ("null", 400),
+        ("[]", 400),
+        ("\"a\"", 400),
+        ("{", 400),
+        ("a: b: c", 400),
+        (deep.as_str(), 400),
+        (nested.as_str(), 400),
+        (bomb, 400),
+        ("name: other\nevaluate: { tool_call_order: { tool_calls_order: [x] } }", 400),
+        ("evaluate: { tool_call_order: { tool_calls_order: [] } }", 400),
+        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: .nan", 400),
+        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: 1.1", 400),
+        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nfoo: 1", 400),
+        ("evaluate: { tool_call_order: { tool_calls_order: [\"${env:HOME}\"] } }\n---\nb: 1", 400),
+        (large.as_str(), 413),
+    ];
+    for (body, expected) in bodies {
+        let (status, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], body).await;
+        assert_eq!(status, expected, "{}: {problem}", &body[..body.len().min(80)]);
+        assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
+    }
+    for source in ["(", "(?=a)", "(a)\\1", "a{1000}{1000}", "(?:\\p{L}{100}){100}", &"(".repeat(200)] {
+        let (status, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &pattern(source)).await;
+        assert_eq!(status, 400, "{source}: {problem}");
+    }
+    assert!(judged_by(&register).is_empty());
+}
+
+/// Method, path, headers, and the status that is expected.
+type Call<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_told_so() {
+    let register = register("");
+    let yaml = [("content-type", "application/yaml")];
+    let cases: [Call<'_>; 14] = [
+        ("PUT", "/v1/criteria/a", &[("content-type", "application/x-www-form-urlencoded")], 415),
+        ("PUT", "/v1/criteria/a", &[("content-type", "text/plain")], 415),
+        ("PUT", "/v1/criteria/a?validate_only=maybe", &yaml, 400),
+        ("PUT", "/v1/criteria/a?valdate_only=true", &yaml, 400),
+        ("PUT", "/v1/criteria/a?ttl=1h&ttl=2h", &yaml, 400),
+        ("PUT", "/v1/criteria/a", &[("if-match", "abc")], 400),
+        ("PUT", "/v1/criteria/a%00b", &yaml, 400),
+        ("PUT", "/v1/criteria/%ff", &yaml, 400),
+        ("GET", "/v1/criteria?page_size=0", &[], 400),
+        ("GET", "/v1/criteria?page_size=1001", &[], 400),
+        ("GET", "/v1/criteria?page_token=!", &[], 400),
+        ("GET", "/v1/criteria/nothing", &[], 404),
+        ("PATCH", "/v1/criteria", &[], 405),
+        ("GET", "/v1/evaluate", &[], 405),
+    ];
+    for (method, path, headers, expected) in cases {
+        let (status, _, problem) = call(&register, method, path, headers, ORDER).await;
+        assert_eq!((status, &problem["status"]), (expected, &json!(expected)), "{method} {path}: {problem}");
+    }
+    let name = "n".repeat(MAX_NAME_LENGTH + 1);
+    assert_eq!(call(&register, "PUT", &format!("/v1/criteria/{name}"), &[], ORDER).await.0, 400);
+    assert!(judged_by(&register).is_empty());
+}
+
+#[tokio::test]
+async fn nothing_grows_without_bound() {
+    let register = register("");
+    assert_eq!(call(&register, "PUT", "/v1/criteria/a", &[], &" ".repeat(MAX_BODY_SIZE + 1)).await.0, 413);
+    let named = |n: usize| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } });
+    let set = |n: usize| json!({ "criteria": (0..n).map(named).collect::<Vec<_>>() }).to_string();
+    assert_eq!(call(&register, "PUT", "/v1/criteria", &[], &set(MAX_REGISTRATIONS + 1)).await.0, 409);
+    assert_eq!(call(&register, "PUT", "/v1/criteria", &[], &set(MAX_REGISTRATIONS)).await.0, 200);
+    let (status, _, problem) = call(&register, "PUT", "/v1/criteria/one-more", &[], ORDER).await;
+    assert!(status == 409 && problem["detail"].as_str().unwrap().contains("more than 1000 registrations"), "{problem}");
+    // Attributes that selectors name keep their numbers for good.
+    for round in 0..MAX_KEYS / 500 + 1 {
+        let attributes: serde_json::Map<String, Value> = (0..500).map(|n| (format!("k{round}.{n}"), json!("x"))).collect();
+        let set = json!({ "criteria": [{ "name": "a", "select": { "attributes": attributes }, "evaluate": named(0)["evaluate"] }] });
+        let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set.to_string()).await;
+        assert!(status == 200 || problem["detail"].as_str().unwrap().contains("selectors have named more than"), "{problem}");
+    }
+    assert!(register.0.rules.load().keys().len() <= MAX_KEYS);
+    let patterns = |n: usize| json!({ "name": format!("p{n}"), "evaluate": { "tool_calls": { "required": vec!["a"; 30] } } });
+    let set = json!({ "criteria": (0..40).map(patterns).collect::<Vec<_>>() }).to_string();
+    let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set).await;
+    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("more than 1000 patterns"), "{problem}");
+    // The same by and by.
+    for n in 0..40 {
+        let (status, _, problem) = call(&register, "PUT", &format!("/v1/criteria/p{n}"), &[], &patterns(n).to_string()).await;
+        let is_full = problem["detail"].as_str().is_some_and(|detail| detail.contains("more than 1000 patterns in all registrations"));
+        assert!(status == 201 && n < 33 || status == 409 && is_full, "{n}: {problem}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() {
+    let register = register("");
+    let calls = |n: usize| (0..n).map(|_| json!({ "name": "x" })).collect::<Vec<_>>();
+    let ask = async |n_calls: usize, n_expected: usize, n_criteria: usize| {
+        let expected = (0..n_expected).map(|_| json!({ "name": "x", "args": {} })).collect::<Vec<_>>();
+        let criteria: Vec<Value> = (0..n_criteria)
+            .map(|n| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_args": { "tool_calls": expected } } }))
+            .collect();
+        let question = json!({ "trajectory": { "tool_calls": calls(n_calls) }, "criteria": criteria });
+        call(&register, "POST", "/v1/evaluate", &[], &question.to_string()).await.0
+    };
+    assert_eq!(ask(100, 100, 10).await, 200);
+    assert_eq!(ask(10_001, 1, 1).await, 413);
+    assert_eq!(ask(5_000, 2_000, 2).await, 413);
+}
+
+proptest! {
+    /// Any text at all: an answer, and never a server's error.
+    #[test]
+    fn any_body_gets_an_answer(body in ".{0,200}", path in prop::sample::select(vec!["/v1/criteria/a", "/v1/criteria", "/v1/evaluate"])) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let register = register("");
+            let method = if path == "/v1/evaluate" { "POST" } else { "PUT" };
+            let (status, _, problem) = call(&register, method, path, &[], &body).await;
+            assert!((400..500).contains(&status), "{status} {problem}");
+        });
+    }
+}
