@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 MAX_SIZE=20000000
 
-packages buildah:buildah readelf:binutils || { skip "the image: no buildah to build it"; exit 0; }
+packages buildah:buildah readelf:binutils ip:iproute2 unshare:util-linux python3:python3 || { skip "the image: no buildah to build it"; exit 0; }
 [ "$(id -u)" = 0 ] || { skip "the image in an empty root: needs root"; exit 0; }
 
 binary=${1:-}
@@ -22,6 +22,7 @@ fi
 
 context=$out/image; rm -rf "$context"; mkdir -p "$context"
 cp "$binary" "$context/spanscore"
+[ -f /etc/ssl/certs/ca-certificates.crt ] || install_packages ca-certificates || fail "there are no certificates to pack"
 cp /etc/ssl/certs/ca-certificates.crt "$context/ca-certificates.crt"
 echo '{"default":[{"type":"insecureAcceptAnything"}]}' >"$out/policy.json"
 store=(--root "$out/store" --runroot "$out/store-run" --storage-driver vfs)

@@ -23,10 +23,13 @@ seconds() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f", to -
 packages() { # COMMAND:PACKAGE…: whether all commands are there, by apt if need be
   local missing=() pair
   for pair in "$@"; do command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}"); done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || { say "missing: ${missing[*]}, and only root can install packages"; return 1; }
-  say "installing ${missing[*]}"
-  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null || { say "cannot install ${missing[*]}"; return 1; }
+  [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+}
+
+install_packages() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || { say "missing: $*, and only root can install packages"; return 1; }
+  say "installing $*"
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null || { say "cannot install $*"; return 1; }
 }
 
 go_program() { # NAME PACKAGE@VERSION: whether the program is there, built into the cache if need be

@@ -50,8 +50,8 @@ end() { # NAME: asks, then insists
 
 build() {
   packages etcd:etcd-server containerd:containerd runc:runc buildah:buildah openssl:openssl ip:iproute2 || exit 1
-  [ -x /usr/lib/cni/ptp ] || packages no-such-command:containernetworking-plugins || [ -x /usr/lib/cni/ptp ] || exit 1
-  busybox_is_static || packages no-such-command:busybox-static || busybox_is_static || exit 1
+  [ -x /usr/lib/cni/ptp ] || install_packages containernetworking-plugins || exit 1
+  busybox_is_static || install_packages busybox-static || exit 1
   ! is_built || return 0
   command -v go >/dev/null || fail "go is needed to build Kubernetes"
   mkdir -p "$NODE_BIN" "$CACHE/build"

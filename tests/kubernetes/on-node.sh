@@ -217,7 +217,7 @@ scenario_memory() {
   for backend in hold sink; do
     namespace flooded; namespace backend
     peer_pod backend "$backend" "$backend" 0.0.0.0:4317
-    settings flooded "$root/examples/demo.yaml" "SPANSCORE_FORWARD__ENDPOINT=http://$address:4317"
+    settings flooded "$root/examples/demo.yaml" "SPANSCORE_FORWARD__ENDPOINT=http://$address:4317" SPANSCORE_SHUTDOWN__DEADLINE=3s
     kustomize_build "$here/overlays/job" | k -n flooded apply --server-side -f - >/dev/null
     k -n flooded delete job recorded sdk --wait >/dev/null
     k -n flooded patch job flood --type=merge -p '{"spec":{"suspend":false}}' >/dev/null
