@@ -11,7 +11,7 @@ mkdir -p "$out" "$CACHE/bin"
 export PATH=$NODE_BIN:$CACHE/bin:$PATH
 
 HELM_VERSION=3.22.0
-KUSTOMIZE_VERSION=5.8.0
+KUSTOMIZE_VERSION=5.7.1
 KUBERNETES_VALIDATE_VERSION=1.37.0
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }

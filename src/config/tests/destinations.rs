@@ -104,7 +104,8 @@ fn memory_is_shared_out_by_percent_less_what_we_take_ourselves() {
     assert_eq!(budgets.in_flight, 488 * mib / 100 * 10);
     assert_eq!(budgets.open, 488 * mib / 100 * 20);
     assert_eq!((budgets.recent, budgets.scores, budgets.scoring_queue), (budgets.in_flight, budgets.in_flight, budgets.in_flight));
-    assert_eq!(Config::default().budgets(Some(124 * mib)).limit, 100 * mib);
+    // An eighth of what a cgroup has is left alone.
+    assert_eq!(Config::default().budgets(Some(128 * mib)).limit, (128 - 16 - 24) * mib);
     // A tiny cgroup still lets something through.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
     let config = config("memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\nassemble: { open: { max_size: 10MiB } }");
