@@ -17,7 +17,8 @@ A criterion has one of these under `evaluate`. The score is between 0 and 1; the
 
 - `not_evaluated`: the trace was cut short and further calls could change the verdict, or arguments or results that were asked for
   were not captured. Where no call of a trajectory carries any, capture is off; where some do, a call without has none.
-- `error`: the criterion cannot be applied to a call that was made.
+- `error`: the criterion cannot be applied to a call that was made, or what a run brings itself cannot be used
+  ([expectations](expectations.md)).
 
 Explanations show names, counts and positions. Values of arguments and results appear only with `explain.values: true`.
 ";

@@ -98,6 +98,16 @@ fn the_evaluated_span_and_those_above_it_have_a_say_and_no_other() {
 }
 
 #[test]
+fn a_run_that_did_nothing_is_held_to_its_expectation_too() {
+    let expect = expecting("search");
+    let of_case = |attributes: &[(&str, &str)]| vec![run_below_a_case(attributes, &[]).remove(0)];
+    let rules = rules(FromSpans::Full, 16_384);
+    assert_eq!(said(&fed(&rules, vec![(of_case(&[("test.case.id", "paris")]), 0)])), []);
+    let evaluations = fed(&rules, vec![(of_case(&[("spanscore.expect", &expect)]), 0)]);
+    assert_eq!(said(&evaluations), [("of all", "pass", 0), ("expect", "fail", 0)]);
+}
+
+#[test]
 fn an_agent_cannot_hide_what_is_expected_of_it() {
     let (strict, mild) = (expecting("pay"), expecting("search"));
     let spans = run_below_a_case(&[("spanscore.expect", &strict)], &[("spanscore.expect", &mild)]);

@@ -129,16 +129,19 @@ impl Trajectory {
     }
 }
 
-/// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run: it is counted, and not judged.
+/// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run, which says nothing of its own judgement
+/// either: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let outline = Outline::new(trace, recogniser);
     let from_messages = !outline.has_tool_spans;
     let (tool_calls, messages_cut) =
         if from_messages { calls::from_messages(&outline, recogniser) } else { (calls::from_spans(&outline, recogniser), false) };
-    if tool_calls.is_empty() && outline.runs.is_empty() {
+    let evaluated = evaluated(&outline)?;
+    let brought = brought(&outline, recogniser, evaluated);
+    // Something is expected of one that did nothing at all, too.
+    if tool_calls.is_empty() && outline.runs.is_empty() && brought.asks_nothing() {
         return None;
     }
-    let evaluated = evaluated(&outline)?;
     let subject = subject(&outline, recogniser, evaluated);
     let session = session(&outline, evaluated);
     let runs = &outline.runs;
@@ -172,7 +175,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         tool_calls,
         agent_runs,
         node_visits: node_visits(&outline),
-        brought: brought(&outline, recogniser, evaluated),
+        brought,
         arrival: trace.arrival,
     };
     // Calls may have gone with the end of messages that were too long, which is as if the trace had been.

@@ -187,3 +187,19 @@ async fn a_connection_that_says_nothing_is_closed_after_three_minutes_of_silence
     };
     assert_eq!((ended, start.elapsed().as_secs()), ((3, io::ErrorKind::TimedOut), 3 * 170 + 180));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_something_goes_out_is_not_silent() {
+    let (client, server) = duplex(64);
+    let (mut client_in, mut stream) = (client, Watchful::new(server));
+    let mut read = [0; 8];
+    for _ in 0..4 {
+        time::timeout(IDLE_TIMEOUT / 2, stream.read(&mut read)).await.expect_err("it has nothing to say");
+        stream.write_all(b"line").await.unwrap();
+        assert_eq!(client_in.read(&mut read).await.unwrap(), 4);
+    }
+    // One that does not even take what comes is.
+    stream.write_all(&[0; 64]).await.unwrap();
+    let stuck = time::timeout(IDLE_TIMEOUT * 2, stream.read(&mut read)).await;
+    assert_eq!(stuck.expect("closed in time").unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
