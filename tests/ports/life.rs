@@ -203,8 +203,32 @@ async fn an_outage_of_scores_holds_no_originals_back_and_is_told_at_the_end() {
     until(|| (telemetry.books()["traces"].sent == 2).then_some(())).await;
     let stopped = sidecar.stop().await;
     assert_eq!(backend.arrived().into_iter().map(|arrived| arrived.body).collect::<Vec<_>>(), [body]);
-    // The score span, its event, and the two metrics of it.
-    assert_eq!((stopped.n_undelivered, stopped.n_undelivered_scores), (0, 4));
+    // The score span, its event, and the three metrics of it.
+    assert_eq!((stopped.n_undelivered, stopped.n_undelivered_scores), (0, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_go_their_own_way_while_the_originals_wait() {
+    let scores = Backend::start().await;
+    let (away, endpoint) = (vacant().await, format!("http://{}", scores.address));
+    let more = [
+        QUICK[0],
+        QUICK[1],
+        ("scores.endpoint", &endpoint),
+        ("forward.retry.max_interval", "20ms"),
+        ("forward.retry.initial_interval", "5ms"),
+    ];
+    let (sidecar, _) = start(&config_with(&away, Protocol::Grpc, &more)).await;
+    let telemetry = sidecar.telemetry.clone();
+    let body = request(vec![span(1, 1, ""), span(1, 2, "a")]);
+    deliver(&grpc(&sidecar), &body).await;
+    until(|| (score_spans(&scores).len() == 1).then_some(())).await;
+    assert_eq!((telemetry.books()["traces"].queued, telemetry.books()["traces"].sent), (2, 0));
+    let back = Backend::start_at(&away).await;
+    let stopped = sidecar.stop().await;
+    assert_eq!((stopped.n_undelivered, stopped.n_undelivered_scores), (0, 0));
+    assert_eq!(back.arrived().into_iter().map(|arrived| arrived.body).collect::<Vec<_>>(), [body]);
+    assert!(scores.arrived().iter().all(|arrived| is_ours(&arrived.body)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
