@@ -5,6 +5,7 @@
 //! What waits for that is held here, what may go is in a queue of `transport`, each bounded to half of a writer's share of memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -50,6 +51,8 @@ pub(super) struct Ticket {
 struct Bell {
     /// Traces whose request is done with, by the position of their writer.
     finished: Mutex<Vec<(usize, TraceId)>>,
+    /// A batch of score spans is done with.
+    is_released: AtomicBool,
     rung: Notify,
 }
 
@@ -130,7 +133,7 @@ impl Writers {
 
     /// Takes evaluations, traces one after another, with the ticket of the batch that each one's score span is in, if it is in one. Never waits.
     pub(super) fn take(&self, evaluations: &[Evaluation], tickets: &[Option<Weak<Ticket>>], now_unix_nanos: u64) {
-        let mut start = 0;
+        let (mut start, mut is_ready) = (0, false);
         for chunk in evaluations.chunk_by(|left, right| left.trajectory.trace_id == right.trajectory.trace_id) {
             let mut tickets: Vec<Weak<Ticket>> =
                 tickets.get(start..start + chunk.len()).unwrap_or_default().iter().flatten().cloned().collect();
@@ -142,16 +145,19 @@ impl Writers {
                     room.hold(Held { trace_id: chunk[0].trajectory.trace_id, tickets: tickets.clone(), parcel: parcel(call) });
                 }
             }
+            // Looked at after they are held: a batch that is done with from here on says so.
+            is_ready |= may_go(&tickets);
         }
-        self.advance();
+        self.advance(is_ready);
     }
 
-    /// Lets everything go that may.
-    fn advance(&self) {
+    /// Lets everything go that may. What is held is looked through only where some of it may: `is_ready`, or a batch was done with.
+    fn advance(&self, is_ready: bool) {
+        let is_ready = self.bell.is_released.swap(false, Ordering::AcqRel) || is_ready;
         let finished = std::mem::take(&mut *self.bell.finished.lock().unwrap_or_else(PoisonError::into_inner));
         for room in self.rooms.iter() {
             let of_room = finished.iter().filter(|(writer_idx, _)| *writer_idx == room.writer_idx);
-            room.advance(of_room.map(|(_, trace_id)| *trace_id), &self.bell);
+            room.advance(of_room.map(|(_, trace_id)| *trace_id), is_ready, &self.bell);
         }
     }
 
@@ -160,7 +166,7 @@ impl Writers {
         loop {
             let now = tokio::time::Instant::now();
             pulse.beat(now.into_std());
-            self.advance();
+            self.advance(false);
             tokio::select! {
                 () = self.bell.rung.notified() => {}
                 () = tokio::time::sleep_until(now + Pulse::INTERVAL) => {}
@@ -177,7 +183,8 @@ impl Room {
         let mut state = self.state();
         let (cost, n_items) = (held.parcel.cost(), held.parcel.n_items);
         ScoresQueued { shape: self.name, n_items }.emit(&self.telemetry);
-        while state.n_bytes + cost > self.capacity
+        while cost <= self.capacity
+            && state.n_bytes + cost > self.capacity
             && let Some(oldest) = state.held.pop_front()
         {
             state.n_bytes -= oldest.parcel.cost();
@@ -190,7 +197,7 @@ impl Room {
         state.held.push_back(held);
     }
 
-    fn advance(&self, finished: impl Iterator<Item = TraceId>, bell: &Arc<Bell>) {
+    fn advance(&self, finished: impl Iterator<Item = TraceId>, is_ready: bool, bell: &Arc<Bell>) {
         let mut state = self.state();
         for trace_id in finished {
             match state.under_way.get_mut(&trace_id).and_then(VecDeque::pop_front) {
@@ -203,12 +210,14 @@ impl Room {
                 }
             }
         }
+        if !is_ready {
+            return;
+        }
         // What was said of a trace earlier goes first, also where its batch takes longer.
         let mut still_held = HashSet::new();
         let mut rest = VecDeque::with_capacity(state.held.len());
         for held in std::mem::take(&mut state.held) {
-            let is_waiting = held.tickets.iter().any(|ticket| ticket.strong_count() > 0);
-            if is_waiting || still_held.contains(&held.trace_id) {
+            if !may_go(&held.tickets) || still_held.contains(&held.trace_id) {
                 still_held.insert(held.trace_id);
                 rest.push_back(held);
             } else if let Some(behind) = state.under_way.get_mut(&held.trace_id) {
@@ -256,6 +265,10 @@ impl Room {
     }
 }
 
+fn may_go(tickets: &[Weak<Ticket>]) -> bool {
+    tickets.iter().all(|ticket| ticket.strong_count() == 0)
+}
+
 fn parcel(call: Call) -> Parcel {
     let targets = call.targets.into_iter().map(|target| {
         let method = if target.method == "PATCH" { Method::PATCH } else { Method::POST };
@@ -275,10 +288,10 @@ impl Running {
         while self.porter.join_next().await.is_some() {}
         // A revision waits for what it corrects, which the queue still has to deliver.
         let rooms = self.writers.rooms.clone();
-        self.writers.advance();
+        self.writers.advance(true);
         while rooms.iter().any(|room| room.n_waiting() > 0) && tokio::time::Instant::now().into_std() < deadline {
             let _ = tokio::time::timeout_at(deadline.into(), self.writers.bell.rung.notified()).await;
-            self.writers.advance();
+            self.writers.advance(true);
         }
         let mut left: BTreeMap<&'static str, u64> = BTreeMap::new();
         for room in rooms.iter() {
@@ -305,6 +318,7 @@ impl Running {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.bell.is_released.store(true, Ordering::Release);
         self.bell.rung.notify_one();
     }
 }

@@ -58,7 +58,7 @@ impl Debug for Token {
 impl Parcel {
     /// A request of OTLP's.
     pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
-        Self { signal, body, n_items, headers: HeaderMap::new(), targets: Arc::new([]), token: None }
+        Self { signal, body, n_items, headers: HeaderMap::new(), targets: Arc::default(), token: None }
     }
 
     /// The bytes it takes of a queue.
