@@ -1,0 +1,70 @@
+//! A captured agent run through a real `spanscore run` into real backends, and the scores read back through each backend's own query API. The
+//! backends are those of `tests/backends/install.sh`; one that is not installed is skipped, which is said on standard error with the reason.
+//! Each runs in a network namespace of its own: nothing can be reached from outside (Phoenix listens on all interfaces), nothing can reach out,
+//! and the usual ports are free. It proves nothing about other versions, nor about what a page looks like.
+
+#[cfg(test)]
+#[path = "backends/collector.rs"]
+mod collector;
+#[cfg(test)]
+#[path = "backends/isolated.rs"]
+mod isolated;
+#[cfg(test)]
+#[path = "backends/jaeger.rs"]
+mod jaeger;
+#[cfg(test)]
+#[path = "backends/mlflow.rs"]
+mod mlflow;
+#[cfg(test)]
+#[path = "backends/phoenix.rs"]
+mod phoenix;
+#[cfg(test)]
+#[path = "support/program.rs"]
+mod program;
+#[cfg(test)]
+#[path = "backends/prometheus.rs"]
+mod prometheus;
+#[cfg(test)]
+#[path = "backends/run.rs"]
+mod run;
+
+use isolated::isolated;
+
+#[test]
+fn the_collector_reads_every_field_of_the_three_shapes() {
+    isolated("the_collector_reads_every_field_of_the_three_shapes", &["otelcol"], collector::reads_every_field);
+}
+
+#[test]
+fn jaeger_finds_failing_runs_by_tag() {
+    isolated("jaeger_finds_failing_runs_by_tag", &["jaeger"], jaeger::finds_failing_runs);
+}
+
+#[test]
+fn prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules() {
+    isolated(
+        "prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules",
+        &["prometheus"],
+        prometheus::has_the_metrics_both_ways,
+    );
+}
+
+#[test]
+fn prometheus_rules_pass_their_own_tests() {
+    isolated("prometheus_rules_pass_their_own_tests", &["promtool"], prometheus::rules_pass);
+}
+
+#[test]
+fn prometheus_reads_every_query_of_the_grafana_board() {
+    isolated("prometheus_reads_every_query_of_the_grafana_board", &["promtool"], prometheus::board_queries_parse);
+}
+
+#[test]
+fn phoenix_shows_spans_and_annotations_that_are_written_once() {
+    isolated("phoenix_shows_spans_and_annotations_that_are_written_once", &["arize-phoenix/bin/phoenix"], phoenix::has_annotations);
+}
+
+#[test]
+fn mlflow_shows_spans_and_assessments_that_are_written_once() {
+    isolated("mlflow_shows_spans_and_assessments_that_are_written_once", &["mlflow/bin/mlflow"], mlflow::has_assessments);
+}
