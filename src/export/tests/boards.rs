@@ -82,6 +82,10 @@ fn boards_and_rules_group_by_labels_that_exist() {
         for (at, _) in text.match_indices(" by (") {
             let inside = &text[at + " by (".len()..];
             let inside = &inside[..inside.find(')').unwrap()];
+            // TraceQL groups by attributes.
+            if inside.contains("span.") {
+                continue;
+            }
             n_groups += 1;
             assert!(inside.split(", ").all(|label| LABELS.contains(&label)), "{file}: by ({inside})");
         }
