@@ -3,6 +3,7 @@
 //! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic addition, and readers are collected when
 //! we ask: there is no second clock and no second export path.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -55,13 +56,21 @@ pub struct Metrics {
     histogram: Histogram<f64>,
     revisions: Counter<u64>,
     delay: Histogram<f64>,
-    series: Mutex<SeriesTable<Bound>>,
+    bound: Mutex<AllBound>,
     /// Cumulative: what `/metrics` shows.
     scraped: Reader,
     /// What is sent: the same reader, or one of its own for deltas.
     sent: Reader,
     /// Readers hold it weakly.
     _provider: SdkMeterProvider,
+}
+
+/// What is bound to its labels: it costs an atomic addition.
+#[derive(Debug)]
+struct AllBound {
+    series: SeriesTable<Bound>,
+    /// By completeness, a handful.
+    delays: BTreeMap<&'static str, BoundHistogram<f64>>,
 }
 
 /// The instruments of one series.
@@ -111,7 +120,7 @@ impl Metrics {
             histogram: histogram.build(),
             revisions: revisions.build(),
             delay: delay.build(),
-            series: Mutex::new(SeriesTable::new(settings.limits)),
+            bound: Mutex::new(AllBound { series: SeriesTable::new(settings.limits), delays: BTreeMap::new() }),
             scraped,
             sent,
             _provider: provider,
@@ -131,7 +140,7 @@ impl Metrics {
         }
         // The span's clock and ours may differ: what seems to be judged before it ended was judged at once.
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
-        self.delay.record(delay, &[KeyValue::new("completeness", evaluation.trajectory.completeness.as_str())]);
+        let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
             criterion: &evaluation.criterion.name,
             evaluator: evaluation.criterion.evaluate.name(),
@@ -139,8 +148,10 @@ impl Metrics {
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
         };
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        let (bound, folded) = series.get(labels, |labels| self.bind(labels));
+        let mut all = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let delays = all.delays.entry(completeness).or_insert_with(|| self.delay.bind(&[KeyValue::new("completeness", completeness)]));
+        delays.record(delay);
+        let (bound, folded) = all.series.get(labels, |labels| self.bind(labels));
         bound.counter.add(1);
         if let Some(value) = evaluation.value {
             bound.histogram.get_or_insert_with(|| self.histogram.bind(&bound.attributes)).record(value);
