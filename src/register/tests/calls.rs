@@ -219,3 +219,25 @@ async fn a_watcher_is_told_the_set_in_force_and_each_one_after_it() {
     assert_eq!(second.revision, register.0.registered.load().revision());
     assert!(applied.try_recv().is_err(), "the same again is no change");
 }
+
+#[tokio::test]
+async fn the_openapi_document_names_the_routes_that_are_there_and_only_statuses_that_it_explains() {
+    let register = register(FILE);
+    let (_, _, document) = call(&register, "GET", "/v1/openapi.json", &[], "").await;
+    let paths = document["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 6);
+    for (path, operations) in paths {
+        for method in ["get", "put", "post", "delete"] {
+            let asked = path.replace("{name}", "a");
+            let (status, _, answer) = call(&register, &method.to_uppercase(), &asked, &[], "{").await;
+            let operation = &operations[method];
+            assert_eq!(status == 405, operation.is_null(), "{method} {path}: {status} {answer}");
+            assert!(operation.is_null() || operation["responses"][status.to_string()].is_object(), "{method} {path}: {status}");
+        }
+    }
+    // Every reference in it leads somewhere.
+    let text = document.to_string();
+    for target in text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(document.pointer(target).is_some(), "{target}");
+    }
+}
