@@ -180,19 +180,19 @@ pub enum InspectFormat {
 #[derive(Debug, Args)]
 pub struct ApiClient {
     /// Its admin port, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the configuration].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, global = true, value_name = "ADDRESS")]
     pub address: Option<String>,
     /// File with the token that it asks for [default: `admin.token_file` of the configuration].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
     /// Authorities to trust instead of the system's, PEM; with HOST:PORT, TLS is spoken.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
     /// Our certificate chain, PEM.
-    #[arg(long, value_name = "FILE", requires = "key_file", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", requires = "key_file", value_hint = ValueHint::FilePath)]
     pub cert_file: Option<PathBuf>,
     /// Our private key, PEM.
-    #[arg(long, value_name = "FILE", requires = "cert_file", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", requires = "cert_file", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 }
 
@@ -390,5 +390,9 @@ mod tests {
         }
         let cli = Cli::try_parse_from(["spanscore", "--set", "a.b=c=d", "replay", "-", "--set", "e=f"]).unwrap();
         assert_eq!(cli.global.set.last().unwrap(), &("e".to_owned(), "f".to_owned()));
+        for line in [["criteria", "--address", "a:1", "list"], ["criteria", "list", "--address", "a:1"]] {
+            let cli = Cli::try_parse_from(["spanscore"].into_iter().chain(line)).unwrap();
+            assert!(matches!(cli.command, Some(Command::Criteria(args)) if args.api.address.as_deref() == Some("a:1")), "{line:?}");
+        }
     }
 }
