@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
-use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans, Previous, Scope};
+use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans, Previous, Scope, Verdict};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
 
@@ -293,6 +293,8 @@ struct ReportedEvaluation {
     /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to be its topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
+    /// It was certain although the trace was cut short: it stays so, also where more of the trace makes it harder to see.
+    for_good: bool,
     previous: Previous,
     /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
     stands: Stands,
@@ -350,9 +352,11 @@ impl Reported {
         if let Some(known) = &mut known {
             known.stands = Stands::Confirmed;
         }
+        let (cut_short, is_judged) = (evaluation.trajectory.cut_short, evaluation.verdict != Verdict::NotEvaluated);
         match known {
-            Some(known) if known.fingerprint == fingerprint => None,
+            Some(known) if known.fingerprint == fingerprint || (known.for_good && cut_short && !is_judged) => None,
             Some(known) => {
+                known.for_good = cut_short && is_judged;
                 evaluation.revision = known.previous.revision + 1;
                 evaluation.previous = Some(known.previous);
                 known.fingerprint = fingerprint;
@@ -364,6 +368,7 @@ impl Reported {
                     criterion: Held::new(&evaluation.criterion, registered),
                     agent_run,
                     fingerprint,
+                    for_good: cut_short && is_judged,
                     previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
                     stands: Stands::Confirmed,
                 });
@@ -379,6 +384,7 @@ impl Reported {
             match known.stands {
                 Stands::Withdrawn => {}
                 Stands::Confirmed => known.stands = Stands::Unconfirmed,
+                Stands::Unconfirmed if known.for_good && trajectory.cut_short => {}
                 Stands::Unconfirmed => {
                     let Some(criterion) = known.criterion.for_withdrawal(registered) else { continue };
                     let mut evaluation = evaluate::withdraw(&criterion, trajectory, known.agent_run);

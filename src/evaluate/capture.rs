@@ -73,7 +73,8 @@ impl<'a> Capture<'a> {
     /// The arguments of a call, as JSON.
     pub(super) fn args(&self, call_idx: usize) -> Known<&'a Value> {
         let trajectory = self.trajectory;
-        match self.known(call_idx, trajectory.tool_calls[call_idx].args.as_ref(), self.has_args) {
+        let call = &trajectory.tool_calls[call_idx];
+        match self.known(call_idx, call.args.as_ref(), self.has_args, call.doubt.args) {
             Ok(Some(payload)) => Known::Value(&payload.json),
             Ok(None) => Known::None,
             Err(missing) => {
@@ -86,7 +87,8 @@ impl<'a> Capture<'a> {
     /// The text of a call's result, empty where it has none; `None` where it is not known.
     pub(super) fn result(&self, call_idx: usize) -> Option<&'a str> {
         let trajectory = self.trajectory;
-        match self.known(call_idx, trajectory.tool_calls[call_idx].result.as_ref(), self.has_results) {
+        let call = &trajectory.tool_calls[call_idx];
+        match self.known(call_idx, call.result.as_ref(), self.has_results, call.doubt.result) {
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {
                 self.missing.set(Missing { no_results: self.missing.get().no_results || !self.has_results, ..missing });
@@ -100,9 +102,16 @@ impl<'a> Capture<'a> {
         self.missing.get()
     }
 
-    fn known(&self, call_idx: usize, payload: Option<&'a Payload>, captured: bool) -> Result<Option<&'a Payload>, Missing> {
-        // The rest of a cut trace may bring the end of this span, and with it what it carries.
-        let unfinished = self.trajectory.cut_short && self.trajectory.tool_calls[call_idx].partial;
+    fn known(
+        &self,
+        call_idx: usize,
+        payload: Option<&'a Payload>,
+        captured: bool,
+        may_change: bool,
+    ) -> Result<Option<&'a Payload>, Missing> {
+        // The rest of a cut trace may bring the end of this span, another span of the same call, or the model's message that tells of it.
+        let may_come = self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
+        let unfinished = self.trajectory.cut_short && may_come;
         let mut missing = self.missing.get();
         match payload {
             Some(payload) if !payload.cut && !unfinished => return Ok(Some(payload)),

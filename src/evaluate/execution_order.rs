@@ -42,7 +42,7 @@ use crate::extract::Trajectory;
 /// # When the trace was cut short
 /// Set and ordering can only gain by further calls: a score that has reached the threshold passes for certain, none fails for
 /// certain, except that as a set no score can exceed the distinct names expected. Exact: never passes for certain, and fails
-/// for certain once the calls are no subsequence of what is expected.
+/// for certain once the calls are no subsequence of what is expected. Over nodes nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {
@@ -109,11 +109,20 @@ impl Evaluate for ExecutionOrder {
                 (share(n_both), (share(n_both), share(self.expected_output.n_distinct())))
             }
         };
-        let (least, most) = if trajectory.cut_short { if_cut } else { (value, value) };
+        let (least, most) = match (trajectory.cut_short, self.over) {
+            (false, _) => (value, value),
+            (true, Over::Tools) => if_cut,
+            // Visits of one node fold into one where an outer span of it is still to come.
+            (true, Over::Nodes) => (0.0, 1.0),
+        };
         let strict = |value: f64| if self.strict_mode && value < 1.0 { 0.0 } else { value };
         let mut score = Score::between(strict(value), strict(least), strict(most), pairs);
         score.n_expected = expected.len();
         score
+    }
+
+    fn reads_order(&self) -> bool {
+        !matches!(self.mode(), Mode::Set)
     }
 
     fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::brought::{Added, FromSpans};
+use super::brought::{Added, EXPECTED, FromSpans};
 use super::criterion::Criterion;
 use super::expectation::Expectation;
 use super::judge::judge_named;
@@ -52,13 +52,15 @@ pub fn judge_run(
     explain: &Explain,
 ) -> Vec<Evaluation> {
     let Added { names, own } = expectations.added(trajectory, criteria);
+    // Another span that turns out to be the evaluated one may be a run of another case, and bring something else.
+    let of_subject = |criterion: &Criterion| criterion.name == EXPECTED || expectations.cases.values().any(|case| case.is_for(criterion));
     if case.is_none() && own.is_none() {
-        return judge_named(criteria, &names, trajectory, explain);
+        return judge_named(criteria, &names, of_subject, trajectory, explain);
     }
     let mut criteria = criteria.to_vec();
     if let Some(case) = case {
         criteria = case.replace(&criteria);
-        let evaluations = judge_named(&criteria, &names, trajectory, explain);
+        let evaluations = judge_named(&criteria, &names, of_subject, trajectory, explain);
         if !evaluations.iter().any(|evaluation| case.is_for(&evaluation.criterion)) {
             criteria.push(Arc::new(case.on_its_own()));
         } else if own.is_none() {
@@ -67,5 +69,5 @@ pub fn judge_run(
     }
     criteria.extend(own.map(Arc::new));
     // All together, so that evaluations come in the order in which they always come.
-    judge_named(&criteria, &names, trajectory, explain)
+    judge_named(&criteria, &names, of_subject, trajectory, explain)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Evaluate;
 use super::criterion::{Criterion, Scope};
 use super::score::{Evaluation, Explain, Missing, Score, Verdict};
+use super::standing;
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
@@ -15,18 +16,25 @@ use crate::span::SpanId;
 /// Evaluations come by agent run in start order, and within a run as the criteria stand in the list; what covers the whole trace
 /// comes with the run that is the evaluated span, or first where that is none.
 pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain: &Explain) -> Vec<Evaluation> {
-    judge_named(criteria, &BTreeSet::new(), trajectory, explain)
+    judge_named(criteria, &BTreeSet::new(), |_| false, trajectory, explain)
 }
 
-/// The same; the criteria that are `named` apply whatever their selectors.
+/// The same; the criteria that are `named` apply whatever their selectors. Those `of_subject` are as they are because of what the evaluated
+/// span says, and no more certain than it is.
 pub(super) fn judge_named(
     criteria: &[Arc<Criterion>],
     named: &BTreeSet<String>,
+    of_subject: impl Fn(&Criterion) -> bool,
     trajectory: &Arc<Trajectory>,
     explain: &Explain,
 ) -> Vec<Evaluation> {
+    let subject_may_change = trajectory.doubts.subject;
     let judge_one = |criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>| {
-        let applies = criterion.select.matches(trajectory) || named.contains(&criterion.name);
+        let is_selected = criterion.select.matches(trajectory);
+        let is_doubtful = subject_may_change && (!is_selected || of_subject(criterion));
+        let doubtful = is_doubtful.then(|| Arc::new(trajectory.doubtful()));
+        let trajectory = doubtful.as_ref().unwrap_or(trajectory);
+        let applies = is_selected || named.contains(&criterion.name);
         applies.then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
     };
     let any_by_agent = criteria.iter().any(|criterion| criterion.scope == Scope::Agent);
@@ -123,7 +131,10 @@ impl<E: Evaluate> Judge for E {
 
 fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
     let score = evaluator.evaluate(trajectory);
-    let verdict = verdict(&score, criterion.threshold, trajectory);
+    let verdict = match trajectory.cut_short {
+        true => verdict_for_good(evaluator, criterion, trajectory),
+        false => verdict(&score, criterion.threshold),
+    };
     let mut words = evaluator.explanation(&score.evidence, trajectory, explain);
     let mut error = None;
     match verdict {
@@ -157,11 +168,8 @@ fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &A
 }
 
 /// The label: an error that is certain, else pass or fail where nothing unknown could change it.
-fn verdict<E>(score: &Score<E>, threshold: f64, trajectory: &Trajectory) -> Verdict {
-    // The first tool span will replace calls taken from messages, whatever they say.
-    if trajectory.cut_short && trajectory.from_messages {
-        Verdict::NotEvaluated
-    } else if score.fault.is_some() {
+fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
+    if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {
         // An error would take the place of whatever is certain so far.
@@ -175,6 +183,18 @@ fn verdict<E>(score: &Score<E>, threshold: f64, trajectory: &Trajectory) -> Verd
     }
 }
 
+/// The label that the rest of a trace which was cut short cannot change. Evaluators reckon with further calls anywhere in the list; so what
+/// they say of any part of it that stays as it is, holds for the whole.
+fn verdict_for_good<E: Evaluate>(evaluator: &E, criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
+    // The first tool span will replace calls taken from messages, whatever they say.
+    if trajectory.from_messages || trajectory.doubts.all || !criterion.select.matches_for_good(trajectory) {
+        return Verdict::NotEvaluated;
+    }
+    let of = |part: &Trajectory| verdict(&evaluator.evaluate(part), criterion.threshold);
+    let parts = standing::parts(trajectory, evaluator.reads_order());
+    parts.iter().map(of).find(|verdict| *verdict != Verdict::NotEvaluated).unwrap_or(Verdict::NotEvaluated)
+}
+
 /// Why a verdict is not given.
 fn doubt(missing: Missing, trajectory: &Trajectory) -> String {
     let mut reasons = Vec::new();
@@ -186,17 +206,18 @@ fn doubt(missing: Missing, trajectory: &Trajectory) -> String {
         reasons.push(format!("no call of this trajectory carries a result ({capture})"));
     }
     if let Some(call) = missing.cut.and_then(|call_idx| trajectory.tool_calls.get(call_idx)) {
-        reasons.push(if call.partial && trajectory.cut_short {
-            format!("the call of `{}` had not ended", call.name)
-        } else {
-            format!("a value of the call of `{}` was cut (raise `tools.max_value_size`)", call.name)
-        });
+        let was_cut = [&call.args, &call.result].into_iter().flatten().any(|payload| payload.cut);
+        if call.partial && trajectory.cut_short {
+            reasons.push(format!("the call of `{}` had not ended", call.name));
+        } else if was_cut {
+            reasons.push(format!("a value of the call of `{}` was cut (raise `tools.max_value_size`)", call.name));
+        }
     }
     if trajectory.cut_short {
         let reason = trajectory.completeness.as_str();
         reasons.push(match trajectory.from_messages {
             true => format!("the trace was cut short ({reason}) and its calls are known from model messages only"),
-            false => format!("the trace was cut short ({reason}) and further calls could change the verdict"),
+            false => format!("the trace was cut short ({reason}) and its rest could change the verdict"),
         });
     }
     reasons.join("; ")

@@ -28,6 +28,7 @@ mod pairing;
 mod pattern;
 mod score;
 mod spelling;
+mod standing;
 mod tool_pattern;
 mod unusable;
 
@@ -118,6 +119,9 @@ trait Evaluate {
 
     /// How well the trajectory does, and how far what is unknown could still move that.
     fn evaluate(&self, trajectory: &Trajectory) -> Score<Self::Evidence>;
+
+    /// Does it matter in which order the calls were made?
+    fn reads_order(&self) -> bool;
 
     /// The score in words, values shown only as `explain` allows.
     fn explanation(&self, evidence: &Self::Evidence, trajectory: &Trajectory, explain: &Explain) -> Explanation;

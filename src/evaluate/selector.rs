@@ -46,6 +46,16 @@ impl Selector {
                 trajectory.subject.as_ref().and_then(|subject| subject.attribute(key)).is_some_and(|value| glob.matches(value))
             })
     }
+
+    /// It matches; will it still, when the rest of a trace that was cut short is there?
+    pub(super) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
+        let doubts = trajectory.doubts;
+        let reads = |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());
+        let reads_subject = reads(&self.agent) || !self.attributes.is_empty();
+        let may_fail = (doubts.service && reads(&self.service)) || (doubts.root && reads(&self.root)) || (doubts.subject && reads_subject);
+        let stays_called = |glob: &Glob| trajectory.tool_calls.iter().any(|call| !call.doubt.may_go && glob.matches(&call.name));
+        !may_fail && self.calls.as_ref().is_none_or(stays_called)
+    }
 }
 
 /// A pattern over a whole text: `*` is any text, `?` one character.
@@ -57,6 +67,10 @@ impl Glob {
     /// Does the whole text match? Takes time text × pattern at worst.
     pub fn matches(&self, text: &str) -> bool {
         glob_matches(&self.0, text)
+    }
+
+    fn matches_everything(&self) -> bool {
+        self.0 == "*"
     }
 }
 

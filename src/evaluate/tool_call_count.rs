@@ -91,6 +91,10 @@ impl Evaluate for ToolCallCount {
         score
     }
 
+    fn reads_order(&self) -> bool {
+        false
+    }
+
     fn explanation(&self, n_calls: &Vec<usize>, trajectory: &Trajectory, _: &Explain) -> Explanation {
         const MAX_NAMED: usize = 8;
         let entries = self.tool_calls_count.iter().zip(n_calls);

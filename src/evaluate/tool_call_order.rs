@@ -82,6 +82,10 @@ impl Evaluate for ToolCallOrder {
         score
     }
 
+    fn reads_order(&self) -> bool {
+        true
+    }
+
     fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {
         let actual = names_of(trajectory);
         let expected = self.tool_calls_order.names().as_slice();

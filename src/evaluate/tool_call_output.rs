@@ -72,6 +72,10 @@ impl Evaluate for ToolCallOutput {
         self.score(trajectory)
     }
 
+    fn reads_order(&self) -> bool {
+        false
+    }
+
     fn explanation(&self, paired: &Pairing, trajectory: &Trajectory, explain: &Explain) -> Explanation {
         let capture = Capture::new(trajectory);
         self.in_words(paired, trajectory, |expected, call_idx| {

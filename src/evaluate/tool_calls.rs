@@ -112,6 +112,10 @@ impl Evaluate for ToolCalls {
         score
     }
 
+    fn reads_order(&self) -> bool {
+        !self.sequence.is_empty()
+    }
+
     fn explanation(&self, found: &Found, trajectory: &Trajectory, _: &Explain) -> Explanation {
         let called = |call_idx: usize| format!("`{}` (call {})", trajectory.tool_calls[call_idx].name, call_idx + 1);
         let (mut sentences, mut offending) = (Vec::new(), Vec::new());

@@ -99,6 +99,10 @@ impl Evaluate for ToolOrder {
         score
     }
 
+    fn reads_order(&self) -> bool {
+        true
+    }
+
     fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, explain: &Explain) -> Explanation {
         let actual = names_of(trajectory);
         let expected: Vec<String> = self.expected_tools.iter().map(|tool| tool.tool_name.clone()).collect();

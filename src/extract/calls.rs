@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::doubts;
 use super::haystack;
 use super::joins;
 use super::messages;
 use super::outline::{LeftOut, Outline, RunIdx};
 use super::payload::{self, Opened};
 use super::recognise::Recogniser;
-use super::tool_call::ToolCall;
+use super::tool_call::{Doubt, ToolCall};
 use super::tree::SpanIdx;
 use crate::span::Status;
 
@@ -84,8 +85,8 @@ pub(super) fn owner(outline: &Outline<'_>, span_idx: SpanIdx) -> Owner {
     Owner { run: outline.run_above[span_idx], agent: outline.agent_of(span_idx).map(|name| Arc::from(&*name)) }
 }
 
-/// The calls of a trace that has tool spans, in order.
-pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<ToolCall> {
+/// The calls of a trace that has tool spans, in order; of one that was cut short, with what could still change about them.
+pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_short: bool) -> Vec<ToolCall> {
     let Folded { kept: mut drafts, same } = fold(outline, recogniser);
     for (into, draft) in same {
         absorb(&mut drafts[into], draft);
@@ -103,6 +104,9 @@ pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<
         (start, depth, place, end, span_id)
     });
     set_groups(&turns, &mut drafts);
+    if cut_short {
+        doubts::cast(outline, recogniser, &mut drafts);
+    }
     drafts.into_iter().map(|draft| draft.call).collect()
 }
 
@@ -166,6 +170,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
                 end_unix_nanos: outline.tree.end[span_idx],
                 convention: format!("{}.messages", outline.conventions[span_idx]).into(),
                 partial: mark.partial || span.end_unix_nanos == 0,
+                doubt: Doubt::default(),
             });
         }
         if calls.len() - n_before > 1 {
@@ -215,6 +220,7 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
             end_unix_nanos: outline.tree.end[span_idx],
             convention: outline.conventions[span_idx].into(),
             partial: mark.partial || span.end_unix_nanos == 0,
+            doubt: Doubt::default(),
         },
         owner,
     })
@@ -268,6 +274,9 @@ fn is_twin(outline: &Outline<'_>, kept: &Draft, draft: &Draft) -> bool {
 }
 
 fn absorb(kept: &mut Draft, draft: Draft) {
+    // Another span of the same call, still to come, could be asked before this one.
+    kept.call.doubt.args |= kept.call.args.is_none();
+    kept.call.doubt.result |= kept.call.result.is_none();
     kept.call.args = kept.call.args.take().or(draft.call.args);
     kept.call.result = kept.call.result.take().or(draft.call.result);
     kept.call.call_id = kept.call.call_id.take().or(draft.call.call_id);

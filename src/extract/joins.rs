@@ -45,6 +45,9 @@ pub(super) fn join(
             let Some(model) = turns.model_at(&draft.owner, draft.call.step) else { continue };
             let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
             if let Some(&at) = slots.iter().find(|&&at| announced[at].fits(&draft.call, by_args)) {
+                // A model's turn that is still to come could move the call to another reply.
+                draft.call.doubt.args |= announced[at].gives_args(draft);
+                draft.call.doubt.result |= draft.call.result.is_none();
                 announced[at].give(draft);
                 *joined = true;
             }
@@ -114,9 +117,13 @@ impl Slot {
         if draft.call.call_id.is_none() {
             draft.call.call_id = self.call.call_id.as_deref().map(Arc::from);
         }
-        if lost_its_name(draft.call.args.as_ref(), self.call.args.as_ref()) {
+        if self.gives_args(draft) {
             draft.call.args = self.call.args.clone();
         }
+    }
+
+    fn gives_args(&self, draft: &Draft) -> bool {
+        lost_its_name(draft.call.args.as_ref(), self.call.args.as_ref())
     }
 }
 

@@ -10,7 +10,8 @@ use super::convention::{Call, Convention, View, first_raw, first_text, is, no_ag
 use super::keys;
 use super::log_messages;
 use super::recognise::attribute_text;
-use super::trajectory::{SESSIONS, Trajectory};
+use super::tool_call::Doubt;
+use super::trajectory::{Doubts, SESSIONS, Trajectory};
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{KeyId, LogCall, Span, SpanId, Status, TraceId, Value};
 
@@ -101,4 +102,10 @@ pub(super) fn finish(trajectory: &mut Trajectory, trace: &Trace) {
     trajectory.subject = None;
     // Its parent is missing by design.
     trajectory.cut_short = !matches!(trace.reason, CloseReason::Inactive | CloseReason::NoRoot);
+    // A call may yet turn out to be told of by a span too, and the order is that of the records' numbers only if all of them have one.
+    trajectory.doubts = Doubts { subject: trajectory.cut_short, root: trajectory.cut_short, ..Doubts::default() };
+    for (call, line) in trajectory.tool_calls.iter_mut().zip(0..) {
+        call.doubt =
+            if trajectory.cut_short { Doubt { may_go: call.call_id.is_some(), line, ..Doubt::default() } } else { Doubt::default() };
+    }
 }

@@ -36,6 +36,7 @@ mod tree;
 
 mod brought;
 mod calls;
+mod doubts;
 mod glob;
 mod handoffs;
 mod joins;
@@ -56,8 +57,8 @@ pub use notes::{Note, TakenFor, notes};
 pub use recognise::{Recogniser, mark};
 pub use settings::{Handoffs, HouseConvention, Tools};
 pub use slim::slim;
-pub use tool_call::{Payload, ToolCall};
-pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
+pub use tool_call::{Doubt, Payload, ToolCall};
+pub use trajectory::{AgentRun, Doubts, Subject, Trajectory, trajectory};
 
 /// The conventions in the order in which they are asked; the first that recognises a tool call names it. Marks of one product come before
 /// those that many share, since products copy the shared ones onto their spans.

@@ -37,6 +37,23 @@ pub struct ToolCall {
     pub convention: Arc<str>,
     /// Its span has not ended yet.
     pub partial: bool,
+    /// What could still change about it where the trace was cut short.
+    pub doubt: Doubt,
+}
+
+/// What the rest of a trace that was cut short could change about a call, besides bringing further ones. None for a trace that is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Doubt {
+    /// It may turn out to be no call, the same call as another of the list, or a call of another name.
+    pub may_go: bool,
+    /// A call of the same name may lie around it, and then stands for both: it began earlier, and tells its own arguments and end.
+    pub may_fold: bool,
+    /// Calls of one line stay in their order; between lines it may change.
+    pub line: u32,
+    /// Its arguments may change.
+    pub args: bool,
+    /// Its result may change.
+    pub result: bool,
 }
 
 /// Arguments or a result.

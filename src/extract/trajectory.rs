@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use super::brought::{Brought, brought};
 use super::calls;
 use super::convention::{View, first_text, text};
+use super::doubts;
 use super::keys;
 use super::log_calls;
 use super::outline::Outline;
@@ -38,6 +39,8 @@ pub struct Trajectory {
     pub cut_short: bool,
     /// Taken from model messages alone: cut short, such a trajectory is never certain, since the first tool span replaces it.
     pub from_messages: bool,
+    /// What the rest of a trace that was cut short could change about whose trajectory it is.
+    pub doubts: Doubts,
     /// A span of another resource started before its parent, and was ordered as if shifted.
     pub clock_adjusted: bool,
     /// How many spans the trace has.
@@ -91,6 +94,21 @@ pub struct AgentRun {
     pub ended: bool,
     /// Its own session, where it differs.
     pub session: Option<Arc<str>>,
+    /// The trace was cut short, and the rest may show that it is part of an outer run of the same name.
+    pub may_merge: bool,
+}
+
+/// What the rest of a trace that was cut short could change about whose trajectory it is. Nothing for a trace that is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// Another span may turn out to be the evaluated one: another agent, other attributes.
+    pub subject: bool,
+    /// Another span may turn out to be the topmost one.
+    pub root: bool,
+    /// The evaluated span may turn out to be another service's.
+    pub service: bool,
+    /// Nothing that is said of it is certain: the agent run may turn out to be none that is judged on its own, for one.
+    pub all: bool,
 }
 
 impl Subject {
@@ -114,12 +132,20 @@ impl Trajectory {
         (0..self.agent_runs.len()).filter(|&run| has_calls[run] || !has_runs[run]).collect()
     }
 
+    /// The same, of which nothing is certain.
+    pub fn doubtful(&self) -> Self {
+        Self { doubts: Doubts { all: true, ..self.doubts }, ..self.clone() }
+    }
+
     /// The same, narrowed to the calls that one agent run made itself: a sub-agent's calls belong to the sub-agent, the delegating call to
     /// the run that delegates. The list of runs stays whole. A run that is not there gives a trajectory without calls.
     pub fn for_agent_run(&self, run: usize) -> Self {
         let mut narrowed = self.clone();
         narrowed.tool_calls.retain(|call| call.agent_run == Some(run));
-        if let Some(AgentRun { name, subject, session, .. }) = self.agent_runs.get(run) {
+        if let Some(AgentRun { name, subject, session, ended, may_merge, .. }) = self.agent_runs.get(run) {
+            // A run without calls of its own is judged only until it turns out to contain another.
+            let all = *may_merge || (self.cut_short && narrowed.tool_calls.is_empty());
+            narrowed.doubts = Doubts { subject: self.cut_short && !ended, service: false, all, ..self.doubts };
             narrowed.agent = Some(name.clone());
             narrowed.service = subject.resource.service.as_ref().into();
             narrowed.subject = Some(subject.clone());
@@ -134,8 +160,11 @@ impl Trajectory {
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
     let outline = Outline::new(trace, recogniser);
     let from_messages = !outline.has_tool_spans;
-    let (tool_calls, messages_cut) =
-        if from_messages { calls::from_messages(&outline, recogniser) } else { (calls::from_spans(&outline, recogniser), false) };
+    let cut_short = cut_short(trace, &outline);
+    let (tool_calls, messages_cut) = match from_messages {
+        true => calls::from_messages(&outline, recogniser),
+        false => (calls::from_spans(&outline, recogniser, cut_short), false),
+    };
     let evaluated = evaluated(&outline)?;
     let brought = brought(&outline, recogniser, evaluated);
     // Something is expected of one that did nothing at all, too.
@@ -145,8 +174,9 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let subject = subject(&outline, recogniser, evaluated);
     let session = session(&outline, evaluated);
     let runs = &outline.runs;
-    let agent_runs = (runs.iter())
-        .map(|run| {
+    let may_merge = if cut_short { doubts::runs_that_may_merge(&outline, recogniser) } else { vec![false; runs.len()] };
+    let agent_runs = (runs.iter().zip(may_merge))
+        .map(|(run, may_merge)| {
             let (span, mark) = &trace.spans[run.span];
             let own_session = own_session(&outline.views[run.span]).filter(|own| session.as_deref() != Some(&**own));
             AgentRun {
@@ -155,6 +185,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
                 parent: run.parent,
                 ended: span.end_unix_nanos != 0 && !mark.partial,
                 session: own_session.map(Arc::from),
+                may_merge,
             }
         })
         .collect();
@@ -167,8 +198,9 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         subject: Some(subject),
         session: session.map(Arc::from),
         completeness: trace.reason,
-        cut_short: cut_short(trace, &outline),
+        cut_short,
         from_messages: from_messages && !tool_calls.is_empty(),
+        doubts: if cut_short { doubts::of_subject(&outline, evaluated) } else { Doubts::default() },
         clock_adjusted: outline.tree.clock_adjusted,
         n_spans: trace.spans.len(),
         latest_end_unix_nanos: trace.spans.iter().map(|(span, _)| span.end_unix_nanos).max().unwrap_or_default(),

@@ -12,7 +12,7 @@ use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
 use crate::evaluate::{self, Criterion};
 use crate::export::score_line;
-use crate::extract::{AgentRun, Brought, Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{AgentRun, Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
 use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
 use crate::span::{Facts, Now, Resource, SpanId, TraceId};
@@ -213,6 +213,7 @@ impl Written {
                 parent: None,
                 ended: true,
                 session: None,
+                may_merge: false,
             })
             .collect();
         let tool_calls = calls
@@ -229,6 +230,7 @@ impl Written {
             completeness,
             cut_short: !matches!(completeness, CloseReason::RootEnded | CloseReason::NoRoot),
             from_messages: false,
+            doubts: Doubts::default(),
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,
             latest_end_unix_nanos: 0,
@@ -270,6 +272,7 @@ impl WrittenCall {
             end_unix_nanos: time(end, at as u64 * 2 + 1)?,
             convention: convention.unwrap_or_default().into(),
             partial: false,
+            doubt: Doubt::default(),
         })
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::assemble::CloseReason;
 use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
-use spanscore::extract::{AgentRun, Brought, CASE_ID, CRITERIA, EXPECT, Payload, Said, Subject, ToolCall, Trajectory};
+use spanscore::extract::{AgentRun, Brought, CASE_ID, CRITERIA, Doubt, Doubts, EXPECT, Payload, Said, Subject, ToolCall, Trajectory};
 use spanscore::span::{Facts, Resource, SpanId, TraceId};
 
 /// One call as it is written: a name, or a map.
@@ -96,6 +96,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             end_unix_nanos: at as u64 * 10 + 5,
             convention: "tool_name".into(),
             partial: call.partial,
+            doubt: Doubt::default(),
         }
     });
     Trajectory {
@@ -108,6 +109,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         completeness: if written.cut_short { CloseReason::Inactive } else { CloseReason::RootEnded },
         cut_short: written.cut_short,
         from_messages: written.from_messages,
+        doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
@@ -121,6 +123,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
                 subject: subject(&format!("invoke_agent {name}"), at, Vec::new()),
                 parent: *parent,
                 ended: true,
+                may_merge: false,
                 session: None,
             })
             .collect(),

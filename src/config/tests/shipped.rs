@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
 use crate::assemble::CloseReason;
-use crate::extract::{Brought, ToolCall, Trajectory};
+use crate::extract::{Brought, Doubt, Doubts, ToolCall, Trajectory};
 use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
@@ -170,6 +170,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         end_unix_nanos: 0,
         convention: Arc::from("tool.name"),
         partial: false,
+        doubt: Doubt::default(),
     };
     Trajectory {
         trace_id: TraceId::try_new(&[1; 16]).unwrap(),
@@ -181,6 +182,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
+        doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: 1,
         latest_end_unix_nanos: 0,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, Previous, Verdict};
-use crate::extract::{Brought, Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Facts, Resource, SpanId, TraceId};
 
 /// What must never be seen with values off.
@@ -63,6 +63,7 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
         end_unix_nanos: END - 900_000 + call_idx,
         convention: "gen_ai".into(),
         partial: false,
+        doubt: Doubt::default(),
     }
 }
 
@@ -86,6 +87,7 @@ pub(super) fn trajectory() -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
+        doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: 5,
         latest_end_unix_nanos: END + 50,
