@@ -5,6 +5,8 @@
 //! [`Pipeline::end_of_input`]. The rules are passed in each time, never stored: a reload is the swap of one `Arc<Rules>`, and a trace
 //! is judged by the rules in force when it closes.
 
+mod results;
+
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trac
 use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans, Previous, Scope, Verdict};
 use crate::extract::{self, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
+
+use results::LateResults;
 
 /// What every trace is judged by: one immutable set, swapped as a whole.
 #[derive(Debug, Clone)]
@@ -84,6 +88,7 @@ impl Rules {
 pub struct Pipeline {
     buffer: TraceBuffer<Reported>,
     span_calls: SpanCalls,
+    results: LateResults,
 }
 
 /// What became of a batch.
@@ -126,8 +131,12 @@ pub struct Judged {
 
 impl Pipeline {
     /// An empty one.
-    pub fn new(settings: Settings, now: Now) -> Self {
-        Self { buffer: TraceBuffer::new(settings, now), span_calls: SpanCalls::default() }
+    pub fn new(mut settings: Settings, now: Now) -> Self {
+        // Both remember what is over; most of it is traces.
+        let results_size = settings.max_recent_size / 8;
+        settings.max_recent_size -= results_size;
+        let results = LateResults::new(results_size, settings.max_recent_traces, settings.recent_ttl);
+        Self { buffer: TraceBuffer::new(settings, now), span_calls: SpanCalls::default(), results }
     }
 
     /// Take in the spans of one request.
@@ -181,20 +190,29 @@ impl Pipeline {
 
     /// Judge every trace that is open: the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
-        let closed = self.buffer.close_all(CloseReason::Shutdown, now);
-        self.judge(rules, closed, now, |_| ())
+        self.judge_all(rules, CloseReason::Shutdown, now, |_| ())
     }
 
     /// Judge every trace that is open: the recording has ended. `look` is shown each trace as it was closed (`inspect --verbose` tells what
     /// became of its spans).
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
-        let closed = self.buffer.close_all(CloseReason::NoRoot, now);
-        self.judge(rules, closed, now, look)
+        self.judge_all(rules, CloseReason::NoRoot, now, look)
+    }
+
+    fn judge_all(&mut self, rules: &Rules, otherwise: CloseReason, now: Now, mut look: impl FnMut(&Trace)) -> Judged {
+        let closed = self.buffer.close_all(otherwise, now);
+        let mut judged = self.judge(rules, closed, now, &mut look);
+        // The last traces can answer what earlier ones asked, which are then open again.
+        let closed = self.buffer.close_all(otherwise, now);
+        judged.evaluations.append(&mut self.judge(rules, closed, now, |_| ()).evaluations);
+        judged
     }
 
     /// Open and remembered traces.
     pub fn stats(&self) -> Stats {
-        self.buffer.stats()
+        let mut stats = self.buffer.stats();
+        stats.recent_size += self.results.size();
+        stats
     }
 
     fn judge(&mut self, rules: &Rules, closed: Vec<Closed<Reported>>, now: Now, mut look: impl FnMut(&Trace)) -> Judged {
@@ -204,6 +222,10 @@ impl Pipeline {
             look(&closed.trace);
             let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
             trajectory.iter().for_each(|trajectory| self.span_calls.note(trajectory));
+            for answer in extract::answers(&closed.trace, &rules.recogniser) {
+                // It is as if a late span had come to the traces that asked.
+                self.results.answer(answer).iter().for_each(|asking| self.buffer.reopen(asking, now));
+            }
             trajectories.push(trajectory);
         }
         for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
@@ -211,7 +233,10 @@ impl Pipeline {
                 judged.reasons.push(closed.trace.reason);
             }
             match trajectory.and_then(|trajectory| self.span_calls.without_known(trajectory)) {
-                Some(trajectory) => judged.add(rules, Arc::new(trajectory), &mut closed.memo, closed.first),
+                Some(mut trajectory) => {
+                    self.results.fill(&mut trajectory);
+                    judged.add(rules, Arc::new(trajectory), &mut closed.memo, closed.first);
+                }
                 None => judged.n_no_trajectory += usize::from(closed.first),
             }
             self.buffer.remember(closed, now);

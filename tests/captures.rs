@@ -12,12 +12,16 @@ mod coverage;
 mod load;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::Value;
-use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
-use spanscore::extract::{self, Payload, Recogniser, ToolCall, Tools, Trajectory};
+use spanscore::assemble::Settings;
+use spanscore::evaluate::Explain;
+use spanscore::extract::{self, Payload, ToolCall, Tools, Trajectory};
+use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::{json, scan, scan_logs};
-use spanscore::span::{Now, Span};
+use spanscore::sidecar;
+use spanscore::span::{Batch, Span};
 
 use coverage::Coverage;
 use load::Scenario;
@@ -33,8 +37,8 @@ fn every_framework_shows_the_calls_that_were_made() {
     let mut coverage = Coverage::default();
     println!("{:<46} {:>7} {}", "scenario", "calls", COLUMNS.map_join());
     for scenario in load::scenarios() {
-        let recogniser = Recogniser::new(&Tools::default(), [], None);
-        let trajectories = trajectories(spans(&scenario, &recogniser), &recogniser);
+        let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+        let trajectories = trajectories(spans(&scenario, &rules), &rules);
         let found = compare(&scenario, &trajectories);
         let n_expected = expected_calls(&scenario).len();
         let n_missing = |column: &str| found.get(column).map(Vec::len).unwrap_or_default();
@@ -68,22 +72,22 @@ fn every_framework_shows_the_calls_that_were_made() {
 
 #[test]
 fn the_order_of_arrival_changes_nothing() {
-    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
     for scenario in load::scenarios() {
-        let spans = spans(&scenario, &recogniser);
-        let expected = printed(&trajectories(spans.clone(), &recogniser));
+        let spans = spans(&scenario, &rules);
+        let expected = printed(&trajectories(spans.clone(), &rules));
         let mut reversed = spans.clone();
         reversed.reverse();
-        assert_eq!(printed(&trajectories(reversed, &recogniser)), expected, "{} reversed", scenario.name);
+        assert_eq!(printed(&trajectories(reversed, &rules)), expected, "{} reversed", scenario.name);
         let mut roots_first = spans.clone();
         roots_first.sort_by_key(|span| span.parent_id.is_some());
-        assert_eq!(printed(&trajectories(roots_first, &recogniser)), expected, "{} with roots first", scenario.name);
+        assert_eq!(printed(&trajectories(roots_first, &rules)), expected, "{} with roots first", scenario.name);
         let mut random = fastrand::Rng::with_seed(spans.len() as u64);
         for round in 0..3 {
             let mut shuffled = spans.clone();
             shuffled.extend(spans.iter().filter(|_| random.bool()).cloned());
             random.shuffle(&mut shuffled);
-            assert_eq!(printed(&trajectories(shuffled, &recogniser)), expected, "{} shuffled, round {round}", scenario.name);
+            assert_eq!(printed(&trajectories(shuffled, &rules)), expected, "{} shuffled, round {round}", scenario.name);
         }
     }
 }
@@ -91,50 +95,35 @@ fn the_order_of_arrival_changes_nothing() {
 // === from bytes to trajectories ===
 
 /// The spans of a scenario, and its log records as they are held.
-fn spans(scenario: &Scenario, recogniser: &Recogniser) -> Vec<Span> {
+fn spans(scenario: &Scenario, rules: &Rules) -> Vec<Span> {
     let mut spans = Vec::new();
     for (file, body) in scenario.requests.iter().filter(|(file, _)| !file.contains(".metrics.")) {
         let of_logs = file.contains(".logs.");
         let transcode = if of_logs { json::logs } else { json::traces };
         let body = if file.ends_with(".json") { transcode(body).expect("a captured body is OTLP/JSON") } else { body.clone() };
         if of_logs {
-            let scanned = scan_logs::scan(&body, Some(recogniser.keys())).expect("a captured body is OTLP");
+            let scanned = scan_logs::scan(&body, Some(rules.keys())).expect("a captured body is OTLP");
             spans.extend(scanned.batch.log_calls.into_iter().filter_map(extract::log_call));
         } else {
-            spans.extend(scan::scan(&body, Some(recogniser.keys())).expect("a captured body is OTLP").batch.spans);
+            spans.extend(scan::scan(&body, Some(rules.keys())).expect("a captured body is OTLP").batch.spans);
         }
     }
     spans
 }
 
-#[derive(Debug, Default)]
-struct NoMemo;
-
-impl Memo for NoMemo {
-    fn size(&self) -> usize {
-        0
-    }
-}
-
-fn trajectories(spans: Vec<Span>, recogniser: &Recogniser) -> Vec<Trajectory> {
-    #[expect(clippy::disallowed_methods, reason = "an Instant cannot be made otherwise; nothing here depends on it")]
-    let now = Now { instant: std::time::Instant::now(), unix_nanos: 0 };
-    let mut buffer: TraceBuffer<NoMemo> = TraceBuffer::new(Settings::replay(), now);
-    for mut span in spans {
-        let mark = extract::mark(&span, recogniser);
-        extract::slim(&mut span, mark);
-        buffer.insert(span, mark, now);
-    }
-    let closed = buffer.close_all(CloseReason::NoRoot, now);
-    let mut trajectories: Vec<Trajectory> = closed.iter().filter_map(|closed| extract::trajectory(&closed.trace, recogniser)).collect();
+fn trajectories(spans: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    pipeline.accept(rules, Batch { spans, ..Batch::default() }, now);
+    let mut trajectories = pipeline.end_of_input(rules, now, |_| ()).trajectories;
     trajectories.sort_by_key(|trajectory| (trajectory.tool_calls.first().map(|call| call.start_unix_nanos), trajectory.trace_id));
     trajectories
 }
 
 /// All that a trajectory says, but for its place in the order of arrival.
-fn printed(trajectories: &[Trajectory]) -> String {
-    let print = |trajectory: &Trajectory| {
-        let mut trajectory = trajectory.clone();
+fn printed(trajectories: &[Arc<Trajectory>]) -> String {
+    let print = |trajectory: &Arc<Trajectory>| {
+        let mut trajectory = Trajectory::clone(trajectory);
         trajectory.arrival = 0;
         format!("{trajectory:#?}\n")
     };
@@ -148,7 +137,7 @@ fn expected_calls(scenario: &Scenario) -> Vec<&Value> {
 }
 
 /// The differences by column.
-fn compare(scenario: &Scenario, trajectories: &[Trajectory]) -> BTreeMap<&'static str, Vec<String>> {
+fn compare(scenario: &Scenario, trajectories: &[Arc<Trajectory>]) -> BTreeMap<&'static str, Vec<String>> {
     let mut found: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     let mut differ = |column: &'static str, what: String| found.entry(column).or_default().push(what);
     let expected = expected_calls(scenario);

@@ -116,6 +116,18 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
+    /// There is news of this trace elsewhere: if it was closed and its facts are still there, it is open again, to settle.
+    pub fn reopen(&mut self, trace_id: &TraceId, now: Now) {
+        let tick = self.tick(now);
+        if let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id)
+            && self.recent.held(recent).is_some()
+            && let Some(held) = self.recent.take(recent)
+        {
+            self.open(held, tick);
+            self.evict(tick);
+        }
+    }
+
     /// So many spans went by that nobody knows whose: every open trace is incomplete, and for a while every one that is opened.
     pub fn miss_all(&mut self, now: Now) {
         let tick = self.tick(now);

@@ -34,6 +34,7 @@ mod payload;
 mod python;
 mod tree;
 
+mod answers;
 mod brought;
 mod calls;
 mod doubts;
@@ -49,6 +50,7 @@ mod tests;
 
 use convention::Convention;
 
+pub use answers::{Answer, answers};
 pub use brought::{Bringing, Brought, CASE_ID, CRITERIA, EXPECT, Said};
 pub use glob::glob_matches;
 pub use keys::keys;
