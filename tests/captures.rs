@@ -1,8 +1,7 @@
 //! Real payloads of real frameworks against what their agents really did: every scenario of `tests/captures`, scanned, assembled and
 //! extracted as `replay` does it, compared call by call, and printed as a table (`cargo test --test captures -- --nocapture`). A difference that
 //! the payload is to blame for stands in `exceptions.json` with its reason; any other fails, and so does an exception that is no longer true.
-//! The table of `docs/frameworks.md` is made of the same comparison, and held to it.
-//! Does not prove anything about timers, transports or evaluators.
+//! The table of `docs/frameworks.md` is made of the same comparison, and held to it. Does not prove anything about timers, transports or evaluators.
 
 #[cfg(test)]
 #[path = "captures/coverage.rs"]
@@ -28,7 +27,7 @@ use load::Scenario;
 
 const EXCEPTIONS: &str = include_str!("captures/exceptions.json");
 
-const COLUMNS: &[&str] = &["found", "false", "order", "args", "results", "errors", "agents", "session", "call_ids", "groups"];
+const COLUMNS: &[&str] = &["found", "false", "order", "args", "results", "errors", "agents", "session", "call_ids", "groups", "steps"];
 
 #[test]
 fn every_framework_shows_the_calls_that_were_made() {
@@ -190,6 +189,13 @@ fn compare(scenario: &Scenario, trajectories: &[Arc<Trajectory>]) -> BTreeMap<&'
             }
         }
     }
+    for (at, call) in pairs.iter().enumerate() {
+        let Some((_, call)) = call.map(|call| actual[call]) else { continue };
+        let Some(step) = step_of_agent(&expected, at) else { continue };
+        if call.step as usize != step {
+            differ("steps", format!("{} {} instead of {step}", call.name, call.step));
+        }
+    }
     let session = scenario.expected["session_id"].as_str();
     for trajectory in trajectories.iter().filter(|trajectory| session.is_some() && !trajectory.tool_calls.is_empty()) {
         if trajectory.session.as_deref() != session {
@@ -197,6 +203,15 @@ fn compare(scenario: &Scenario, trajectories: &[Arc<Trajectory>]) -> BTreeMap<&'
         }
     }
     found
+}
+
+/// Our steps count the turns of one agent from 0; what is expected counts the model replies of all agents since the user's message. A reply of an
+/// agent without calls ends its run, so that those with calls are its turns.
+fn step_of_agent(expected: &[&Value], at: usize) -> Option<usize> {
+    let own = expected[at]["step"].as_u64()?;
+    let of_run = expected.iter().filter(|other| other["agent"] == expected[at]["agent"] && other["turn"] == expected[at]["turn"]);
+    let before: BTreeSet<u64> = of_run.filter_map(|other| other["step"].as_u64()).filter(|step| *step < own).collect();
+    Some(before.len())
 }
 
 fn same_group(one: &Value, other: &Value) -> bool {

@@ -307,6 +307,7 @@ mod tests {
             end_unix_nanos: 0,
             convention: "gen_ai".into(),
             partial: false,
+            doubt: crate::extract::Doubt::default(),
         };
         let order = serde_json::json!({"tool_call_order": {"tool_calls_order": vec!["a"; 4_000]}}).to_string();
         let patterns = serde_json::json!({"tool_calls": {"disallowed": vec!["rm"; 8]}}).to_string();
