@@ -1,6 +1,7 @@
-//! Pure. A closed trace in, the tool results that its models' requests bring out, for the traces whose models asked for the calls. Knows which
-//! traces can have any; does not know who asked.
+//! Pure. A closed trace in, what it tells of calls of other traces out: the tool results that its models' requests bring, for the traces whose models
+//! asked for them, and what AutoGen's runtime hands around. Knows which traces can have any; does not know who asked.
 
+use super::autogen;
 use super::convention::View;
 use super::messages;
 use super::recognise::Recogniser;
@@ -8,33 +9,44 @@ use super::tool_call::Payload;
 use crate::assemble::Trace;
 use crate::span::SpanId;
 
-/// A tool result among the messages that a model was asked with.
+/// What a span tells of a call that another trace may have made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// The id of the call that it answers.
+    /// The id of the call.
     pub call_id: String,
-    /// `service.name` of the model span's resource.
+    /// `service.name` of the span's resource.
     pub service: Box<str>,
-    /// Start of the model span, Unix nanoseconds.
+    /// Start of the span, Unix nanoseconds.
     pub start_unix_nanos: u64,
-    /// The model span.
+    /// The span.
     pub span_id: SpanId,
-    /// What was answered.
-    pub result: Payload,
+    /// What it tells.
+    pub told: Told,
 }
 
-/// The tool results that a trace brings. None where its tools have spans: those tell for themselves, and so do those of its kind.
+/// A part of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// What the call was made with.
+    Args(Payload),
+    /// What it returned.
+    Result(Payload),
+}
+
+/// What a trace tells of others' calls. No results where its tools have spans: those tell for themselves, and so do those of its kind.
 pub fn answers(trace: &Trace, recogniser: &Recogniser) -> Vec<Answer> {
+    let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|(_, mark)| mark.tool_call);
-    if has_tools {
-        return Vec::new();
-    }
     let mut answers = Vec::new();
-    for span in trace.spans.iter().filter(|(_, mark)| mark.model).map(|(span, _)| span) {
-        for (call_id, result) in messages::responses(&View::new(span), recogniser.tools.max_value_size) {
+    for (span, mark) in trace.spans.iter().chain(&trace.records) {
+        let told = match (mark.model || mark.record) && !has_tools {
+            true => messages::responses(&View::new(span), max_size).into_iter().map(|(id, result)| (id, Told::Result(result))).collect(),
+            false => autogen::told(span, max_size),
+        };
+        answers.extend(told.into_iter().map(|(call_id, told)| {
             let (service, span_id) = (span.resource.service.clone(), span.span_id);
-            answers.push(Answer { call_id, service, start_unix_nanos: span.start_unix_nanos, span_id, result });
-        }
+            Answer { call_id, service, start_unix_nanos: span.start_unix_nanos, span_id, told }
+        }));
     }
     answers
 }

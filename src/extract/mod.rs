@@ -35,6 +35,7 @@ mod python;
 mod tree;
 
 mod answers;
+mod autogen;
 mod brought;
 mod calls;
 mod doubts;
@@ -50,7 +51,7 @@ mod tests;
 
 use convention::Convention;
 
-pub use answers::{Answer, answers};
+pub use answers::{Answer, Told, answers};
 pub use brought::{Bringing, Brought, CASE_ID, CRITERIA, EXPECT, Said};
 pub use glob::glob_matches;
 pub use keys::keys;

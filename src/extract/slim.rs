@@ -1,6 +1,7 @@
 //! Pure. A span with its mark in, the same without what nobody will read out: inputs and outputs of what is no call, and all of a model's
 //! request but the tool results that are new in it. So that an open trace costs by its calls, not by its prompts.
 
+use super::autogen;
 use super::haystack;
 use super::keys;
 use super::llama_index;
@@ -18,6 +19,7 @@ pub fn slim(span: &mut Span, mark: Mark) {
     let mark = Mark { model: mark.model || mark.record, ..mark };
     let new_messages = new_messages(span);
     let begins_turn = llama_index::begins_turn(span.name());
+    let hands_on = autogen::hands_on(span);
     span.facts.retain(
         |attribute| match attribute.value {
             Value::Str(text) if begins_turn && attribute.key == keys::INPUT_VALUE => {
@@ -26,6 +28,7 @@ pub fn slim(span: &mut Span, mark: Mark) {
             Value::Str(text) if mark.agent_run && attribute.key == keys::INPUT_VALUE => {
                 haystack::is_conversation(text).then_some(attribute)
             }
+            Value::Str(text) if hands_on && attribute.key == keys::MESSAGE => messages::may_announce(text).then_some(attribute),
             _ if keys::is_payload(attribute.key) => wanted(attribute, mark, new_messages),
             _ => Some(attribute),
         },

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use super::autogen;
 use super::brought::{Brought, brought};
 use super::calls;
 use super::convention::{View, first_text, text};
@@ -39,6 +40,8 @@ pub struct Trajectory {
     pub cut_short: bool,
     /// Taken from model messages alone: cut short, such a trajectory is never certain, since the first tool span replaces it.
     pub from_messages: bool,
+    /// What its calls lack may be told of by other traces.
+    pub told_elsewhere: bool,
     /// What the rest of a trace that was cut short could change about whose trajectory it is.
     pub doubts: Doubts,
     /// A span of another resource started before its parent, and was ordered as if shifted.
@@ -200,6 +203,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         completeness: trace.reason,
         cut_short,
         from_messages: from_messages && !tool_calls.is_empty(),
+        told_elsewhere: from_messages || autogen::takes_part(trace),
         doubts: if cut_short { doubts::of_subject(&outline, evaluated) } else { Doubts::default() },
         clock_adjusted: outline.tree.clock_adjusted,
         n_spans: trace.spans.len(),

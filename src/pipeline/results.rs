@@ -1,5 +1,5 @@
-//! Pure. Results of calls that are known from model messages: a loop that is written by hand sends each request as a trace of its own, and what
-//! a call returned is only told in the next one. Remembers by call id which traces asked and what was answered, whichever comes first. Knows
+//! Pure. What other traces tell of calls. A loop that is written by hand sends each request as a trace of its own, and what a call returned is only
+//! told in the next one; AutoGen tells arguments too, in the traces of its runtime. Remembers by call id which traces asked and what was answered, whichever comes first. Knows
 //! how much to remember; does not know how messages are spelled.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::extract::{Answer, Payload, Trajectory};
+use crate::extract::{Answer, Payload, Told, Trajectory};
 use crate::span::{SpanId, TraceId};
 
 /// Most answers and most asking traces of one id: more are of a sender that repeats its ids.
@@ -29,10 +29,13 @@ pub(super) struct LateResults {
     max_age: Duration,
 }
 
+/// By service, then by when they were told.
+type Answers = BTreeMap<(Box<str>, u64, SpanId), Payload>;
+
 #[derive(Debug, Default)]
 struct Known {
-    /// By service, then by when they were told.
-    answers: BTreeMap<(Box<str>, u64, SpanId), Payload>,
+    results: Answers,
+    args: Answers,
     asked_by: Vec<TraceId>,
 }
 
@@ -48,14 +51,18 @@ impl LateResults {
 
     /// Remember an answer. The traces that asked for it, to be judged again; none if it was known.
     pub(super) fn answer(&mut self, answer: Answer) -> Vec<TraceId> {
-        let Answer { call_id, service, start_unix_nanos, span_id, result } = answer;
-        let size = size_of_answer(&service, &result);
+        let Answer { call_id, service, start_unix_nanos, span_id, told } = answer;
         let known = self.known(&call_id);
+        let (answers, told) = match told {
+            Told::Args(args) => (&mut known.args, args),
+            Told::Result(result) => (&mut known.results, result),
+        };
+        let size = size_of_answer(&service, &told);
         let key = (service, start_unix_nanos, span_id);
-        if known.answers.contains_key(&key) || known.answers.len() == MAX_OF_ONE_ID {
+        if answers.contains_key(&key) || answers.len() == MAX_OF_ONE_ID {
             return Vec::new();
         }
-        known.answers.insert(key, result);
+        answers.insert(key, told);
         let asked_by = known.asked_by.clone();
         self.size += size;
         self.forget();
@@ -64,18 +71,24 @@ impl LateResults {
 
     /// Gives the calls of a trajectory what was answered so far, and remembers that it asked.
     pub(super) fn fill(&mut self, trajectory: &mut Trajectory) {
-        if !trajectory.from_messages {
+        if !trajectory.told_elsewhere {
             return;
         }
         let max_age_nanos = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
-        for call in trajectory.tool_calls.iter_mut().filter(|call| call.result.is_none()) {
+        for call in trajectory.tool_calls.iter_mut().filter(|call| call.result.is_none() || call.args.is_none()) {
             let Some(id) = &call.call_id else { continue };
             let known = self.known(id);
             let since = call.end_unix_nanos.saturating_sub(TOLERANCE_NANOS);
             let until = call.end_unix_nanos.saturating_add(max_age_nanos);
-            let of_service =
-                known.answers.iter().filter(|((service, start, _), _)| **service == *trajectory.service && (since..=until).contains(start));
-            call.result = of_service.map(|(_, result)| result.clone()).next();
+            let first = |answers: &Answers, since: u64| {
+                let of_call =
+                    |(service, start, _): &(Box<str>, u64, SpanId)| **service == *trajectory.service && (since..=until).contains(start);
+                answers.iter().find(|(key, _)| of_call(key)).map(|(_, told)| told.clone())
+            };
+            call.result = call.result.take().or_else(|| first(&known.results, since));
+            // A call is asked for before it is made.
+            let asked_since = call.start_unix_nanos.saturating_sub(max_age_nanos);
+            call.args = call.args.take().or_else(|| first(&known.args, asked_since));
             if !known.asked_by.contains(&trajectory.trace_id) && known.asked_by.len() < MAX_OF_ONE_ID {
                 known.asked_by.push(trajectory.trace_id);
                 self.size += size_of::<TraceId>();
@@ -109,7 +122,7 @@ impl LateResults {
 
 impl Known {
     fn size(&self) -> usize {
-        let answers = self.answers.iter().map(|((service, ..), result)| size_of_answer(service, result));
+        let answers = self.results.iter().chain(&self.args).map(|((service, ..), result)| size_of_answer(service, result));
         answers.sum::<usize>() + self.asked_by.len() * size_of::<TraceId>()
     }
 }

@@ -230,6 +230,7 @@ impl Written {
             completeness,
             cut_short: !matches!(completeness, CloseReason::RootEnded | CloseReason::NoRoot),
             from_messages: false,
+            told_elsewhere: false,
             doubts: Doubts::default(),
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,

@@ -20,6 +20,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("agents", "agents"),
     ("session", "sessions"),
     ("call_ids", "call ids"),
+    ("steps", "steps"),
 ];
 
 /// The rows, by framework.

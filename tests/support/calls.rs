@@ -109,6 +109,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         completeness: if written.cut_short { CloseReason::Inactive } else { CloseReason::RootEnded },
         cut_short: written.cut_short,
         from_messages: written.from_messages,
+        told_elsewhere: false,
         doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: written.calls.len(),

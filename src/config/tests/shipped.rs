@@ -182,6 +182,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
+        told_elsewhere: false,
         doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: 1,

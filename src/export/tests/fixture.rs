@@ -87,6 +87,7 @@ pub(super) fn trajectory() -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
+        told_elsewhere: false,
         doubts: Doubts::default(),
         clock_adjusted: false,
         n_spans: 5,
