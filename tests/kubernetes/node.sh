@@ -194,7 +194,7 @@ down() {
   awk -v folder="$run/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | sort -r | while read -r mounted; do umount -l "$mounted" || true; done
   # The network namespaces of pods that containerd did not get to clean away: those that were made by our network.
   local address
-  for address in "$run"/addresses/pods/*; do
+  for address in "$run"/addresses/pods/10.*; do
     [ -f "$address" ] || continue
     ip route show "$(basename "$address")" 2>/dev/null | sed -n 's/.*dev \(veth[^ ]*\).*/\1/p' | while read -r device; do ip link delete "$device" || true; done
   done
