@@ -97,7 +97,7 @@ pub fn start(
     };
     let client = Client::new(&destination, telemetry)?;
     let ledger = Arc::new(Books { telemetry: telemetry.clone() });
-    let queue = Queue::new("forward", settings.capacity, WhenFull::RefuseNewcomer, ledger, telemetry.clone());
+    let queue = Queue::new("forward", settings.capacity, WhenFull::RefuseNewcomer, ledger, telemetry);
     let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng);
     let downstream = Downstream { queue, signals: settings.signals };
     Ok((ForwardHandle { shared: Arc::new(Shared { downstream: Some(downstream), telemetry: telemetry.clone() }) }, Some(delivery)))
@@ -110,7 +110,7 @@ impl ForwardHandle {
         let downstream = match &self.shared.downstream {
             Some(downstream) if downstream.signals.contains(&signal) => downstream,
             _ => {
-                Discarded { signal: signal.as_str(), n_items, reason: "discarded" }.emit(&self.shared.telemetry);
+                Discarded { signal: signal.as_str(), n_items }.emit(&self.shared.telemetry);
                 return Ok(());
             }
         };

@@ -1,6 +1,7 @@
 //! Every counter and log line about ourselves, one struct each, named by what happened. Knows nothing of ours: it is told.
 //! The names of the metrics follow the OpenTelemetry Collector's where one exists.
 
+mod books;
 mod connections;
 mod exporting;
 mod forwarding;
@@ -12,8 +13,10 @@ mod render;
 mod scoring;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use books::{Accepted, Books, Discarded, Dropped, Sent};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed, Listening, OpenConnection,
 };
@@ -21,7 +24,7 @@ pub use exporting::{
     ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, ScoresUnprinted,
 };
 pub use forwarding::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, Discarded, PartlyRejected, ProxyIgnored, QueueMoved, QueueOpened,
+    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored, QueueMoved, QueueOpened, QueueSize,
     RequestHeldUp, RequestRefused, RequestRetried, RequestSplit,
 };
 pub use health::{Illness, Phase, Pulse};
@@ -34,13 +37,16 @@ pub use registering::{
 pub(crate) use render::metric_names;
 pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 pub use scoring::{
-    ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TraceClosed, TracesHeld, TracesJudged,
+    ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TracesClosed, TracesHeld, TracesJudged,
     TrajectoriesSeen,
 };
 
-/// Everything counted about ourselves. One lock around all of it, so that every scrape is one snapshot and the books balance.
+/// Everything counted about ourselves. What every request moves is counted without a lock: connections would share it.
 #[derive(Debug, Default)]
 pub struct Telemetry {
+    accounts: books::Accounts,
+    held: scoring::Held,
+    /// All that moves seldom.
     state: Mutex<State>,
     /// Apart from the counters, since probes must not wait for a scrape.
     health: Mutex<health::Health>,
@@ -50,32 +56,17 @@ pub struct Telemetry {
 /// A label of a metric; values come from small fixed sets.
 pub type Label = (&'static str, &'static str);
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct State {
-    books: BTreeMap<&'static str, Books>,
     counters: BTreeMap<(&'static str, Vec<Label>), u64>,
-    gauges: BTreeMap<(&'static str, Vec<Label>), i64>,
-}
-
-/// What became of the items of one signal: accepted = sent + queued + the sum of dropped.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Books {
-    /// Taken in and acknowledged.
-    pub accepted: u64,
-    /// Acknowledged by the downstream.
-    pub sent: u64,
-    /// On the way.
-    pub queued: u64,
-    /// Given up, by reason.
-    pub dropped: BTreeMap<&'static str, u64>,
-    /// Never taken in, by reason; the sender still has them.
-    pub refused: BTreeMap<&'static str, u64>,
+    /// Shared with those that move them often.
+    gauges: BTreeMap<(&'static str, Vec<Label>), Arc<AtomicI64>>,
 }
 
 impl Telemetry {
-    /// The books of every signal seen so far, from one snapshot.
+    /// The books of every signal seen so far. They balance, whatever goes on meanwhile.
     pub fn books(&self) -> BTreeMap<&'static str, Books> {
-        self.state().books.clone()
+        self.accounts.read()
     }
 
     /// A counter's value; 0 if it never moved.
@@ -85,7 +76,7 @@ impl Telemetry {
 
     /// A gauge's value; 0 if it was never set.
     pub fn gauge(&self, name: &'static str, labels: &[Label]) -> i64 {
-        self.state().gauges.get(&(name, labels.to_vec())).copied().unwrap_or_default()
+        self.state().gauges.get(&(name, labels.to_vec())).map_or(0, |gauge| gauge.load(Ordering::Relaxed))
     }
 
     /// Move a counter; answers what it stands at now.
@@ -98,11 +89,16 @@ impl Telemetry {
 
     /// Move a gauge up or down.
     fn shift(&self, name: &'static str, labels: &[Label], by: i64) {
-        *self.state().gauges.entry((name, labels.to_vec())).or_default() += by;
+        self.shared_gauge(name, labels).fetch_add(by, Ordering::Relaxed);
     }
 
     fn set(&self, name: &'static str, labels: &[Label], value: i64) {
-        self.state().gauges.insert((name, labels.to_vec()), value);
+        self.shared_gauge(name, labels).store(value, Ordering::Relaxed);
+    }
+
+    /// A gauge to be moved without looking it up again.
+    fn shared_gauge(&self, name: &'static str, labels: &[Label]) -> Arc<AtomicI64> {
+        Arc::clone(self.state().gauges.entry((name, labels.to_vec())).or_default())
     }
 
     fn outages(&self) -> MutexGuard<'_, forwarding::Outages> {
@@ -111,66 +107,5 @@ impl Telemetry {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// === the books ===
-
-/// A request was taken in; its items are queued now.
-#[derive(Debug)]
-pub struct Accepted {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl Accepted {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let mut state = telemetry.state();
-        let books = state.books.entry(self.signal).or_default();
-        books.accepted += self.n_items;
-        books.queued += self.n_items;
-    }
-}
-
-/// Queued items were acknowledged by the downstream.
-#[derive(Debug)]
-pub struct Sent {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-}
-
-impl Sent {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let mut state = telemetry.state();
-        let books = state.books.entry(self.signal).or_default();
-        books.queued = books.queued.saturating_sub(self.n_items);
-        books.sent += self.n_items;
-    }
-}
-
-/// Queued items were given up.
-#[derive(Debug)]
-pub struct Dropped {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-    /// `discarded` (the backend does not take the signal, or there is none), `refused`, `rejected` (partial success), `too_large`, `shutdown`, …
-    pub reason: &'static str,
-}
-
-impl Dropped {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let mut state = telemetry.state();
-        let books = state.books.entry(self.signal).or_default();
-        books.queued = books.queued.saturating_sub(self.n_items);
-        *books.dropped.entry(self.reason).or_default() += self.n_items;
     }
 }

@@ -65,7 +65,7 @@ impl Outlets {
             }
         };
         let books = Arc::new(Books::new(name, self.telemetry.clone()));
-        let queue = Queue::new(name, self.capacity, WhenFull::DropOldest, books, self.telemetry.clone());
+        let queue = Queue::new(name, self.capacity, WhenFull::DropOldest, books, &self.telemetry);
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
         self.queues.push(queue.clone());
         self.deliveries.spawn(async move { (name, delivery.run().await) });

@@ -109,7 +109,7 @@ impl Writers {
             let (name, writer) = writer(written);
             let client = Client::new(&config.writer_destination(writer_idx, written), telemetry)?;
             let ledger = Arc::new(Ledgered(Books::new(name, telemetry.clone())));
-            let queue = Queue::new(name, share / 2, WhenFull::DropOldest, ledger, telemetry.clone());
+            let queue = Queue::new(name, share / 2, WhenFull::DropOldest, ledger, telemetry);
             let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng.fork());
             deliveries.spawn(async move { (name, delivery.run().await) });
             let (state, telemetry) = (Mutex::default(), telemetry.clone());

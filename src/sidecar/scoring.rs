@@ -1,6 +1,7 @@
 //! The scoring thread: batches in through a queue bounded in bytes, judgements out. It waits for a batch or the pipeline's deadline
 //! and hands the clock in. A thread of its own, since a huge trace may take long to judge, and telemetry must not wait for that.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -16,7 +17,7 @@ use crate::assemble::Settings;
 use crate::extract;
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
-use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TraceClosed, TracesHeld, TracesJudged};
+use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld, TracesJudged};
 
 /// Batches that may wait, whatever their size.
 const MAX_BATCHES: usize = 4096;
@@ -194,8 +195,12 @@ fn later(time: Now, other: Now) -> Now {
 }
 
 fn report(judged: &Judged, telemetry: &Telemetry) {
+    let mut by_reason: BTreeMap<&str, u64> = BTreeMap::new();
     for reason in &judged.reasons {
-        TraceClosed { reason: reason.as_str() }.emit(telemetry);
+        *by_reason.entry(reason.as_str()).or_default() += 1;
+    }
+    for (reason, n_traces) in by_reason {
+        TracesClosed { reason, n_traces }.emit(telemetry);
     }
     let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
     TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);

@@ -1,30 +1,11 @@
 //! What happened to requests on their way out: queues, attempts, outages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::Telemetry;
-
-/// A request was taken in and given up at once, in one entry, so that the books balance in between.
-#[derive(Debug)]
-pub struct Discarded {
-    /// `traces`, `logs` or `metrics`.
-    pub signal: &'static str,
-    /// Spans, log records or points.
-    pub n_items: u64,
-    /// `discarded`: the backend does not take the signal, or there is none.
-    pub reason: &'static str,
-}
-
-impl Discarded {
-    /// Count it.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let mut state = telemetry.state();
-        let books = state.books.entry(self.signal).or_default();
-        books.accepted += self.n_items;
-        *books.dropped.entry(self.reason).or_default() += self.n_items;
-    }
-}
 
 /// A queue was made.
 #[derive(Debug)]
@@ -36,27 +17,30 @@ pub struct QueueOpened {
 }
 
 impl QueueOpened {
-    /// Set the gauge.
-    pub fn emit(self, telemetry: &Telemetry) {
+    /// Set its capacity, and answer the gauge that its size is written to.
+    pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
+        let labels = [("queue", self.queue)];
         let capacity = i64::try_from(self.capacity).unwrap_or(i64::MAX);
-        telemetry.set("spanscore_exporter_queue_capacity_bytes", &[("queue", self.queue)], capacity);
+        telemetry.set("spanscore_exporter_queue_capacity_bytes", &labels, capacity);
+        QueueSize(telemetry.shared_gauge("spanscore_exporter_queue_size_bytes", &labels))
     }
 }
+
+/// The gauge of one queue's size: every request moves it twice.
+#[derive(Debug)]
+pub struct QueueSize(Arc<AtomicI64>);
 
 /// A queue grew or shrank.
 #[derive(Debug)]
 pub struct QueueMoved {
-    /// `forward`, `scores`, …
-    pub queue: &'static str,
     /// Bytes in it, those under way included.
     pub n_bytes: usize,
 }
 
 impl QueueMoved {
     /// Set the gauge.
-    pub fn emit(self, telemetry: &Telemetry) {
-        let n_bytes = i64::try_from(self.n_bytes).unwrap_or(i64::MAX);
-        telemetry.set("spanscore_exporter_queue_size_bytes", &[("queue", self.queue)], n_bytes);
+    pub fn emit(self, size: &QueueSize) {
+        size.0.store(i64::try_from(self.n_bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 }
 

@@ -19,10 +19,7 @@ impl Refused {
     /// Count it. The first of each kind is a warning, since a sender may keep its refusals to itself; the rest is for debugging.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self { signal, n_items, reason, message } = self;
-        {
-            let mut state = telemetry.state();
-            *state.books.entry(signal).or_default().refused.entry(reason).or_default() += n_items;
-        }
+        *telemetry.accounts.of(signal).seldom().refused.entry(reason).or_default() += n_items;
         match telemetry.add("spanscore_receiver_refused_requests_total", &[("signal", signal), ("reason", reason)], 1) {
             1 => tracing::warn!(signal, reason, message, "refused a request (further ones are counted and logged at debug)"),
             _ => tracing::debug!(signal, reason, message, "refused a request"),

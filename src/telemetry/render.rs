@@ -1,8 +1,10 @@
-//! One snapshot of everything counted in, text for Prometheus out (OpenMetrics 1.0, which Prometheus, the Collector's receiver and the
-//! agents of the vendors read). All books come from one snapshot, so accepted = sent + queued + dropped holds in every scrape.
+//! Everything counted in, text for Prometheus out (OpenMetrics 1.0, which Prometheus, the Collector's receiver and the
+//! agents of the vendors read). The books are read so that accepted = sent + queued + dropped in every scrape.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -11,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::process::Usage;
-use super::{Books, Label, State, Telemetry};
+use super::{Books, Label, Telemetry};
 
 /// Appends further metrics in OpenMetrics text, without the closing `# EOF`.
 pub type MetricsText = Arc<dyn Fn(&mut String) + Send + Sync>;
@@ -83,12 +85,18 @@ pub(crate) fn metric_names() -> impl Iterator<Item = String> {
 }
 
 impl Telemetry {
-    /// Everything counted, for Prometheus, from one snapshot; `more` appends what others count.
+    /// Everything counted, for Prometheus; `more` appends what others count.
     pub fn metrics_text(&self, started_unix_nanos: u64, more: &[MetricsText]) -> String {
-        let mut snapshot = Snapshot { state: self.state().clone(), usage: Usage::read(), started_unix_nanos };
+        let (mut counters, mut gauges) = {
+            let state = self.state();
+            let gauges = state.gauges.iter().map(|(series, gauge)| (series.clone(), gauge.load(Ordering::Relaxed)));
+            (state.counters.clone(), gauges.collect::<BTreeMap<_, _>>())
+        };
         for name in FROM_THE_START {
-            snapshot.state.counters.entry((name, Vec::new())).or_default();
+            counters.entry((name, Vec::new())).or_default();
         }
+        gauges.extend(self.held.read().map(|(name, value)| ((name, Vec::new()), value)));
+        let snapshot = Snapshot { books: self.books(), counters, gauges, usage: Usage::read(), started_unix_nanos };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(snapshot));
         let mut text = String::new();
@@ -104,7 +112,9 @@ impl Telemetry {
 
 #[derive(Debug)]
 struct Snapshot {
-    state: State,
+    books: BTreeMap<&'static str, Books>,
+    counters: BTreeMap<(&'static str, Vec<Label>), u64>,
+    gauges: BTreeMap<(&'static str, Vec<Label>), i64>,
     usage: Usage,
     started_unix_nanos: u64,
 }
@@ -113,13 +123,13 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let empty = Books::default();
         for (signal, items) in SIGNALS {
-            encode_books(self.state.books.get(signal).unwrap_or(&empty), items, &mut encoder)?;
+            encode_books(self.books.get(signal).unwrap_or(&empty), items, &mut encoder)?;
         }
-        let counters = self.state.counters.iter().map(|((name, labels), value)| (*name, labels.as_slice(), *value));
+        let counters = self.counters.iter().map(|((name, labels), value)| (*name, labels.as_slice(), *value));
         for family in families(counters) {
             encode_counters(family, &mut encoder)?;
         }
-        let gauges = self.state.gauges.iter().map(|((name, labels), value)| (*name, labels.as_slice(), *value));
+        let gauges = self.gauges.iter().map(|((name, labels), value)| (*name, labels.as_slice(), *value));
         for family in families(gauges) {
             encode_gauges(family, &mut encoder)?;
         }
@@ -219,7 +229,7 @@ fn encode_gauges(family: Family<'_, i64>, encoder: &mut DescriptorEncoder<'_>) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Accepted, Dropped, Refused, Sent};
+    use super::super::{Accepted, Dropped, Refused, Sent, TracesHeld};
     use super::*;
 
     fn value(text: &str, series: &str) -> u64 {
@@ -252,7 +262,7 @@ mod tests {
         let telemetry = Telemetry::default();
         telemetry.add("spanscore_traces_closed_total", &[("reason", "root_ended")], 2);
         telemetry.add("spanscore_traces_closed_total", &[("reason", "inactive")], 1);
-        telemetry.set("spanscore_traces_open", &[], 4);
+        TracesHeld { n_open: 4, open_bytes: 9, n_recent: 2, recent_bytes: 7 }.emit(&telemetry);
         let more: MetricsText = Arc::new(|text| text.push_str("# TYPE spanscore_evaluations counter\nspanscore_evaluations_total 9\n"));
         let text = telemetry.metrics_text(1_795_000_000_500_000_000, &[more]);
         assert_eq!(text.matches("# TYPE spanscore_traces_closed counter\n").count(), 1, "{text}");
@@ -273,6 +283,7 @@ mod tests {
         assert!(HELP.is_sorted_by(|(left, _), (right, _)| left < right));
         let sources = [
             include_str!("../telemetry.rs"),
+            include_str!("books.rs"),
             include_str!("connections.rs"),
             include_str!("exporting.rs"),
             include_str!("forwarding.rs"),

@@ -1,5 +1,7 @@
 //! What happened to spans and traces on the score plane.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use super::Telemetry;
 
 /// Spans were forwarded without being scored: the scoring queue was full.
@@ -33,7 +35,9 @@ pub struct SpansWithoutIds {
 impl SpansWithoutIds {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_spans_without_ids_total", &[], self.n_spans as u64);
+        if self.n_spans > 0 {
+            telemetry.add("spanscore_spans_without_ids_total", &[], self.n_spans as u64);
+        }
     }
 }
 
@@ -58,17 +62,19 @@ impl SpansLate {
     }
 }
 
-/// A trace was closed for the first time.
+/// Traces were closed for the first time.
 #[derive(Debug)]
-pub struct TraceClosed {
+pub struct TracesClosed {
     /// Why.
     pub reason: &'static str,
+    /// How many.
+    pub n_traces: u64,
 }
 
-impl TraceClosed {
+impl TracesClosed {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_traces_closed_total", &[("reason", self.reason)], 1);
+        telemetry.add("spanscore_traces_closed_total", &[("reason", self.reason)], self.n_traces);
     }
 }
 
@@ -115,14 +121,25 @@ pub struct TracesHeld {
 impl TracesHeld {
     /// Set the gauges.
     pub fn emit(self, telemetry: &Telemetry) {
-        for (name, value) in [
-            ("spanscore_traces_open", self.n_open),
-            ("spanscore_traces_open_bytes", self.open_bytes),
-            ("spanscore_traces_recent", self.n_recent),
-            ("spanscore_traces_recent_bytes", self.recent_bytes),
-        ] {
-            telemetry.set(name, &[], i64::try_from(value).unwrap_or(i64::MAX));
+        let Self { n_open, open_bytes, n_recent, recent_bytes } = self;
+        for (gauge, value) in telemetry.held.gauges.iter().zip([n_open, open_bytes, n_recent, recent_bytes]) {
+            gauge.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
         }
+    }
+}
+
+/// The gauges of [`TracesHeld`], in the order of their names: set after every batch.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    gauges: [AtomicI64; 4],
+}
+
+impl Held {
+    const NAMES: [&'static str; 4] =
+        ["spanscore_traces_open", "spanscore_traces_open_bytes", "spanscore_traces_recent", "spanscore_traces_recent_bytes"];
+
+    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        Self::NAMES.into_iter().zip(self.gauges.iter().map(|gauge| gauge.load(Ordering::Relaxed)))
     }
 }
 

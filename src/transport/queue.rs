@@ -14,7 +14,7 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
 use crate::config::Signal;
-use crate::telemetry::{QueueMoved, QueueOpened, Telemetry};
+use crate::telemetry::{QueueMoved, QueueOpened, QueueSize, Telemetry};
 
 /// What a request costs beyond its body and headers.
 const OVERHEAD: usize = 256;
@@ -110,7 +110,7 @@ struct Shared {
     capacity: usize,
     when_full: WhenFull,
     ledger: Arc<dyn Ledger>,
-    telemetry: Arc<Telemetry>,
+    size: QueueSize,
     state: Mutex<State>,
     /// Wakes the one delivery.
     changed: Notify,
@@ -142,10 +142,9 @@ pub(super) struct Entry {
 
 impl Queue {
     /// An empty queue of `capacity` bytes.
-    pub fn new(name: &'static str, capacity: usize, when_full: WhenFull, ledger: Arc<dyn Ledger>, telemetry: Arc<Telemetry>) -> Self {
-        QueueOpened { queue: name, capacity }.emit(&telemetry);
-        QueueMoved { queue: name, n_bytes: 0 }.emit(&telemetry);
-        Self { shared: Arc::new(Shared { name, capacity, when_full, ledger, telemetry, state: Mutex::default(), changed: Notify::new() }) }
+    pub fn new(name: &'static str, capacity: usize, when_full: WhenFull, ledger: Arc<dyn Ledger>, telemetry: &Telemetry) -> Self {
+        let size = QueueOpened { queue: name, capacity }.emit(telemetry);
+        Self { shared: Arc::new(Shared { name, capacity, when_full, ledger, size, state: Mutex::default(), changed: Notify::new() }) }
     }
 
     /// Takes a request, or says why not. Never waits. A queue that drops the oldest refuses nothing: what it cannot take is entered as dropped.
@@ -282,7 +281,7 @@ impl Queue {
     }
 
     fn moved(&self, state: &State) {
-        QueueMoved { queue: self.shared.name, n_bytes: state.n_bytes }.emit(&self.shared.telemetry);
+        QueueMoved { n_bytes: state.n_bytes }.emit(&self.shared.size);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -24,7 +24,7 @@ impl Ledger for Notebook {
 
 fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
     let notebook = Arc::new(Notebook::default());
-    (Queue::new("scores", 4 * (OVERHEAD + 100), when_full, notebook.clone(), Arc::default()), notebook)
+    (Queue::new("scores", 4 * (OVERHEAD + 100), when_full, notebook.clone(), &Telemetry::default()), notebook)
 }
 
 /// A quarter of the queue, told apart by its number of items.
