@@ -8,6 +8,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use super::lanes::{Slab, Slot, Tick};
 use super::missed::Missed;
 use super::recent::RecentlyClosed;
+use super::resources::Resources;
 use super::spans::{News, Spans};
 use super::timers::{Due, Timers, ticks};
 use super::trace::Held;
@@ -28,6 +29,7 @@ pub struct TraceBuffer<M> {
     index: HashMap<TraceId, Slot>,
     open: Slab<Box<Held<M>>>,
     timers: Timers,
+    resources: Resources,
     /// Open traces that no limit has condemned, and their bytes: what the budget of open traces counts.
     n_open: usize,
     open_size: usize,
@@ -48,6 +50,7 @@ impl<M: Memo> TraceBuffer<M> {
             hasher,
             open: Slab::new(),
             timers: Timers::new(&settings),
+            resources: Resources::default(),
             n_open: 0,
             open_size: 0,
             recent: RecentlyClosed::new(settings.max_recent_traces, settings.max_recent_size, ticks(settings.recent_ttl)),
@@ -73,7 +76,8 @@ impl<M: Memo> TraceBuffer<M> {
             return Inserted::TooLate;
         }
         let size = held.size();
-        if held.spans.upsert(span, mark, &self.hasher) == News::Known {
+        let common = self.resources.common(&span.resource);
+        if held.spans.upsert(span, mark, common, &self.hasher) == News::Known {
             return Inserted::Known;
         }
         let inserted = if held.reported { Inserted::Late } else { Inserted::Taken };

@@ -5,6 +5,7 @@ mod buffer;
 mod lanes;
 mod missed;
 mod recent;
+mod resources;
 mod settings;
 mod spans;
 mod timers;

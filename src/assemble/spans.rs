@@ -15,6 +15,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
 use super::Mark;
+use super::resources::Common;
 use super::timers::{Quiet, ticks};
 use super::version::{Node, NodeIdx, State, Version};
 use crate::span::{Facts, Resource, Span, SpanId, TraceId};
@@ -52,14 +53,14 @@ pub(super) enum News {
 
 impl Spans {
     /// Keep a span, unless an equal or winning version of it is there.
-    pub(super) fn upsert(&mut self, span: Span, mark: Mark, hasher: &DefaultHashBuilder) -> News {
+    pub(super) fn upsert(&mut self, span: Span, mark: Mark, common: &Common, hasher: &DefaultHashBuilder) -> News {
         let known = self.find(span.span_id, hasher);
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
-        let resource_idx = self.resource(span.resource);
+        let resource_idx = self.resource(common);
         self.facts_size += span.facts.size();
         let mut version = Version {
             start_unix_nanos: span.start_unix_nanos,
@@ -226,15 +227,15 @@ impl Spans {
     }
 
     /// Spans of one request share their resource, and those of other requests bring equal ones: one is kept of each.
-    fn resource(&mut self, resource: Arc<Resource>) -> u32 {
+    fn resource(&mut self, Common { resource, cost }: &Common) -> u32 {
         // Looking at the last few is enough for every real sender, and bounds what a hostile one can cost.
         let known =
-            self.resources.iter().enumerate().rev().take(8).find(|(_, known)| Arc::ptr_eq(known, &resource) || ***known == *resource);
+            self.resources.iter().enumerate().rev().take(8).find(|(_, known)| Arc::ptr_eq(known, resource) || ***known == **resource);
         match known {
             Some((idx, _)) => idx as u32,
             None => {
-                self.resources_size += resource.size();
-                self.resources.push(resource);
+                self.resources_size += cost;
+                self.resources.push(Arc::clone(resource));
                 (self.resources.len() - 1) as u32
             }
         }
