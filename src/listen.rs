@@ -281,12 +281,14 @@ where
 struct Watchful<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
+    /// When the read that waits began to; the deadline is moved when it has passed, not for every read, which would cost as much as the read.
+    since: Instant,
     waiting: bool,
 }
 
 impl<I> Watchful<I> {
     fn new(io: I) -> Self {
-        Self { io, deadline: Box::pin(time::sleep(IDLE_TIMEOUT)), waiting: true }
+        Self { io, deadline: Box::pin(time::sleep(IDLE_TIMEOUT)), since: Instant::now(), waiting: true }
     }
 }
 
@@ -299,8 +301,14 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
         }
         if !this.waiting {
             this.waiting = true;
-            this.deadline.as_mut().reset(Instant::now() + IDLE_TIMEOUT);
+            this.since = Instant::now();
         }
+        ready!(this.deadline.as_mut().poll(cx));
+        let deadline = this.since + IDLE_TIMEOUT;
+        if deadline <= this.deadline.deadline() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        this.deadline.as_mut().reset(deadline);
         ready!(this.deadline.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -25,6 +25,9 @@ const MAX_BATCHES: usize = 4096;
 /// Batches taken in before traces are looked at again.
 const MAX_BATCHES_AT_ONCE: usize = 64;
 
+/// How long batches gather while the thread keeps up. Were it woken for each, that would be a large part of what a small request costs.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open trace is incomplete.
 const MAX_MISSED: usize = 65_536;
 
@@ -142,8 +145,12 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
     // settle without them when we fall behind.
     let mut time = now();
     let mut hurried = false;
+    let mut keeps_up = true;
     loop {
         let first = wait(inbox, pipeline.next_deadline());
+        if first.is_ok() && keeps_up {
+            thread::park_timeout(GATHER);
+        }
         pulse.beat(now().instant);
         let rules = shared.rules.load_full();
         if !hurried && shared.hurry.load(Ordering::Relaxed) {
@@ -168,7 +175,8 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
             SpansWithoutIds { n_spans: intake.n_ungrouped }.emit(&shared.telemetry);
             SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
         }
-        if n_taken < MAX_BATCHES_AT_ONCE {
+        keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
+        if keeps_up {
             time = later(time, now());
         }
         let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
