@@ -33,9 +33,9 @@ const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for ev
 impl<'a> View<'a> {
     pub(super) fn new(span: &'a Span) -> Self {
         let mut present = [0; N_WORDS];
-        for attribute in span.facts.attributes() {
-            if let Some(word) = present.get_mut(usize::from(attribute.key.0 / 64)) {
-                *word |= 1 << (attribute.key.0 % 64);
+        for key in span.facts.keys() {
+            if let Some(word) = present.get_mut(usize::from(key.0 / 64)) {
+                *word |= 1 << (key.0 % 64);
             }
         }
         Self { span, present }

@@ -12,7 +12,7 @@ use crate::span::{Attribute, Span, Value};
 /// Lets go of what a span turned out not to need. Asked once for each span that arrives, after [`mark`](super::mark()).
 pub fn slim(span: &mut Span, mark: Mark) {
     let has_events = || span.facts.events().next().is_some();
-    if mark.tool_call || !(span.facts.attributes().any(|attribute| keys::is_payload(attribute.key)) || has_events()) {
+    if mark.tool_call || !(span.facts.keys().any(keys::is_payload) || has_events()) {
         return;
     }
     // What a model's log record holds is what a model's span would.

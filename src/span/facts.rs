@@ -71,6 +71,11 @@ impl Facts {
         self.entries().filter_map(Entry::attribute)
     }
 
+    /// The keys of the kept attributes, in the order they were sent. Does not look at values, as `attributes` does to see whether they are UTF-8.
+    pub fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.entries().filter(|entry| entry.tag.is_value()).map(|entry| entry.key)
+    }
+
     /// The kept events, in the order they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
         self.entries().filter(|entry| entry.tag == Tag::Event).map(|entry| Event { name: entry.key, bytes: entry.payload })
