@@ -1,7 +1,6 @@
 //! The requests that the benchmarks send: agents' traces as an SDK exports them, from a seed. Traces of 12 spans (4 model calls, 5 tool calls,
 //! 2 inner spans, the agent's span last), many of them open at once, so that a request mixes spans of many traces.
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -32,24 +31,6 @@ pub(crate) const SPANS_PER_TRACE: usize = 12;
 /// Tools in the order in which each trace calls them, unless two are swapped.
 pub(crate) const TOOLS: [&str; 5] = ["validate_user", "check_inventory", "create_order", "send_receipt", "update_crm"];
 
-/// Makes requests.
-pub(crate) struct Payload {
-    profile: Profile,
-    random: fastrand::Rng,
-    open: Vec<Trace>,
-    clock_unix_nanos: u64,
-}
-
-struct Trace {
-    id: [u8; 16],
-    root: [u8; 8],
-    n_sent: usize,
-    conversation: u32,
-    start_unix_nanos: u64,
-    /// Tools in the order of this trace.
-    tools: [&'static str; 5],
-}
-
 /// In the order of their ends: model, tools, …, inner spans, the agent's span.
 const KINDS: [Kind; SPANS_PER_TRACE] = [
     Kind::Model,
@@ -66,7 +47,7 @@ const KINDS: [Kind; SPANS_PER_TRACE] = [
     Kind::Agent,
 ];
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Model,
     Tool(usize),
@@ -74,23 +55,126 @@ enum Kind {
     Agent,
 }
 
-impl Payload {
-    /// `n_open` traces are open at any time.
-    pub(crate) fn new(profile: Profile, seed: u64, n_open: usize) -> Self {
-        let mut payload =
-            Self { profile, random: fastrand::Rng::with_seed(seed), open: Vec::new(), clock_unix_nanos: 1_795_000_000_000_000_000 };
-        for _ in 0..n_open {
-            let mut trace = payload.begin();
-            // Traces are not in step with each other.
-            trace.n_sent = payload.random.usize(..SPANS_PER_TRACE);
-            payload.open.push(trace);
+/// Requests that can be sent over and over, since each time round their traces get other ids: the last spans in the ring belong to traces
+/// that go on at its beginning, so that every trace is whole, however long one sends.
+pub(crate) struct Ring {
+    requests: Vec<Template>,
+    traces_per_lane: u64,
+    seed: u64,
+}
+
+struct Template {
+    body: Vec<u8>,
+    spans: Vec<Place>,
+}
+
+/// One span of a request, and what its ids are made of.
+struct Place {
+    /// Of the 16 bytes of its trace id.
+    offset: usize,
+    lane: u32,
+    /// Which of the traces of its lane.
+    nth: u32,
+    span_id: u64,
+    is_root: bool,
+}
+
+/// One request, ready to be sent.
+pub(crate) struct Filled {
+    /// An encoded `ExportTraceServiceRequest`.
+    pub(crate) body: Vec<u8>,
+    /// How many traces end in it.
+    pub(crate) n_roots: u64,
+    /// The sum of its spans' [`digest`]s.
+    pub(crate) digest: u64,
+}
+
+/// What a ring is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    pub(crate) profile: Profile,
+    /// Traces that are open at any time.
+    pub(crate) n_open: usize,
+    pub(crate) spans_per_request: usize,
+    /// The ring has this many requests, or a few more.
+    pub(crate) min_requests: usize,
+    pub(crate) seed: u64,
+}
+
+/// A number for a span, to be added up: equal sums on both sides mean that each span has arrived once.
+pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    mix(word(trace_id) ^ mix(word(trace_id.get(8..).unwrap_or_default()) ^ mix(word(span_id))))
+}
+
+/// SplitMix64's finisher.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+impl Ring {
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        let Recipe { profile, n_open, spans_per_request, min_requests, seed } = recipe;
+        // Each trace has a lane, in which the next one follows it. A row is one span of every lane, in random order; the lanes are not in step.
+        let mut traces_per_lane = 1;
+        while !(n_open * SPANS_PER_TRACE * traces_per_lane).is_multiple_of(spans_per_request)
+            || n_open * SPANS_PER_TRACE * traces_per_lane / spans_per_request < min_requests
+        {
+            traces_per_lane += 1;
         }
-        payload
+        let mut author = Author { profile, random: fastrand::Rng::with_seed(seed) };
+        let traces: Vec<Trace> = (0..n_open * traces_per_lane).map(|_| author.trace()).collect();
+        let mut order: Vec<usize> = (0..n_open).collect();
+        let mut requests = Vec::new();
+        let mut batch = Vec::with_capacity(spans_per_request);
+        for row in 0..SPANS_PER_TRACE * traces_per_lane {
+            author.random.shuffle(&mut order);
+            for &lane in &order {
+                let at = row + lane % SPANS_PER_TRACE;
+                let nth = at / SPANS_PER_TRACE;
+                let trace = &traces[lane * traces_per_lane + nth % traces_per_lane];
+                let span = author.span(trace, at % SPANS_PER_TRACE);
+                let is_root = KINDS[at % SPANS_PER_TRACE] == Kind::Agent;
+                let span_id = span.span_id.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                batch.push((span.encode_to_vec(), Place { offset: 0, lane: lane as u32, nth: nth as u32, span_id, is_root }));
+                if batch.len() == spans_per_request {
+                    requests.push(Template::new(std::mem::take(&mut batch)));
+                }
+            }
+        }
+        Self { requests, traces_per_lane: traces_per_lane as u64, seed }
     }
 
-    /// The encoded `ExportTraceServiceRequest` of the next `n_spans` spans.
-    pub(crate) fn request(&mut self, n_spans: usize) -> Vec<u8> {
-        let spans = (0..n_spans).map(|_| self.span()).collect();
+    /// How many requests there are until the first comes again.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The request at a position of an endless stream, of which there may be several.
+    pub(crate) fn fill(&self, stream: u64, position: u64) -> Filled {
+        let n_requests = self.requests.len() as u64;
+        let template = &self.requests[(position % n_requests) as usize];
+        let first = position / n_requests * self.traces_per_lane;
+        let mut filled = Filled { body: template.body.clone(), n_roots: 0, digest: 0 };
+        for place in &template.spans {
+            let lane = mix(self.seed ^ mix(stream) ^ u64::from(place.lane));
+            let trace = mix(lane ^ (first + u64::from(place.nth)));
+            let trace_id = &mut filled.body[place.offset..place.offset + 16];
+            trace_id[..8].copy_from_slice(&lane.to_le_bytes());
+            trace_id[8..].copy_from_slice(&trace.to_le_bytes());
+            filled.digest = filled.digest.wrapping_add(digest(trace_id, &place.span_id.to_be_bytes()));
+            filled.n_roots += u64::from(place.is_root);
+        }
+        filled
+    }
+}
+
+impl Template {
+    /// Each span begins with its trace id, so that where it stands is known while the request is put together.
+    fn new(spans: Vec<(Vec<u8>, Place)>) -> Self {
         let resource = Resource {
             attributes: vec![
                 text("service.name", "checkout-agent"),
@@ -102,48 +186,70 @@ impl Payload {
             ..Resource::default()
         };
         let scope = InstrumentationScope { name: "agent.tracer".to_owned(), version: "0.9.1".to_owned(), ..Default::default() };
-        let scope_spans = ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() };
-        let resource_spans = ResourceSpans { resource: Some(resource), scope_spans: vec![scope_spans], ..ResourceSpans::default() };
-        ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
+        let mut scope_spans = ScopeSpans { scope: Some(scope), ..ScopeSpans::default() }.encode_to_vec();
+        let mut places = Vec::with_capacity(spans.len());
+        for (span, mut place) in spans {
+            delimit(SPANS, span.len(), &mut scope_spans);
+            place.offset = scope_spans.len() + TRACE_ID_AT;
+            scope_spans.extend_from_slice(&span);
+            places.push(place);
+        }
+        let mut resource_spans = ResourceSpans { resource: Some(resource), ..ResourceSpans::default() }.encode_to_vec();
+        delimit(SCOPE_SPANS, scope_spans.len(), &mut resource_spans);
+        let mut body = Vec::new();
+        delimit(RESOURCE_SPANS, resource_spans.len() + scope_spans.len(), &mut body);
+        let before = body.len() + resource_spans.len();
+        places.iter_mut().for_each(|place| place.offset += before);
+        body.extend_from_slice(&resource_spans);
+        body.extend_from_slice(&scope_spans);
+        Self { body, spans: places }
     }
+}
 
-    fn begin(&mut self) -> Trace {
-        let mut id = [0; 16];
-        self.random.fill(&mut id);
+const RESOURCE_SPANS: u32 = 1;
+const SCOPE_SPANS: u32 = 2;
+const SPANS: u32 = 2;
+/// Behind the key and the length of the id.
+const TRACE_ID_AT: usize = 2;
+
+fn delimit(tag: u32, len: usize, out: &mut Vec<u8>) {
+    prost::encoding::encode_key(tag, prost::encoding::WireType::LengthDelimited, out);
+    prost::encoding::encode_varint(len as u64, out);
+}
+
+struct Trace {
+    root: [u8; 8],
+    conversation: u32,
+    start_unix_nanos: u64,
+    /// Tools in the order of this trace.
+    tools: [&'static str; 5],
+}
+
+/// Makes up traces and spans.
+struct Author {
+    profile: Profile,
+    random: fastrand::Rng,
+}
+
+impl Author {
+    fn trace(&mut self) -> Trace {
         let mut tools = TOOLS;
         if self.random.u8(..4) == 0 {
             let at = self.random.usize(..4);
             tools.swap(at, at + 1);
         }
         Trace {
-            id,
             root: self.random.u64(1..).to_be_bytes(),
-            n_sent: 0,
             conversation: self.random.u32(..),
-            start_unix_nanos: self.clock_unix_nanos,
+            // Long ago: a recording sent again, whatever the clock of the machine says.
+            start_unix_nanos: 1_700_000_000_000_000_000 + self.random.u64(..1_000_000_000_000),
             tools,
         }
     }
 
-    fn span(&mut self) -> Span {
-        let at = self.random.usize(..self.open.len());
-        let (kind, span) = self.next_of(at);
-        if let Kind::Agent = kind {
-            self.open[at] = self.begin();
-        }
-        span
-    }
-
-    fn next_of(&mut self, at: usize) -> (Kind, Span) {
-        self.clock_unix_nanos += self.random.u64(1_000..2_000_000);
-        let end = self.clock_unix_nanos;
-        let start = end - self.random.u64(1_000..900_000);
-        let random_id = self.random.u64(1..).to_be_bytes();
-        let trace = &mut self.open[at];
-        let kind = KINDS[trace.n_sent];
-        trace.n_sent += 1;
-        let (trace_id, root, conversation, trace_start) =
-            (trace.id.to_vec(), trace.root.to_vec(), trace.conversation, trace.start_unix_nanos);
+    fn span(&mut self, trace: &Trace, nth: usize) -> Span {
+        const STEP: u64 = 2_000_000;
+        let kind = KINDS[nth];
         let tool = if let Kind::Tool(nth) = kind { trace.tools[nth] } else { "" };
         let name = match kind {
             Kind::Model => "chat gpt-5-mini".to_owned(),
@@ -152,25 +258,26 @@ impl Payload {
             Kind::Agent => "invoke_agent checkout".to_owned(),
         };
         let is_agent = matches!(kind, Kind::Agent);
+        let start = trace.start_unix_nanos + if is_agent { 0 } else { (nth as u64 + 1) * STEP };
+        let end = if is_agent { start + (SPANS_PER_TRACE as u64 + 2) * STEP } else { start + self.random.u64(1_000..900_000) };
         let mut attributes = vec![
-            text("gen_ai.conversation.id", &format!("conversation-2026-11-21-{conversation:08x}")),
+            text("gen_ai.conversation.id", &format!("conversation-2026-11-21-{:08x}", trace.conversation)),
             text("gen_ai.agent.name", "checkout"),
         ];
         attributes.extend(self.attributes(kind, tool));
-        let span = Span {
-            trace_id,
-            span_id: if is_agent { root.clone() } else { random_id.to_vec() },
-            parent_span_id: if is_agent { Vec::new() } else { root },
+        Span {
+            trace_id: vec![0xff; 16],
+            span_id: if is_agent { trace.root.to_vec() } else { self.random.u64(1..).to_be_bytes().to_vec() },
+            parent_span_id: if is_agent { Vec::new() } else { trace.root.to_vec() },
             flags: 0x101,
             name,
             kind: 1,
-            start_time_unix_nano: if is_agent { trace_start } else { start },
+            start_time_unix_nano: start,
             end_time_unix_nano: end,
             attributes,
             status: Some(Default::default()),
             ..Span::default()
-        };
-        (kind, span)
+        }
     }
 
     fn attributes(&mut self, kind: Kind, tool: &str) -> Vec<KeyValue> {

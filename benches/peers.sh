@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# spanscore beside a real OpenTelemetry Collector, in the same rounds: forwarding only, and grouping by trace (goal 9). By hand, not in CI.
+#   OTELCOL=/path/to/otelcol benches/peers.sh [--rounds N]
+# The Collector must have otlpreceiver, otlpexporter, batchprocessor and groupbytraceprocessor: otelcol-contrib has, or build one with the
+# builder (go install go.opentelemetry.io/collector/cmd/builder@v0.160.0). Its configurations are benches/peers/*.yaml.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${OTELCOL:?set OTELCOL to the path of an OpenTelemetry Collector}"
+[ -x "$OTELCOL" ] || { echo "$OTELCOL is no program" >&2; exit 2; }
+"$OTELCOL" --version
+cargo build --release --locked
+OTELCOL=$(realpath "$OTELCOL") exec cargo bench --locked --bench sidecar -- peers --program target/release/spanscore "$@"

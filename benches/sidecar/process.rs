@@ -1,0 +1,118 @@
+//! The processes of a benchmark: started, asked, and measured by what the operating system says of them; ended when dropped.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// A process that answers questions on its standard output.
+pub(crate) struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// This benchmark's binary in another role, and the number it says when it is ready.
+    pub(crate) fn role(arguments: &[&str]) -> io::Result<(Self, u64)> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        let mut process = Self { child, stdin, stdout };
+        let ready = process.line()?;
+        let number = ready.strip_prefix("ready ").and_then(|number| number.parse().ok());
+        number.map(|number| (process, number)).ok_or_else(|| io::Error::other(format!("{arguments:?} said {ready:?}")))
+    }
+
+    /// Any other program.
+    pub(crate) fn other(child: Child) -> Self {
+        Self { child, stdin: None, stdout: None }
+    }
+
+    pub(crate) fn child_mut(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// One line asked, one answered.
+    pub(crate) fn ask(&mut self, question: &str) -> io::Result<String> {
+        self.tell(question)?;
+        self.line()
+    }
+
+    /// One line asked, lines answered up to one that says `end`.
+    pub(crate) fn ask_for_list(&mut self, question: &str) -> io::Result<Vec<String>> {
+        self.tell(question)?;
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line()?;
+            if line == "end" {
+                return Ok(lines);
+            }
+            lines.push(line);
+        }
+    }
+
+    fn tell(&mut self, question: &str) -> io::Result<()> {
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{question}")
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_line(&mut line)?;
+        if line.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(line.trim_end().to_owned()) }
+    }
+
+    /// CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of procfs count in hundredths of a second.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        let mut nanos = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // A thread may end between the two.
+            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+            nanos += text.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default();
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
+    /// Resident memory in bytes, now and at its peak.
+    pub(crate) fn memory(&self) -> io::Result<(u64, u64)> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let bytes = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+        };
+        bytes("VmRSS:").zip(bytes("VmHWM:")).ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
+    }
+
+    /// Is it this very process that listens there? A taken port would have us measure another server.
+    pub(crate) fn listens_on(&self, port: u16) -> io::Result<bool> {
+        let mut inodes = Vec::new();
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let (Some(local), Some(&"0A"), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
+                if local.ends_with(&format!(":{port:04X}")) {
+                    inodes.push(format!("socket:[{inode}]"));
+                }
+            }
+        }
+        for descriptor in fs::read_dir(format!("/proc/{}/fd", self.child.id()))? {
+            let target = fs::read_link(descriptor?.path()).unwrap_or_default();
+            if inodes.iter().any(|inode| target.as_os_str() == inode.as_str()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The argument that makes this binary a helper.
+pub(crate) const ROLE: &str = "--role";

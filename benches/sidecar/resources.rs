@@ -1,0 +1,83 @@
+//! Memory, start and size: what a sidecar takes before and while it holds traces.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use spanscore::extract::{self, Recogniser, Tools};
+use spanscore::receive::scan::scan;
+use spanscore::span::TraceId;
+
+use crate::clock::pause;
+use crate::payload::{Profile, Recipe, Ring};
+use crate::report::{goal, heading, line, spread};
+use crate::target::{Dose, Target, Variant};
+use crate::{Plan, loader};
+
+const MIB: f64 = 1_048_576.0;
+const N_STARTS: usize = 9;
+
+/// Goals 6 (by resident memory) and 8.
+pub(crate) fn memory(plan: &Plan) -> io::Result<()> {
+    heading("memory, start and size");
+    let (mut idle, mut ready) = (Vec::new(), Vec::new());
+    for _ in 0..N_STARTS {
+        let target = Target::sidecar(1, &Variant::on(&plan.program))?;
+        ready.push(target.ready_after.as_secs_f64() * 1e3);
+        pause(Duration::from_millis(300));
+        idle.push(target.process().memory()?.0 as f64 / MIB);
+    }
+    goal("8  idle resident memory, MiB", spread(idle), 15.0);
+    goal("8  start to ready, ms", spread(ready), 200.0);
+    let size = fs::metadata(&plan.program)?.len() as f64 / 1e6;
+    goal("8  binary, MB", spread([size]), 15.0);
+    for (profile, n_open, limit) in [(Profile::Lean, 10_240, 1.2), (Profile::Genai, 4_096, 1.5)] {
+        open_traces(plan, profile, n_open, limit)?;
+    }
+    Ok(())
+}
+
+/// The same requests, with few and with many traces open; closed ones are forgotten at once.
+fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::Result<()> {
+    let variant = Variant::on(&plan.program).set("memory.limit=3GiB").set("assemble.recent.max_traces=0");
+    let (mut few, _) = loader(profile, 64, 512, 9)?;
+    let (mut many, cycle) = loader(profile, n_open, 512, 1)?;
+    let dose = Dose { per_connection: cycle, spans_per_request: 512, gzip: false };
+    let held = |load: &mut crate::process::Process| -> io::Result<[f64; 3]> {
+        let mut target = Target::sidecar(1, &variant)?;
+        target.turn(load, dose)?;
+        let metrics = target.metrics()?;
+        let gauges = ["spanscore_traces_open", "spanscore_traces_open_bytes"].map(|name| metrics.sum(name));
+        Ok([gauges[0], gauges[1], target.process().memory()?.0 as f64])
+    };
+    let [few_open, _, few_resident] = held(&mut few)?;
+    let [many_open, open_bytes, many_resident] = held(&mut many)?;
+    let resident = (many_resident - few_resident) / (many_open - few_open);
+    let name = profile.name();
+    line(&format!("   {name}: bytes of an open trace, resident ({many_open} open)"), spread([resident]), "B");
+    line(&format!("   {name}: bytes of an open trace, as counted for the budget"), spread([open_bytes / many_open]), "B");
+    let beyond = (resident - kept_bytes(profile)?) / 1024.0;
+    goal(&format!("6  {name}: KiB of an open trace beyond kept values"), spread([beyond]), limit);
+    Ok(())
+}
+
+/// Bytes of names, attributes, arguments and messages that an open trace of the payload holds, on the average.
+fn kept_bytes(profile: Profile) -> io::Result<f64> {
+    let tools = Tools::default();
+    let recogniser = Recogniser::new(&tools, [], None);
+    let ring = Ring::new(Recipe { profile, n_open: 64, spans_per_request: 512, min_requests: 18, seed: 7 });
+    let mut open: BTreeMap<TraceId, usize> = BTreeMap::new();
+    for position in 0..ring.len() as u64 {
+        let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys())).map_err(io::Error::other)?;
+        for mut span in scanned.batch.spans {
+            let mark = extract::mark(&span, &recogniser);
+            extract::slim(&mut span, mark);
+            match span.parent_id {
+                None => drop(open.remove(&span.trace_id)),
+                Some(_) => *open.entry(span.trace_id).or_default() += span.facts.size(),
+            }
+        }
+    }
+    Ok(open.values().sum::<usize>() as f64 / open.len() as f64)
+}

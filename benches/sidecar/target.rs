@@ -1,0 +1,369 @@
+//! What is measured: a receiver that drops everything, a sidecar before a backend, or another program in its place. Each turn sends it
+//! something, waits until all of it has come out at the other end, checks that, and says what it cost.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::clock::{monotonic_nanos, pause};
+use crate::load::N_CONNECTIONS;
+use crate::process::Process;
+
+/// One `tool_call_order` and two cheap ones, as the goals have it.
+const CRITERIA: &str = r#"
+criteria:
+  - name: checkout-order
+    evaluate: { tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order, send_receipt, update_crm] } }
+  - name: one-order
+    evaluate: { tool_call_count: { tool_calls_count: { create_order: ["=", 1] } } }
+  - name: no-refund
+    evaluate: { tool_calls: { disallowed: [refund_card] } }
+"#;
+const N_CRITERIA: u64 = 3;
+
+/// How long everything may take to come out.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A sidecar's configuration beyond what all share.
+#[derive(Clone, Default)]
+pub(crate) struct Variant {
+    pub(crate) scoring: bool,
+    pub(crate) score_spans: bool,
+    /// `key=value`, as on the command line.
+    pub(crate) set: Vec<String>,
+    pub(crate) program: PathBuf,
+    /// Threads that answer requests, instead of one for each core.
+    pub(crate) workers: Option<usize>,
+}
+
+impl Variant {
+    pub(crate) fn off(program: &Path) -> Self {
+        Self { program: program.to_owned(), ..Self::default() }
+    }
+
+    pub(crate) fn on(program: &Path) -> Self {
+        Self { scoring: true, ..Self::off(program) }
+    }
+
+    pub(crate) fn set(mut self, setting: &str) -> Self {
+        self.set.push(setting.to_owned());
+        self
+    }
+}
+
+pub(crate) enum Measured {
+    /// The sink itself.
+    Sink,
+    Sidecar {
+        process: Process,
+        admin: String,
+        expects_scores: bool,
+        expects_score_spans: bool,
+        _config: TempDir,
+    },
+    Peer {
+        process: Process,
+        _config: TempDir,
+    },
+}
+
+pub(crate) struct Target {
+    pub(crate) measured: Measured,
+    pub(crate) sink: Process,
+    /// Where it takes OTLP/gRPC.
+    pub(crate) port: u64,
+    /// Tells its streams from those of other targets.
+    id: u64,
+    /// From its start to when it said that it listens.
+    pub(crate) ready_after: Duration,
+    n_roots: u64,
+}
+
+/// What a turn sent and what it cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) cpu_nanos: f64,
+    pub(crate) n_requests: f64,
+    pub(crate) n_roots: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dose {
+    pub(crate) per_connection: u64,
+    pub(crate) spans_per_request: u64,
+    pub(crate) gzip: bool,
+}
+
+impl Target {
+    /// `raw` or `prost`.
+    pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
+        let (sink, port) = Process::role(&["sink", kind])?;
+        let target = Self { measured: Measured::Sink, sink, port, id, ready_after: Duration::ZERO, n_roots: 0 };
+        target.check_port()?;
+        Ok(target)
+    }
+
+    /// A spanscore before a backend that looks at every span.
+    pub(crate) fn sidecar(id: u64, variant: &Variant) -> io::Result<Self> {
+        let (sink, sink_port) = Process::role(&["sink", "check"])?;
+        let config = tempfile::tempdir()?;
+        let file = config.path().join("bench.yaml");
+        std::fs::write(&file, if variant.scoring { CRITERIA } else { "" })?;
+        let mut command = Command::new(&variant.program);
+        command.env_clear().args(["run", "--config"]).arg(&file);
+        let settings = [
+            "receivers.otlp.grpc.listen=127.0.0.1:0".to_owned(),
+            "receivers.otlp.http.enabled=false".to_owned(),
+            "admin.listen=127.0.0.1:0".to_owned(),
+            format!("forward.endpoint=http://127.0.0.1:{sink_port}"),
+            format!("scoring.enabled={}", variant.scoring),
+            format!("scores.span.enabled={}", variant.score_spans),
+            "scores.event.enabled=false".to_owned(),
+            "assemble.settle=100ms".to_owned(),
+            "log.format=json".to_owned(),
+        ];
+        for setting in settings.iter().chain(&variant.set) {
+            command.args(["--set", setting]);
+        }
+        if let Some(workers) = variant.workers {
+            command.env("TOKIO_WORKER_THREADS", workers.to_string());
+        }
+        let started = monotonic_nanos();
+        let mut process = Process::other(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?);
+        let stderr = process.child_mut().stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut log = BufReader::new(stderr);
+        let mut addresses = BTreeMap::new();
+        while addresses.len() < 2 {
+            let mut line = String::new();
+            if log.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("spanscore ended before it listened"));
+            }
+            let Ok(value) = serde_json::from_str::<Value>(&line) else { return Err(io::Error::other(line)) };
+            if let (Some("listening"), Some(setting), Some(address)) =
+                (value["message"].as_str(), value["setting"].as_str(), value["address"].as_str())
+            {
+                addresses.insert(setting.to_owned(), address.to_owned());
+            }
+        }
+        let ready_after = Duration::from_nanos(monotonic_nanos() - started);
+        // What else it says is shown: in a benchmark a warning is news. It ends with the process.
+        std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| eprint_line(&line)));
+        let [admin, grpc] = ["admin.listen", "receivers.otlp.grpc.listen"].map(|setting| addresses.remove(setting).unwrap_or_default());
+        let port = grpc.rsplit(':').next().and_then(|port| port.parse().ok()).ok_or_else(|| io::Error::other("no gRPC port"))?;
+        let measured = Measured::Sidecar {
+            process,
+            admin,
+            expects_scores: variant.scoring,
+            expects_score_spans: variant.score_spans,
+            _config: config,
+        };
+        let target = Self { measured, sink, port, id, ready_after, n_roots: 0 };
+        target.check_port()?;
+        Ok(target)
+    }
+
+    /// Another program: `configuration` with `{IN}`, `{OUT}` and `{OTHER}` for ports is written to a file, `--config` and the file are its arguments.
+    pub(crate) fn peer(id: u64, program: &Path, configuration: &str) -> io::Result<Self> {
+        let (sink, sink_port) = Process::role(&["sink", "check"])?;
+        let [port, other] = [free_port()?, free_port()?];
+        let config = tempfile::tempdir()?;
+        let file = config.path().join("peer.yaml");
+        let text = configuration.replace("{IN}", &port.to_string()).replace("{OUT}", &sink_port.to_string());
+        std::fs::write(&file, text.replace("{OTHER}", &other.to_string()))?;
+        let mut command = Command::new(program);
+        command.env_clear().arg("--config").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = monotonic_nanos();
+        let process = Process::other(command.spawn()?);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if monotonic_nanos() - started > 20_000_000_000 {
+                return Err(io::Error::other(format!("{} does not listen", program.display())));
+            }
+            pause(Duration::from_millis(20));
+        }
+        let ready_after = Duration::from_nanos(monotonic_nanos() - started);
+        let measured = Measured::Peer { process, _config: config };
+        let target = Self { measured, sink, port: u64::from(port), id, ready_after, n_roots: 0 };
+        target.check_port()?;
+        Ok(target)
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        match &self.measured {
+            Measured::Sink => &self.sink,
+            Measured::Sidecar { process, .. } | Measured::Peer { process, .. } => process,
+        }
+    }
+
+    /// Send, wait until all has come out, check it, and say what it cost.
+    pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
+        let Dose { per_connection, spans_per_request, gzip } = dose;
+        let before = self.arrived()?;
+        let cpu = self.process().cpu()?;
+        let encoding = if gzip { "gzip" } else { "none" };
+        let answer = load.ask(&format!("send {} {} {per_connection} {encoding} {N_CONNECTIONS}", self.port, self.id))?;
+        let [n_requests, n_roots, digest, n_refused] = numbers(&answer)?;
+        if n_refused > 0 {
+            return Err(io::Error::other(format!("{n_refused} requests were refused")));
+        }
+        self.n_roots += n_roots;
+        let expected = match &self.measured {
+            Measured::Sink => Arrived { n_requests: before.n_requests + n_requests, ..before },
+            Measured::Sidecar { .. } | Measured::Peer { .. } => {
+                let n_spans = before.n_spans + n_requests * spans_per_request;
+                Arrived { n_requests: 0, n_spans, digest: before.digest.wrapping_add(digest) }
+            }
+        };
+        self.drain(expected)?;
+        let cpu_nanos = (self.process().cpu()? - cpu).as_nanos() as f64;
+        Ok(Turn { cpu_nanos, n_requests: n_requests as f64, n_roots: n_roots as f64 })
+    }
+
+    /// Send at a fixed rate; nanoseconds from when a request was due to when it was acknowledged, and to when the backend had all of it.
+    pub(crate) fn pace(&mut self, load: &mut Process, n_requests: u64, rate: u64) -> io::Result<Vec<(f64, f64)>> {
+        self.sink.ask_for_list("arrivals")?;
+        let sent = load.ask_for_list(&format!("pace {} {} {n_requests} {rate}", self.port, self.id))?;
+        pause(Duration::from_millis(200));
+        let mut arrivals = BTreeMap::new();
+        for line in self.sink.ask_for_list("arrivals")? {
+            let [digest, nanos] = numbers(&line)?;
+            arrivals.insert(digest, nanos);
+        }
+        let mut waits = Vec::new();
+        for line in sent {
+            let [digest, due, answered] = numbers(&line)?;
+            let arrived = arrivals.get(&digest).ok_or_else(|| io::Error::other("a request has not arrived as it was sent"))?;
+            waits.push((answered.saturating_sub(due) as f64, arrived.saturating_sub(due) as f64));
+        }
+        Ok(waits)
+    }
+
+    /// Waits until the backend has everything, and every trace that has ended is judged by every criterion.
+    fn drain(&mut self, expected: Arrived) -> io::Result<()> {
+        let deadline = monotonic_nanos() + DRAIN_TIMEOUT.as_nanos() as u64;
+        loop {
+            let Arrived { n_requests, n_spans, digest } = self.arrived()?;
+            let found = match &self.measured {
+                Measured::Sink => Arrived { n_requests, ..expected },
+                Measured::Sidecar { .. } | Measured::Peer { .. } => Arrived { n_requests: expected.n_requests, n_spans, digest },
+            };
+            let unfinished = if found == expected { self.unfinished()? } else { Some(format!("arrived {found:?} of {expected:?}")) };
+            let Some(unfinished) = unfinished else { return Ok(()) };
+            if monotonic_nanos() > deadline {
+                return Err(io::Error::other(format!("not everything came out: {unfinished}")));
+            }
+            pause(Duration::from_millis(50));
+        }
+    }
+
+    /// What a sidecar still has to do; an error if it has done something else than all of it once.
+    fn unfinished(&self) -> io::Result<Option<String>> {
+        let Measured::Sidecar { expects_scores, expects_score_spans, .. } = &self.measured else { return Ok(None) };
+        let metrics = self.metrics()?;
+        let queued = metrics.sum("spanscore_exporter_queue_spans");
+        if queued > 0.0 {
+            return Ok(Some(format!("{queued} spans queued")));
+        }
+        for never in [
+            "spanscore_exporter_dropped_spans_total",
+            "spanscore_unscored_spans_total",
+            "spanscore_late_spans_total",
+            "spanscore_scores_dropped_total",
+            "spanscore_spans_without_ids_total",
+        ] {
+            if metrics.sum(never) > 0.0 {
+                return Err(io::Error::other(format!("{never} is {}", metrics.sum(never))));
+            }
+        }
+        let closed_otherwise =
+            metrics.sum("spanscore_traces_closed_total") - metrics.one("spanscore_traces_closed_total{reason=\"root_ended\"}");
+        if closed_otherwise > 0.0 {
+            return Err(io::Error::other(format!("{closed_otherwise} traces were closed for other reasons than their root's end")));
+        }
+        let n_expected = if *expects_scores { (self.n_roots * N_CRITERIA) as f64 } else { 0.0 };
+        let n_judged = metrics.sum("spanscore_evaluations_total");
+        if n_judged > n_expected {
+            return Err(io::Error::other(format!("{n_judged} evaluations, expected {n_expected}")));
+        }
+        if n_judged < n_expected {
+            return Ok(Some(format!("{n_judged} of {n_expected} evaluations")));
+        }
+        let n_sent = metrics.one("spanscore_scores_sent_total{shape=\"score_spans\"}");
+        if *expects_score_spans && n_sent < n_expected {
+            return Ok(Some(format!("{n_sent} of {n_expected} score spans")));
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn metrics(&self) -> io::Result<Metrics> {
+        let Measured::Sidecar { admin, .. } = &self.measured else { return Ok(Metrics::default()) };
+        let mut stream = TcpStream::connect(admin)?;
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(Metrics(text))
+    }
+
+    fn arrived(&mut self) -> io::Result<Arrived> {
+        let [n_requests, n_spans, digest, _] = numbers(&self.sink.ask("report")?)?;
+        Ok(Arrived { n_requests, n_spans, digest })
+    }
+
+    fn check_port(&self) -> io::Result<()> {
+        match self.process().listens_on(self.port as u16)? {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("port {} belongs to another process", self.port))),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Arrived {
+    n_requests: u64,
+    n_spans: u64,
+    digest: u64,
+}
+
+/// A scrape of `/metrics`.
+#[derive(Default)]
+pub(crate) struct Metrics(String);
+
+impl Metrics {
+    /// All series of a metric together.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        let values = self.0.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+            value.parse::<f64>().ok()
+        });
+        values.sum()
+    }
+
+    /// One series, as it is written.
+    pub(crate) fn one(&self, series: &str) -> f64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_default()
+    }
+}
+
+fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
+    let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    numbers.get(..N).and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
+}
+
+/// Somebody else might take it in between; then `check_port` says so.
+fn free_port() -> io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+#[expect(clippy::print_stderr, reason = "what a measured process warns of belongs beside the figures")]
+fn eprint_line(line: &str) {
+    if !line.contains("\"INFO\"") {
+        eprintln!("  spanscore says: {line}");
+    }
+}
