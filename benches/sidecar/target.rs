@@ -126,6 +126,8 @@ impl Target {
             format!("scores.span.enabled={}", variant.score_spans),
             "scores.event.enabled=false".to_owned(),
             "assemble.settle=100ms".to_owned(),
+            // What is open at the end of a turn goes on in the next, however long the others take.
+            "assemble.inactive=1h".to_owned(),
             "log.format=json".to_owned(),
         ];
         for setting in settings.iter().chain(&variant.set) {
