@@ -1,9 +1,22 @@
 #!/usr/bin/env bash
 # All figures of docs/performance.md, on standard output: about twelve minutes of a quiet machine, after the builds.
-#   [OTELCOL=/path/to/otelcol] benches/figures.sh [--rounds N]
-# Rounds are seven unless given. With OTELCOL also goal 9, see benches/peers.sh.
+#   [OTELCOL=/path/to/otelcol] benches/figures.sh [--record] [--rounds N]
+# Rounds are seven unless given. With OTELCOL also goal 9, see benches/peers.sh. --record puts them into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --record ]; then
+  shift
+  figures=$(mktemp)
+  trap 'rm -f "$figures"' EXIT
+  "benches/$(basename "$0")" "$@" | tee "$figures"
+  awk -v figures="$figures" '
+    /^<!-- end of figures -->/ { within = 0 }
+    !within { print }
+    /^<!-- figures -->/ { within = 1; print "```"; while ((getline line < figures) > 0) print line; print "```" }
+  ' docs/performance.md >"$figures.md"
+  mv "$figures.md" docs/performance.md
+  exit
+fi
 cargo build --release --locked
 cargo bench --locked --no-run
 date -u +%FT%TZ

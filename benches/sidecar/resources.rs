@@ -57,6 +57,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     let name = profile.name();
     line(&format!("   {name}: bytes of an open trace, resident ({many_open} open)"), spread([resident]), "B");
     line(&format!("   {name}: bytes of an open trace, as counted for the budget"), spread([open_bytes / many_open]), "B");
+    line(&format!("   {name}: MiB for 1 000 open traces"), spread([resident * 1e3 / MIB]), "MiB");
     let beyond = (resident - kept_bytes(profile)?) / 1024.0;
     goal(&format!("6  {name}: KiB of an open trace beyond kept values"), spread([beyond]), limit);
     Ok(())

@@ -118,6 +118,8 @@ pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
         profile.name()
     ));
     print_costs(&rows);
+    let sizing = rows.iter().find(|row| row.name == "spanscore, scoring on").map(Row::nanos_per_span).unwrap_or_default();
+    line("spans a second for 100m CPU, scoring on, in thousands", spread(sizing.iter().map(|nanos| 1e5 / nanos)), "k spans/s");
     let [raw, prost, off, on, many, with_spans, others @ ..] = &rows[..] else { return Ok(()) };
     let goals = if profile == Profile::Lean { [0.70, 7.0, 1.25, 1.5] } else { [1.0, 2.2, 1.15, 1.55] };
     goal("1  scoring on / null receiver with prost", ratio(&on.nanos_per_span(), &prost.nanos_per_span()), goals[0]);
