@@ -45,7 +45,10 @@ pub(super) fn differences(
 ) -> (usize, String) {
     let none = Map::new();
     let actual = match actual {
-        Known::Value(value) => value.as_object().unwrap_or(&none),
+        Known::Value(value) => match value.as_object() {
+            Some(actual) => actual,
+            None => return (expected.len(), "its arguments are no JSON object".to_owned()),
+        },
         Known::None => &none,
         Known::Unknown => return (expected.len(), "its arguments are not known".to_owned()),
     };

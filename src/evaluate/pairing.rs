@@ -68,7 +68,8 @@ pub(super) trait Expectations {
         }
         let unmet: Vec<usize> = (0..names.len()).filter(|&expected| paired.get(expected).is_none_or(Option::is_none)).collect();
         if unmet.is_empty() {
-            return Explanation::from(format!("all {} found", counted(names.len(), "expected call")));
+            let all = if names.len() == 1 { "" } else { "all " };
+            return Explanation::from(format!("{all}{} found", counted(names.len(), "expected call")));
         }
         let mut offending = Vec::new();
         let mut sentences = Vec::new();

@@ -121,8 +121,8 @@ impl Evaluate for ToolCalls {
         let (mut sentences, mut offending) = (Vec::new(), Vec::new());
         for (entry, (calls, violated)) in self.disallowed.iter().zip(&found.disallowed) {
             if let (Tri::Yes, Some(&first)) = (*violated, calls.first()) {
-                let others = if calls.len() > 1 { format!(" and {} more", calls.len() - 1) } else { String::new() };
-                sentences.push(format!("{}{others} is disallowed by {}", called(first), describe(&entry.0.pattern())));
+                let are = if calls.len() > 1 { format!(" and {} more are", calls.len() - 1) } else { " is".to_owned() };
+                sentences.push(format!("{}{are} disallowed by {}", called(first), describe(&entry.0.pattern())));
                 offending.extend(calls);
             }
         }
