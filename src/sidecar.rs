@@ -18,7 +18,7 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Guard, TokenError};
@@ -124,7 +124,8 @@ pub struct Sidecar {
     intake: Arc<Intake>,
     /// The criteria in force, and how they change.
     pub register: Register,
-    watching: JoinSet<()>,
+    /// The watcher of configuration files ends when the first is dropped.
+    watching: (oneshot::Sender<Infallible>, JoinSet<()>),
     doors: Doors,
     admin: Doors,
     scoring: Option<JoinHandle<()>>,
@@ -168,7 +169,9 @@ impl Sidecar {
         let plan = register::Plan { config: config.clone(), origin, rules: rules.clone(), clock: now };
         let (register, watcher) = Register::open(plan, &telemetry)?;
         let mut watching = JoinSet::new();
-        watching.spawn(watcher.run(telemetry.pulse("register", started.instant)));
+        let (end_watching, ended) = oneshot::channel::<Infallible>();
+        let ended = async move { drop(ended.await) };
+        watching.spawn(watcher.run(telemetry.pulse("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
             let (scoring, thread) =
@@ -193,7 +196,20 @@ impl Sidecar {
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
-        Ok(Self { addresses, telemetry, intake, register, watching, doors, admin, scoring: thread, forwarding, exporting, deadline, quiet })
+        Ok(Self {
+            addresses,
+            telemetry,
+            intake,
+            register,
+            watching: (end_watching, watching),
+            doors,
+            admin,
+            scoring: thread,
+            forwarding,
+            exporting,
+            deadline,
+            quiet,
+        })
     }
 
     /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the sidecar is about to be stopped
@@ -214,7 +230,7 @@ impl Sidecar {
             telemetry,
             intake,
             register: _,
-            watching,
+            watching: (end_watching, mut watching),
             doors,
             admin,
             scoring,
@@ -242,8 +258,8 @@ impl Sidecar {
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
-        // Not before the last probe, to which a watcher that is gone would be a dead worker.
-        drop(watching);
+        drop(end_watching);
+        while watching.join_next().await.is_some() {}
         // From the books, which also know of what a delivery that died has left behind.
         let n_undelivered =
             telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();

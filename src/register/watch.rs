@@ -63,7 +63,7 @@ pub enum Outcome {
     NoFile,
 }
 
-/// Reloads. Ends when every handle of the register is gone or `run`'s future is dropped.
+/// Reloads, until it is told to end.
 pub struct Watcher {
     register: Register,
     origin: Option<Origin>,
@@ -108,8 +108,16 @@ impl Watcher {
         Self { register, origin, interval, requests }
     }
 
-    /// Watches until it is dropped.
-    pub async fn run(self, pulse: Pulse) {
+    /// Watches until `ended`, whatever it is about: a reload that is not applied by then serves nobody.
+    pub async fn run(self, pulse: Pulse, ended: impl Future<Output = ()>) {
+        tokio::select! {
+            () = ended => {}
+            () = self.watch(&pulse) => {}
+        }
+        pulse.rest();
+    }
+
+    async fn watch(self, pulse: &Pulse) {
         let Self { register, origin, interval, mut requests } = self;
         let mut heartbeat = time::interval(Pulse::INTERVAL);
         // Nothing was asked so far, so the first poll reads: the files may have changed since the start.
@@ -126,14 +134,14 @@ impl Watcher {
                     if let (Some(origin), Some(attempt)) = (&origin, &mut seen)
                         && asked_again(origin, attempt).await != attempt.fingerprint
                     {
-                        settle(&register, origin, attempt, &pulse).await;
+                        settle(&register, origin, attempt, pulse).await;
                     }
                     next_poll = time::Instant::now() + interval;
                 }
                 request = requests.recv() => {
-                    let Some(answer) = request else { return pulse.rest() };
+                    let Some(answer) = request else { return };
                     let outcome = match (&origin, &mut seen) {
-                        (Some(origin), Some(attempt)) => settle(&register, origin, attempt, &pulse).await,
+                        (Some(origin), Some(attempt)) => settle(&register, origin, attempt, pulse).await,
                         _ => Outcome::NoFile,
                     };
                     // Whoever asked may have gone away.

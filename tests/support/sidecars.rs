@@ -16,7 +16,7 @@ use spanscore::cli::configuration::Disk;
 use spanscore::config::{Config, Protocol, Signal, Sources};
 use spanscore::extract::Trajectory;
 use spanscore::pipeline::{Pipeline, Rules};
-use spanscore::receive::{json, scan};
+use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar::{self, Observer, Plan, Sidecar};
 use spanscore::transport::{Answer, Client};
 
@@ -166,9 +166,16 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     let rules = rules(&Config::default());
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    for (file, body) in scenario.requests.iter().filter(|(file, _)| file.contains(".traces.")) {
-        let body = if file.ends_with(".json") { json::traces(body).unwrap() } else { body.clone() };
-        pipeline.accept(&rules, scan::scan(&body, Some(rules.keys())).unwrap().batch, now);
+    for (file, body) in &scenario.requests {
+        let is_json = file.ends_with(".json");
+        let batch = match signal(file) {
+            Signal::Traces if is_json => scan::scan(&json::traces(body).unwrap(), Some(rules.keys())).unwrap().batch,
+            Signal::Traces => scan::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Logs if is_json => scan_logs::scan(&json::logs(body).unwrap(), Some(rules.keys())).unwrap().batch,
+            Signal::Logs => scan_logs::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Metrics => continue,
+        };
+        pipeline.accept(&rules, batch, now);
     }
     pipeline.end_of_input(&rules, now, |_| ()).trajectories
 }

@@ -1,6 +1,7 @@
 //! Reloads as files change, on tokio's paused clock with real files. They do not prove that a kernel tells of a change, since nobody asks it.
 
 use std::fs;
+use std::future;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -39,7 +40,7 @@ fn start_with(main: &str, files: Arc<dyn Files + Send + Sync>, fill: impl FnOnce
     let telemetry = Arc::new(Telemetry::default());
     let (register, watcher) = Register::open(plan, &telemetry).unwrap();
     let mut watching = JoinSet::new();
-    watching.spawn(watcher.run(telemetry.pulse("register", time::Instant::now().into_std())));
+    watching.spawn(watcher.run(telemetry.pulse("register", time::Instant::now().into_std()), future::pending()));
     Fixture { folder, register, telemetry, _watching: watching }
 }
 
