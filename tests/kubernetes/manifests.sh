@@ -48,9 +48,12 @@ else
   skip "the chart: no helm, and no go to build one"
 fi
 
+compgen -G "$rendered/*.yaml" >/dev/null || exit 0
 for version in 1.29 1.37; do
-  "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml 2>&1 | tee "$rendered/schema-$version.log" | grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\) " || true
-  ! grep -q '^ERROR' "$rendered/schema-$version.log" || fail "manifests that Kubernetes $version would not take"
+  log=$rendered/schema-$version.log
+  "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml >"$log" 2>&1 || { cat "$log" >&2; fail "manifests that Kubernetes $version would not take"; }
+  # Only the Prometheus operator's kinds have no schema; any other is a kind or version that is misspelt or too new.
+  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
 done
 "$python" "$here/rendered.py" "$spanscore" "$root" "$rendered" || fail "see above"
 say "$(find "$rendered" -name '*.yaml' | wc -l) renderings fit Kubernetes 1.29 and 1.37"
