@@ -20,7 +20,7 @@ use super::writer_datadog;
 use crate::config::{self, Config, Signal};
 use crate::evaluate::Evaluation;
 use crate::span::TraceId;
-use crate::telemetry::{Pulse, ScoresDropped, ScoresQueued, Telemetry};
+use crate::telemetry::{Pulse, Telemetry};
 use crate::transport::queue::{Ledger, Parcel, Queue, Target, Token, WhenFull};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
 
@@ -65,8 +65,8 @@ struct Room {
     writer_idx: usize,
     capacity: usize,
     queue: Queue,
+    books: Arc<Ledgered>,
     state: Mutex<State>,
-    telemetry: Arc<Telemetry>,
 }
 
 #[derive(Debug, Default)]
@@ -108,12 +108,11 @@ impl Writers {
         for (writer_idx, written) in config.scores.writers.iter().enumerate() {
             let (name, writer) = writer(written);
             let client = Client::new(&config.writer_destination(writer_idx, written), telemetry)?;
-            let ledger = Arc::new(Ledgered(Books::new(name, telemetry.clone())));
-            let queue = Queue::new(name, share / 2, WhenFull::DropOldest, ledger, telemetry);
+            let books = Arc::new(Ledgered(Books::new(name, telemetry.clone())));
+            let queue = Queue::new(name, share / 2, WhenFull::DropOldest, books.clone(), telemetry);
             let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng.fork());
             deliveries.spawn(async move { (name, delivery.run().await) });
-            let (state, telemetry) = (Mutex::default(), telemetry.clone());
-            rooms.push(Room { writer, name, writer_idx, capacity: share / 2, queue, state, telemetry });
+            rooms.push(Room { writer, name, writer_idx, capacity: share / 2, queue, books, state: Mutex::default() });
         }
         if rooms.is_empty() {
             return Ok(None);
@@ -182,7 +181,7 @@ impl Room {
     fn hold(&self, held: Held) {
         let mut state = self.state();
         let (cost, n_items) = (held.parcel.cost(), held.parcel.n_items);
-        ScoresQueued { shape: self.name, n_items }.emit(&self.telemetry);
+        self.books.0.queued(Signal::Traces, n_items);
         while cost <= self.capacity
             && state.n_bytes + cost > self.capacity
             && let Some(oldest) = state.held.pop_front()
@@ -257,7 +256,7 @@ impl Room {
     }
 
     fn drop_of(&self, n_items: u64, reason: &'static str) {
-        ScoresDropped { shape: self.name, n_items, reason }.emit(&self.telemetry);
+        self.books.dropped(Signal::Traces, n_items, reason);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -87,7 +87,7 @@ impl ListenerBehind {
 /// A queue of scores is full, and drops its oldest until its destination takes something again.
 #[derive(Debug)]
 pub struct ScoresOverflow {
-    /// `score_spans`, `score_events` or `score_metrics`.
+    /// `score_spans`, `score_events`, `score_metrics` or the name of a writer.
     pub shape: &'static str,
 }
 
