@@ -28,43 +28,22 @@ mod prometheus;
 #[path = "backends/run.rs"]
 mod run;
 
-use isolated::isolated;
-
-#[test]
-fn the_collector_reads_every_field_of_the_three_shapes() {
-    isolated("the_collector_reads_every_field_of_the_three_shapes", &["otelcol"], collector::reads_every_field);
+/// Each test: its name, what of the backends' folder it needs, and what it does with that.
+macro_rules! tests {
+    ($($name:ident: $needs:literal, $check:path;)*) => {$(
+        #[test]
+        fn $name() {
+            isolated::isolated(stringify!($name), $needs, $check);
+        }
+    )*};
 }
 
-#[test]
-fn jaeger_finds_failing_runs_by_tag() {
-    isolated("jaeger_finds_failing_runs_by_tag", &["jaeger"], jaeger::finds_failing_runs);
-}
-
-#[test]
-fn prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules() {
-    isolated(
-        "prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules",
-        &["prometheus"],
-        prometheus::has_the_metrics_both_ways,
-    );
-}
-
-#[test]
-fn prometheus_rules_pass_their_own_tests() {
-    isolated("prometheus_rules_pass_their_own_tests", &["promtool"], prometheus::rules_pass);
-}
-
-#[test]
-fn prometheus_reads_every_query_of_the_grafana_board() {
-    isolated("prometheus_reads_every_query_of_the_grafana_board", &["promtool"], prometheus::board_queries_parse);
-}
-
-#[test]
-fn phoenix_shows_spans_and_annotations_that_are_written_once() {
-    isolated("phoenix_shows_spans_and_annotations_that_are_written_once", &["arize-phoenix/bin/phoenix"], phoenix::has_annotations);
-}
-
-#[test]
-fn mlflow_shows_spans_and_assessments_that_are_written_once() {
-    isolated("mlflow_shows_spans_and_assessments_that_are_written_once", &["mlflow/bin/mlflow"], mlflow::has_assessments);
+tests! {
+    the_collector_reads_every_field_of_the_three_shapes: "otelcol", collector::reads_every_field;
+    jaeger_finds_failing_runs_by_tag: "jaeger", jaeger::finds_failing_runs;
+    prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules: "prometheus", prometheus::has_the_metrics_both_ways;
+    prometheus_rules_pass_their_own_tests: "promtool", prometheus::rules_pass;
+    prometheus_reads_every_query_of_the_grafana_board: "promtool", prometheus::board_queries_parse;
+    phoenix_shows_spans_and_annotations_that_are_written_once: "arize-phoenix/bin/phoenix", phoenix::has_annotations;
+    mlflow_shows_spans_and_assessments_that_are_written_once: "mlflow/bin/mlflow", mlflow::has_assessments;
 }

@@ -9,15 +9,16 @@ use std::process::Command;
 /// Set inside the namespace.
 const INSIDE: &str = "SPANSCORE_BACKENDS_INSIDE";
 
-/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not.
-pub(crate) fn isolated(test: &str, needs: &[&str], check: fn(&Path)) {
+/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not. `needs` is a file of that folder.
+pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     let folder = folder();
     if variable(INSIDE).is_some() {
         return check(&folder);
     }
-    if let Some(missing) = needs.iter().find(|file| !folder.join(file).is_file()) {
+    let needed = folder.join(needs);
+    if !needed.is_file() {
         let remedy = "run tests/backends/install.sh, or name its folder in SPANSCORE_BACKENDS";
-        return skip(test, &format!("{} is not there: {remedy}", folder.join(missing).display()));
+        return skip(test, &format!("{} is not there: {remedy}", needed.display()));
     }
     // As an ordinary user the namespace takes one of users, too.
     let kinds = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
