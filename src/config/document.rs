@@ -1,6 +1,8 @@
 //! What a caller of the API sends in, criteria or every mistake in it out. Written as in a criteria file, YAML or JSON, but nothing is
 //! replaced in it: `${env:…}` is read by whoever owns the environment, not by whoever may call. Does not know who called.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 
 use super::describe::{Extent, read};
@@ -55,16 +57,18 @@ pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
         None => 0,
     };
     let mut criteria: Vec<Criterion> = Vec::with_capacity(n_items);
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     for item_idx in 0..n_items {
         let Some(criterion) = read::<Criterion>(&mut document.root, &[0, item_idx], Extent::All, &document.texts, &mut document.problems)
         else {
             continue;
         };
-        if let Some(first) = criteria.iter().position(|other| other.name == criterion.name) {
+        if let Some(first) = numbers.get(&criterion.name) {
             let (node, ..) = document.root.follow(&[0, item_idx]);
             let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(document.texts.spot(node.place)));
-            document.problems.push(problem.at(format!("/criteria/{item_idx}/name")).label(format!("the first is number {}", first + 1)));
+            document.problems.push(problem.at(format!("/criteria/{item_idx}/name")).label(format!("the first is number {first}")));
         }
+        numbers.entry(criterion.name.clone()).or_insert(item_idx + 1);
         criteria.push(criterion);
     }
     document.done(criteria)

@@ -6,6 +6,12 @@ use std::ops::Range;
 
 /// Lines longer than this are cropped around the caret (a JSON file may be one line).
 const MAX_EXCERPT_CHARS: usize = 140;
+/// Most problems that are kept; how many more there are is counted. Whoever may send a document can fill it with mistakes.
+const MAX_PROBLEMS: usize = 1_000;
+/// Longest JSON pointer in bytes; what is longer ends in `…`.
+const MAX_POINTER: usize = 1_024;
+/// Lines and columns are noted so many bytes apart, so that a place in a long line is found without counting from its start.
+const MARK_DISTANCE: usize = 1_024;
 
 /// Does a problem stop us?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +50,10 @@ pub struct Spot {
     pub column: usize,
     /// Length of the underlined part in characters, at least 1.
     pub width: usize,
-    /// The line, secrets masked; `None` where all of it is secret.
+    /// The line around the column, secrets masked; `None` where all of it is secret.
     pub excerpt: Option<String>,
+    /// Characters of the line that are left out before the excerpt.
+    n_before: usize,
     /// Is it a file? Variables and flags have no line worth naming.
     pub is_file: bool,
     order: (usize, usize),
@@ -53,7 +61,11 @@ pub struct Spot {
 
 /// Everything wrong with a configuration, in the order of the files and lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems {
+    kept: Vec<Problem>,
+    /// Errors beyond those that are kept.
+    n_more: usize,
+}
 
 /// A stretch of bytes of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,6 +85,15 @@ struct Text {
     text: String,
     kind: TextKind,
     hidden: Vec<Range<usize>>,
+    /// Where each stretch of `MARK_DISTANCE` bytes begins.
+    marks: Vec<Position>,
+}
+
+/// Line and column, both counted from 1.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    line: usize,
+    column: usize,
 }
 
 /// What kind of thing a text came from.
@@ -101,7 +122,11 @@ impl Problem {
         self
     }
 
-    pub(super) fn at(mut self, pointer: String) -> Self {
+    pub(super) fn at(mut self, mut pointer: String) -> Self {
+        if pointer.len() > MAX_POINTER {
+            pointer.truncate(floor_char_boundary(&pointer, MAX_POINTER));
+            pointer.push('…');
+        }
         self.pointer = pointer;
         self
     }
@@ -128,7 +153,7 @@ impl Problem {
                 let _ = writeln!(out, "{:gutter$}{} {place}", "", paint.with("1;34", "-->"));
                 match &spot.excerpt {
                     Some(excerpt) => {
-                        let (excerpt, column, width) = cropped(excerpt, spot.column, spot.width);
+                        let (excerpt, column, width) = cropped(excerpt, spot.column - spot.n_before, spot.width);
                         let bar = paint.with("1;34", "|");
                         let caret =
                             format!("{}{}", "^".repeat(width), self.label.iter().map(|label| format!(" {label}")).collect::<String>());
@@ -193,43 +218,50 @@ fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
 
 impl Problems {
     pub(super) fn push(&mut self, problem: Problem) {
-        if !self.0.contains(&problem) {
-            self.0.push(problem);
+        if self.kept.len() >= MAX_PROBLEMS {
+            self.n_more += usize::from(problem.severity == Severity::Error);
+        } else if !self.kept.contains(&problem) {
+            self.kept.push(problem);
         }
     }
 
     pub(super) fn sorted(mut self) -> Self {
-        self.0.sort_by_key(|problem| problem.spot.as_ref().map_or((usize::MAX, 0), |spot| spot.order));
+        self.kept.sort_by_key(|problem| problem.spot.as_ref().map_or((usize::MAX, 0), |spot| spot.order));
         self
     }
 
     pub(super) fn extend(&mut self, problems: Problems) {
-        problems.0.into_iter().for_each(|problem| self.push(problem));
+        problems.kept.into_iter().for_each(|problem| self.push(problem));
+        self.n_more += problems.n_more;
     }
 
     /// Is there nothing wrong?
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.kept.is_empty()
     }
 
     /// How many of them are errors; the others are warnings.
     pub fn n_errors(&self) -> usize {
-        self.0.iter().filter(|problem| problem.severity == Severity::Error).count()
+        self.kept.iter().filter(|problem| problem.severity == Severity::Error).count() + self.n_more
     }
 
     /// How many things are wrong.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.kept.len() + self.n_more
     }
 
-    /// One after the other.
+    /// One after the other; at most the first 1 000 that were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
-        self.0.iter()
+        self.kept.iter()
     }
 
     /// All messages, an empty line between two.
     pub fn render(&self, colour: bool) -> String {
-        self.0.iter().map(|problem| problem.render(colour)).collect::<Vec<_>>().join("\n")
+        let mut messages: Vec<String> = self.kept.iter().map(|problem| problem.render(colour)).collect();
+        if self.n_more > 0 {
+            messages.push(Problem::new(format!("{} more mistakes are not shown", self.n_more), None).render(colour));
+        }
+        messages.join("\n")
     }
 }
 
@@ -247,7 +279,11 @@ impl Texts {
     /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are right.
     pub(super) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
-        self.0.push(Text { name: name.into(), text, kind, hidden: Vec::new() });
+        let mut marks = vec![Position { line: 1, column: 1 }];
+        for stretch in text.as_bytes().chunks_exact(MARK_DISTANCE) {
+            marks.push(marks[marks.len() - 1].after(stretch));
+        }
+        self.0.push(Text { name: name.into(), text, kind, hidden: Vec::new(), marks });
         self.0.len() - 1
     }
 
@@ -266,24 +302,38 @@ impl Texts {
     }
 
     pub(super) fn spot(&self, place: Place) -> Spot {
-        let Text { name, text, kind, hidden } = &self.0[place.source];
+        let source = &self.0[place.source];
+        let Text { name, text, kind, hidden, .. } = source;
         let start = floor_char_boundary(text, place.start);
         let end = floor_char_boundary(text, place.end).max(start);
-        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let Position { line, column } = source.position(start);
+        // One character more than is shown on either side, so that cropping sees that there is more.
+        let line_start = text[..start].char_indices().rev().take(MAX_EXCERPT_CHARS + 1).take_while(|(_, letter)| *letter != '\n').last();
+        let line_start = line_start.map_or(start, |(at, _)| at);
+        let line_end = text[start..].char_indices().take(MAX_EXCERPT_CHARS + 1).take_while(|(_, letter)| *letter != '\n').last();
+        let line_end = line_end.map_or(start, |(at, letter)| start + at + letter.len_utf8());
         let masked: String = text[line_start..line_end]
             .char_indices()
             .map(|(at, letter)| if hidden.iter().any(|range| range.contains(&(line_start + at))) { '*' } else { letter })
             .collect();
         Spot {
             name: name.clone(),
-            line: text[..start].matches('\n').count() + 1,
-            column: text[line_start..start].chars().count() + 1,
+            line,
+            column,
             width: text[start..end.min(line_end)].trim_end().chars().count().max(1),
             excerpt: (*kind != TextKind::SecretVariable).then(|| masked.trim_end().to_owned()),
+            n_before: column - 1 - text[line_start..start].chars().count(),
             is_file: *kind == TextKind::File,
             order: (place.source, start),
         }
+    }
+
+    /// The whole line in which a place starts.
+    pub(super) fn line(&self, place: Place) -> &str {
+        let text = &self.0[place.source].text;
+        let (before, after) = text.split_at(floor_char_boundary(text, place.start));
+        let end = before.len() + after.find('\n').unwrap_or(after.len());
+        &text[before.rfind('\n').map_or(0, |at| at + 1)..end]
     }
 
     /// The start of a line and column, both counted from 1, as a place one character wide.
@@ -305,6 +355,55 @@ impl Texts {
     }
 }
 
+// === impl Text ===
+
+impl Text {
+    /// Of a byte that begins a character.
+    fn position(&self, at: usize) -> Position {
+        let mark = at / MARK_DISTANCE;
+        self.marks[mark].after(&self.text.as_bytes()[mark * MARK_DISTANCE..at])
+    }
+}
+
+impl Position {
+    /// Behind these bytes. A character counts where it begins, since a stretch may end within one.
+    fn after(self, bytes: &[u8]) -> Self {
+        bytes.iter().fold(self, |Self { line, column }, byte| match byte {
+            b'\n' => Self { line: line + 1, column: 1 },
+            0x80..=0xBF => Self { line, column },
+            _ => Self { line, column: column + 1 },
+        })
+    }
+}
+
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_columns_are_those_that_counting_from_the_start_finds() {
+        let mut texts = Texts::default();
+        let text = format!("{}\n{}\n\nä{}", "é".repeat(700), "x€".repeat(3 * MARK_DISTANCE), "y".repeat(MARK_DISTANCE - 1));
+        let source = texts.add("file", &text, TextKind::File);
+        let places = text.char_indices().map(|(at, _)| at).step_by(7).chain([MARK_DISTANCE - 1, MARK_DISTANCE, text.len()]);
+        for start in places.filter(|at| text.is_char_boundary(*at)) {
+            let before = &text[..start];
+            let spot = texts.spot(Place { source, start, end: start });
+            let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
+            assert_eq!((spot.line, spot.column), (before.matches('\n').count() + 1, column), "byte {start}");
+            assert!(spot.excerpt.unwrap().chars().count() <= 2 * (MAX_EXCERPT_CHARS + 1));
+        }
+    }
+
+    #[test]
+    fn mistakes_beyond_the_bound_are_counted() {
+        let mut problems = Problems::default();
+        (0..MAX_PROBLEMS + 7).for_each(|n| problems.push(Problem::new(format!("mistake {n}"), None)));
+        assert_eq!((problems.iter().len(), problems.n_errors()), (MAX_PROBLEMS, MAX_PROBLEMS + 7));
+        assert!(problems.to_string().ends_with("error: 7 more mistakes are not shown"));
+    }
 }

@@ -108,13 +108,11 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let message = message.split(" at line ").next().unwrap_or(&message);
     let place = error.location().map(|location| texts.place_at(source, location.line() as usize, location.column() as usize));
     let mut spot = place.map(|place| texts.spot(place));
-    let line = spot.as_mut().and_then(|spot| {
-        let line = spot.excerpt.clone()?;
-        // Without a tree nobody knows which values are headers, so a line that may hold a secret is not shown.
-        spot.excerpt = spot.excerpt.take().filter(|line| !may_hold_a_secret(line));
-        Some(line)
-    });
-    let line = line.as_deref().unwrap_or_default();
+    let line = place.map_or("", |place| texts.line(place));
+    if let Some(spot) = spot.as_mut() {
+        // Without a tree nobody knows which values are headers, so nothing is shown of a line that may hold a secret.
+        spot.excerpt = spot.excerpt.take().filter(|_| !may_hold_a_secret(line));
+    }
     let (message, remedy) = match message {
         _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => {
             (format!("not valid YAML: {message}"), "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
@@ -123,8 +121,8 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
             (format!("nested more than {MAX_DEPTH} deep"), "write it flatter")
         }
         _ if message.contains("budget breached") || message.contains("alias") && message.contains("limit") => (
-            "the aliases of this file expand to more than anyone would write".to_owned(),
-            "write it out, or split it with `criteria_files`",
+            "more values than anyone would write (what an alias stands for counts each time)".to_owned(),
+            "split it: a file with `criteria_files`, a call of the API into several",
         ),
         _ if message.contains("multiple YAML documents") => ("a second document starts here".to_owned(), "a configuration is one document"),
         _ if message.contains("tabs") => ("a tab in the indentation".to_owned(), "indent with spaces"),
