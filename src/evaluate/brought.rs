@@ -127,13 +127,17 @@ fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationErr
 fn read_evaluator(said: &Said, calls: &[ToolCall], max_size: usize) -> Result<Evaluator, EvaluationError> {
     let text = whole(said, EXPECT, max_size)?;
     let (read, n_patterns) = pattern::frugally(MAX_PATTERNS, || serde_json::from_str(text));
-    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
-    let n_searched: usize = calls.iter().map(|call| call.name.len() + payload(&call.args) + payload(&call.result)).sum();
-    if text.len().saturating_mul(calls.len()) > MAX_COST || n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
+    if text.len().saturating_mul(calls.len()) > MAX_COST || n_patterns.saturating_mul(searched_size(calls)) > MAX_SEARCH {
         let message = format!("is too much to hold {} calls to: expect less of so long a run, or register a criterion", calls.len());
         return Err(mistake("expectation_too_large", said, EXPECT, &message));
     }
     read.map_err(|error| unreadable(said, EXPECT, "an `evaluate` block in JSON", &error))
+}
+
+/// The bytes of these calls that a pattern may look at.
+pub fn searched_size(calls: &[ToolCall]) -> usize {
+    let payload = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.text.len());
+    calls.iter().map(|call| call.name.len() + payload(&call.args) + payload(&call.result)).sum()
 }
 
 fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, EvaluationError> {

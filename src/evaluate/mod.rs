@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::extract::Trajectory;
 
-pub use brought::{Added, EXPECTED, FromSpans, no_longer_expected};
+pub use brought::{Added, EXPECTED, FromSpans, no_longer_expected, searched_size};
 pub use criterion::{Criterion, Scope};
 pub use execution_order::{ExecutionOrder, Over};
 pub use expectation::{EXAMPLE, Expectation, Unfit, pair};

@@ -23,8 +23,12 @@ const MAX_CALLS: usize = 10_000;
 const MAX_CRITERIA: usize = 1_000;
 /// Most work: the bytes of all criteria times the calls they are held to. Ten seconds of one core at the very worst.
 const MAX_COST: usize = 256 << 20;
+/// Most patterns times the bytes of names, arguments and results that they look at: a search takes time pattern × text at worst, and the criteria
+/// above are measured in bytes as written, of which a costly pattern needs few.
+const MAX_SEARCH: usize = 16 << 20;
 
-/// What is asked, as REST takes it.
+/// What is asked, as REST takes it. The caller says what is expected: what spans bring themselves (`spanscore.expect`, `spanscore.criteria`,
+/// `test.case.id`) is not looked at.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
@@ -121,7 +125,18 @@ pub(super) fn judge(question: Question, registered: &Registered, rules: &Rules, 
         _ => return Err(ApiError::Argument { name: "traces", detail: "send either `trajectory` or `traces`".to_owned() }),
     };
     let n_calls: usize = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
-    let size: usize = rules.criteria.iter().map(|criterion| json!(criterion).to_string().len()).sum();
+    let n_searched: usize = trajectories.iter().map(|trajectory| evaluate::searched_size(&trajectory.tool_calls)).sum();
+    let (mut size, mut n_patterns) = (0_usize, 0_usize);
+    for criterion in &rules.criteria {
+        let criterion = json!(criterion);
+        size += criterion.to_string().len();
+        n_patterns += super::n_patterns(&criterion);
+    }
+    if n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
+        let detail =
+            format!("{n_searched} bytes of calls to be searched with {n_patterns} patterns are too many at once: ask in several questions");
+        return Err(ApiError::TooLarge(detail));
+    }
     if n_calls > MAX_CALLS || size.saturating_mul(n_calls) > MAX_COST {
         let detail = format!("{n_calls} calls held to {} criteria are too many at once: ask in several questions", rules.criteria.len());
         return Err(ApiError::TooLarge(detail));

@@ -463,7 +463,12 @@ fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> {
         let detail = format!("`{}` is larger than {} KiB: put it into a file", criterion.name, MAX_CRITERION_SIZE >> 10);
         return Err(ApiError::TooLarge(detail));
     }
-    Ok(json.pointer("/evaluate/tool_calls").map_or(0, n_texts))
+    Ok(n_patterns(&json))
+}
+
+/// The patterns of a criterion, as it is shown.
+fn n_patterns(criterion: &Value) -> usize {
+    criterion.pointer("/evaluate/tool_calls").map_or(0, n_texts)
 }
 
 fn n_texts(value: &Value) -> usize {

@@ -202,7 +202,7 @@ fn own_schemas(criterion: &Value) -> Map<String, Value> {
             "oneOf": [{ "required": ["trajectory"] }, { "required": ["traces"] }],
             "properties": {
                 "trajectory": { "anyOf": [reference("Trajectory"), { "type": "null" }] },
-                "traces": { "type": ["object", "null"], "description": "OTLP/JSON: `{\"resourceSpans\": […]}`" },
+                "traces": { "type": ["object", "null"], "description": "OTLP/JSON: `{\"resourceSpans\": […]}`; what its spans expect of themselves is not read" },
                 "criteria": { "type": ["array", "null"], "items": criterion }, "names": { "type": ["array", "null"], "items": text },
             },
         },

@@ -121,6 +121,34 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     assert_eq!(ask(100, 100, 10).await, 200);
     assert_eq!(ask(10_001, 1, 1).await, 413);
     assert_eq!(ask(5_000, 2_000, 2).await, 413);
+    let search = async |size: usize| {
+        let disallowed: Vec<Value> = (0..20).map(|n| json!({ "name": "x", "result": format!("[ab]{{9}}c{n}") })).collect();
+        let question = json!({
+            "trajectory": { "tool_calls": [{ "name": "x", "result": "ab".repeat(size / 2) }] },
+            "criteria": [{ "name": "c", "evaluate": { "tool_calls": { "disallowed": disallowed } } }],
+        });
+        call(&register, "POST", "/v1/evaluate", &[], &question.to_string()).await
+    };
+    assert_eq!(search(10_000).await.0, 200);
+    let (status, _, problem) = search(1 << 20).await;
+    assert!(status == 413 && problem["detail"].as_str().unwrap().contains("with 40 patterns are too many"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_number() {
+    let register = register("");
+    // Each mistake shows its line: were that the whole line, these would take gigabytes.
+    let criteria = json!({ "criteria": vec![json!({ "x": 1 }); 5_000] }).to_string();
+    let keys = format!("{{{}}}", (0..20_000).map(|n| format!("\"k{n}\":1")).collect::<Vec<_>>().join(","));
+    let twice = format!("{{{}}}", vec!["\"criteria\":[]"; 20_000].join(","));
+    for (body, least) in [(criteria, 5_000), (keys, 20_000), (twice, 19_999)] {
+        let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &body).await;
+        assert_eq!((status, problem["errors"].as_array().unwrap().len()), (400, 20));
+        let detail = problem["detail"].as_str().unwrap();
+        let n_more: usize = detail.strip_suffix(" more").and_then(|detail| detail.rsplit(' ').next()).unwrap().parse().unwrap();
+        assert!(n_more + 1 >= least, "{detail}");
+        assert!(problem.to_string().len() < 20_000);
+    }
 }
 
 proptest! {
