@@ -23,6 +23,8 @@ use crate::tls;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Longest wait for an answer to begin, and in all.
+pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Most bytes of an answer that says what is wrong.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
 
@@ -114,7 +116,10 @@ impl Api {
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
-        let response = self.client.request(request).await.map_err(|error| no_answer(root_cause(&error)))?;
+        let response = match tokio::time::timeout(PATIENCE, self.client.request(request)).await {
+            Ok(response) => response.map_err(|error| no_answer(root_cause(&error)))?,
+            Err(_) => return Err(no_answer(format!("nothing within {} s", PATIENCE.as_secs()))),
+        };
         if response.status().is_success() {
             return Ok(response);
         }

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -14,14 +13,11 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time;
 
-use super::api::{Api, ApiFailure};
+use super::api::{Api, ApiFailure, PATIENCE};
 use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
 use super::{Exit, Streams};
 use crate::config::{self, Config};
 use crate::export::score_line::Clean;
-
-/// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the command. `config` tells where the sidecar is, unless the arguments do.
 pub(super) fn criteria(args: &Criteria, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
