@@ -10,6 +10,7 @@ record=benches/instructions.txt
 tolerance_percent=3
 n_requests=9
 
+[ "${1:-}" = --record ] || [ -f "$record" ] || { echo "there is no record to compare with: run benches/instructions.sh --record first" >&2; exit 2; }
 command -v valgrind >/dev/null || { echo "valgrind is needed: apt-get install valgrind" >&2; exit 2; }
 program=$(cargo bench --locked --bench instructions --no-run --message-format=json |
   sed -n 's/.*"name":"instructions".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
