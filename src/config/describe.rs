@@ -8,7 +8,7 @@ use super::nearest::nearest;
 use super::reader::Reader;
 use super::tree::{Node, Value};
 use super::{keys, rewrite};
-use crate::evaluate::stands_for;
+use crate::evaluate::{attempt, stands_for};
 
 /// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
 const MAX_PROBLEMS: usize = 100;
@@ -30,7 +30,7 @@ pub(super) fn read<T: DeserializeOwned>(
     problems: &mut Problems,
 ) -> Option<T> {
     loop {
-        let mistake = match T::deserialize(Reader(root.follow(prefix).0)) {
+        let mistake = match attempt(|| T::deserialize(Reader(root.follow(prefix).0))) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };

@@ -44,7 +44,7 @@ pub use expectation::{EXAMPLE, Expectation, Unfit, pair};
 pub use expectations::{Expectations, judge_run};
 pub use judge::{judge, withdraw};
 pub use names::{Names, NonEmptyNames};
-pub use pattern::{Pattern, frugally};
+pub use pattern::{Pattern, attempt, frugally};
 pub use score::{Evaluation, EvaluationError, Explain, Previous, Verdict};
 pub use selector::{Glob, Selector};
 pub use spelling::stands_for;

@@ -17,6 +17,8 @@ const MAX_COMPILED_SIZE: usize = 1 << 20;
 const MAX_CACHE_SIZE: usize = 256 << 10;
 /// The same bound for a pattern that came over the network.
 const MAX_BROUGHT_SIZE: usize = 32 << 10;
+/// So many times may patterns that came over the network be compiled, where mistakes beside them make it read again.
+const MAX_ATTEMPTS: usize = 8;
 /// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
 const MAX_NESTING: u32 = 100;
 
@@ -74,24 +76,38 @@ thread_local! {
 struct Allowance {
     most: usize,
     left: usize,
+    /// How many more may be compiled in all attempts together.
+    work: usize,
 }
 
 /// Reads what came over the network, with a run or from a caller of the API, and tells how many patterns are in it. They are small and at most
 /// so many, since their author could send as many as he likes.
 pub fn frugally<T>(max_patterns: usize, read: impl FnOnce() -> T) -> (T, usize) {
-    ALLOWANCE.set(Some(Allowance { most: max_patterns, left: max_patterns }));
+    let work = max_patterns.saturating_mul(MAX_ATTEMPTS);
+    ALLOWANCE.set(Some(Allowance { most: max_patterns, left: max_patterns, work }));
     let read = read();
     let left = ALLOWANCE.take().map_or(0, |allowance| allowance.left);
     (read, max_patterns - left)
+}
+
+/// Reads what will be read again if there is a mistake in it: the patterns of an attempt that fails are not counted twice.
+pub fn attempt<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let before = ALLOWANCE.get();
+    let read = read();
+    if let (Err(_), Some(before), Some(Allowance { work, .. })) = (&read, before, ALLOWANCE.get()) {
+        ALLOWANCE.set(Some(Allowance { work, ..before }));
+    }
+    read
 }
 
 /// Most bytes that the next pattern may take.
 fn allowed_size() -> Result<usize, String> {
     match ALLOWANCE.get() {
         None => Ok(MAX_COMPILED_SIZE),
-        Some(Allowance { left: 0, most }) => Err(format!("more than {most} patterns: put those that last into a criteria file")),
-        Some(Allowance { left, most }) => {
-            ALLOWANCE.set(Some(Allowance { left: left - 1, most }));
+        Some(Allowance { left: 0, most, .. }) => Err(format!("more than {most} patterns: put those that last into a criteria file")),
+        Some(Allowance { work: 0, .. }) => Err("too many patterns beside so many mistakes: mend the others first".to_owned()),
+        Some(Allowance { left, most, work }) => {
+            ALLOWANCE.set(Some(Allowance { left: left - 1, most, work: work - 1 }));
             Ok(MAX_BROUGHT_SIZE)
         }
     }

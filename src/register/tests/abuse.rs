@@ -48,6 +48,17 @@ async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
 type Call<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
 #[tokio::test]
+async fn patterns_that_are_read_again_are_counted_once() {
+    let register = register("");
+    let body = |n: usize| json!({ "evaluate": { "tool_calls": { "required": vec!["a"; n] } }, "threshold": 7, "foo": 1, "scope": "x" });
+    let (_, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &body(400).to_string()).await;
+    let pointers: Vec<_> = problem["errors"].as_array().unwrap().iter().map(|error| error["pointer"].as_str().unwrap()).collect();
+    assert_eq!(pointers, ["/threshold", "/foo", "/scope"], "{problem}");
+    let (_, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &body(1_001).to_string()).await;
+    assert!(problem["detail"].as_str().unwrap().contains("more than 1000 patterns"), "{problem}");
+}
+
+#[tokio::test]
 async fn requests_that_make_no_sense_are_told_so() {
     let register = register("");
     let yaml = [("content-type", "application/yaml")];
