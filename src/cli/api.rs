@@ -13,6 +13,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::Value;
 
 use super::args::ApiClient;
@@ -27,6 +28,11 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Most bytes of an answer that says what is wrong.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
+
+/// As a segment of a path or a value of a query has it. Even dots are escaped: a criterion may be called `..`.
+pub(super) fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
 
 /// A sidecar's API.
 pub(super) struct Api {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time;
 
-use super::api::{Api, ApiFailure, PATIENCE};
+use super::api::{Api, ApiFailure, PATIENCE, escaped};
 use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
 use super::{Exit, Streams};
 use crate::config::{self, Config};
@@ -267,10 +267,4 @@ impl Options<'_> {
 
 fn path_of(name: &str) -> String {
     format!("/v1/criteria/{}", escaped(name))
-}
-
-/// As a path segment or a value of a query has it.
-fn escaped(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
-    text.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::signal;
 use tokio::time::sleep;
 
-use super::api::{Api, ApiFailure};
+use super::api::{Api, ApiFailure, escaped};
 use super::args::{Tap, TapFormat};
 use super::{Exit, Streams};
 use crate::config::Config;
@@ -91,19 +91,11 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
 fn path(args: &Tap, last: u16) -> String {
     let filters = [("criterion", &args.criterion), ("label", &args.label), ("service", &args.service), ("agent", &args.agent)];
     let mut pairs: Vec<String> =
-        filters.iter().flat_map(|(key, values)| values.iter().map(move |value| format!("{key}={}", encoded(value)))).collect();
+        filters.iter().flat_map(|(key, values)| values.iter().map(move |value| format!("{key}={}", escaped(value)))).collect();
     if last > 0 {
         pairs.push(format!("last={last}"));
     }
     format!("/v1/scores{}{}", if pairs.is_empty() { "" } else { "?" }, pairs.join("&"))
-}
-
-fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
 }
 
 /// Prints lines until the stream ends or enough have come.

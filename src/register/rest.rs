@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::problem::ApiError;
@@ -238,10 +239,10 @@ struct Query(Vec<(String, String)>);
 
 impl Query {
     fn read(uri: &Uri, known: &[&str]) -> Result<Self, ApiError> {
-        // No argument has a value that needs an escape.
         let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let pairs: Vec<(String, String)> =
-            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(key, value)| (decoded(key), decoded(value))).collect();
         for (at, (key, _)) in pairs.iter().enumerate() {
             let wrong = match () {
                 () if !known.contains(&key.as_str()) => "is not known here",

@@ -111,7 +111,7 @@ fn clock() -> Now {
 async fn a_registration_with_a_time_to_live_cleans_up_after_itself() {
     let register = opened(FILE, clock).0;
     call(&register, "PUT", "/v1/criteria/a?ttl=90s", &[], ORDER).await;
-    let (status, _, shown) = call(&register, "PUT", "/v1/criteria/b?ttl=1h", &[], ORDER).await;
+    let (status, _, shown) = call(&register, "PUT", "/v1/criteria/b?ttl=1%68", &[], ORDER).await;
     assert_eq!((status, shown["expires_at"].as_str()), (201, Some("2026-11-18T12:06:40Z")));
     CLOCK.fetch_add(89_000_000_000, Ordering::Relaxed);
     register.expire();
