@@ -19,6 +19,7 @@ import time
 import urllib.request
 
 ROOT, EXAMPLES = sys.argv[1:]
+MAX_SECONDS_TO_READY = 20
 BY_DNS, BY_HOSTS = "backend", "scores.test"
 WHOLE_NAME = "backend.observability.svc.cluster.local"
 PORT = 14318
@@ -90,16 +91,19 @@ with tempfile.TemporaryDirectory() as folder:
     begun = time.monotonic()
     variables = {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}
     sidecar = subprocess.Popen([*command, "run", *settings], env=variables, stderr=subprocess.PIPE, text=True)
-    while subprocess.run([*command, "health"], capture_output=True).returncode != 0:
-        assert sidecar.poll() is None, f"it ended with {sidecar.returncode}: {sidecar.stderr.read()}"
+    while (probe := subprocess.run([*command, "health"], capture_output=True, text=True, timeout=10)).returncode != 0:
+        if sidecar.poll() is not None or time.monotonic() - begun > MAX_SECONDS_TO_READY:
+            sidecar.kill()
+            sys.exit(f"not ready (ended with {sidecar.poll()}; names asked for: {asked}): {probe.stdout}{probe.stderr}\n{sidecar.communicate()[1]}")
         time.sleep(0.02)
-    print(f"ready after {time.monotonic() - begun:.2f} s")
+    print(f"ready after {time.monotonic() - begun:.2f} s", flush=True)
 
     recording = sorted(os.listdir(f"{EXAMPLES}/recording"))
     sent = [open(f"{EXAMPLES}/recording/{name}", "rb").read() for name in recording]
     for body in sent:
         request = urllib.request.Request("http://127.0.0.1:4318/v1/traces", body, {"content-type": "application/x-protobuf"})
-        assert urllib.request.urlopen(request).status == 200
+        assert urllib.request.urlopen(request, timeout=10).status == 200
+    print(f"{len(sent)} requests taken", flush=True)
     begun = time.monotonic()
     sidecar.terminate()
     log = sidecar.communicate(timeout=30)[1]
