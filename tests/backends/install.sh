@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the backends that tests/backends.rs sends scores to, at the versions that it is written for, into one folder:
 #   tests/backends/install.sh [collector|jaeger|prometheus|promtool|phoenix|mlflow …]       (default: all)
-# The folder is $SPANSCORE_BACKENDS, or spanscore-backends in the user's cache; the tests look in the same place. What is there already is
+# The folder is $TEST_BACKENDS, or spanscore-backends in the user's cache; the tests look in the same place. What is there already is
 # left alone. Needs Go 1.25 (the first four) and Python 3.11 with venv (the last two), and what these fetch from their registries; takes
 # about a quarter of an hour on two cores.
 set -euo pipefail
-DIR=${SPANSCORE_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-backends}
+DIR=${TEST_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-backends}
 mkdir -p "$DIR"
 
 # A main package of a module that `go install` refuses, since its go.mod has `replace` lines: FILE MODULE VERSION PACKAGE [build flags]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Set inside the namespace.
-const INSIDE: &str = "SPANSCORE_BACKENDS_INSIDE";
+const INSIDE: &str = "TEST_BACKENDS_INSIDE";
 
 /// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not. `needs` is a file of that folder.
 pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
@@ -17,7 +17,7 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     }
     let needed = folder.join(needs);
     if !needed.is_file() {
-        let remedy = "run tests/backends/install.sh, or name its folder in SPANSCORE_BACKENDS";
+        let remedy = "run tests/backends/install.sh, or name its folder in TEST_BACKENDS";
         return skip(test, &format!("{} is not there: {remedy}", needed.display()));
     }
     // As an ordinary user the namespace takes one of users, too.
@@ -42,7 +42,7 @@ fn unshare(kind: &[&str], script: &str) -> Command {
 
 fn folder() -> PathBuf {
     let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    variable("SPANSCORE_BACKENDS")
+    variable("TEST_BACKENDS")
         .or_else(|| Some(cache()?.join("spanscore-backends")))
         .unwrap_or_else(|| PathBuf::from("spanscore-backends"))
 }

@@ -91,7 +91,7 @@ with tempfile.TemporaryDirectory() as folder:
     begun = time.monotonic()
     variables = {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}
     sidecar = subprocess.Popen([*command, "run", *settings], env=variables, stderr=subprocess.PIPE, text=True)
-    while (probe := subprocess.run([*command, "health"], capture_output=True, text=True, timeout=10)).returncode != 0:
+    while (probe := subprocess.run([*command, "health"], env=variables, capture_output=True, text=True, timeout=10)).returncode != 0:
         if sidecar.poll() is not None or time.monotonic() - begun > MAX_SECONDS_TO_READY:
             sidecar.kill()
             sys.exit(f"not ready (ended with {sidecar.poll()}; names asked for: {asked}): {probe.stdout}{probe.stderr}\n{sidecar.communicate()[1]}")

@@ -4,9 +4,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=$root/target/kubernetes
-CACHE=${SPANSCORE_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-kubernetes}
+CACHE=${TEST_KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spanscore-kubernetes}
 # Programs of Kubernetes that are already built, if they are; else they are built into it (node.sh says which).
-NODE_BIN=${SPANSCORE_KUBERNETES_NODE_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/kube-node/bin}
+NODE_BIN=${TEST_KUBERNETES_NODE_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/kube-node/bin}
 mkdir -p "$out" "$CACHE/bin"
 export PATH=$NODE_BIN:$CACHE/bin:$PATH
 

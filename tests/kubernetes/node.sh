@@ -11,7 +11,7 @@
 #   node.sh ctr ARGUMENT…      containerd's own client, in the node's namespace
 #   node.sh down               ends every process and pod and forgets all state; the built programs stay
 #
-# Programs are looked for in, and built into, $SPANSCORE_KUBERNETES_NODE_BIN; everything else is under $SPANSCORE_KUBERNETES_CACHE.
+# Programs are looked for in, and built into, $TEST_KUBERNETES_NODE_BIN; everything else is under $TEST_KUBERNETES_CACHE.
 # Servers listen on 127.0.0.1. A pod has a network namespace and an address (10.245.0.0/24) that other pods and this machine reach; there
 # is no name server, no Service address, nobody who enforces a NetworkPolicy, and no way out. localhost/busybox:1 is there.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
