@@ -42,9 +42,7 @@ fn unshare(kind: &[&str], script: &str) -> Command {
 
 fn folder() -> PathBuf {
     let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    variable("TEST_BACKENDS")
-        .or_else(|| Some(cache()?.join("spanscore-backends")))
-        .unwrap_or_else(|| PathBuf::from("spanscore-backends"))
+    variable("TEST_BACKENDS").or_else(|| Some(cache()?.join("spanscore-backends"))).unwrap_or_else(|| PathBuf::from("spanscore-backends"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is a test of its own process, which nobody hands variables to")]
