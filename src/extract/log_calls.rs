@@ -46,19 +46,8 @@ pub fn log_call(record: LogCall) -> Option<Span> {
     if log_messages::is_messages(&record) {
         return log_messages::held(record);
     }
-    let LogCall { record_id, time_unix_nanos, resource, facts, .. } = record;
-    let mut span = Span {
-        trace_id: group(b"")?.0,
-        span_id: record_id,
-        parent_id: None,
-        start_unix_nanos: time_unix_nanos,
-        end_unix_nanos: time_unix_nanos,
-        flags: 0,
-        n_attributes: 0,
-        status: Status::Unset,
-        resource,
-        facts,
-    };
+    let time_unix_nanos = record.time_unix_nanos;
+    let mut span = as_span(record, group(b"")?.0, None);
     let view = View::new(&span);
     let id = first_text(&view, PROMPTS).or_else(|| first_text(&view, SESSIONS))?;
     let (trace_id, parent_id) = group(id.as_bytes())?;
@@ -69,6 +58,23 @@ pub fn log_call(record: LogCall) -> Option<Span> {
     // Nobody tells the last call of a prompt from the others: a parent that never comes keeps the trace open until it is inactive.
     (span.trace_id, span.parent_id, span.start_unix_nanos, span.status) = (trace_id, Some(parent_id), start_unix_nanos, status);
     Some(span)
+}
+
+/// A record in the form of a span: its own id, and its time as start and end.
+pub(super) fn as_span(record: LogCall, trace_id: TraceId, parent_id: Option<SpanId>) -> Span {
+    let LogCall { record_id, time_unix_nanos, resource, facts, .. } = record;
+    Span {
+        trace_id,
+        span_id: record_id,
+        parent_id,
+        start_unix_nanos: time_unix_nanos,
+        end_unix_nanos: time_unix_nanos,
+        flags: 0,
+        n_attributes: 0,
+        status: Status::Unset,
+        resource,
+        facts,
+    }
 }
 
 /// The trace that stands for a group, and the parent that no span of it has.

@@ -5,8 +5,8 @@
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
-use super::keys;
-use crate::span::{LogCall, Span, SpanId, Status, TraceId, Value, WantedBody};
+use super::{keys, log_calls};
+use crate::span::{LogCall, Span, SpanId, TraceId, Value, WantedBody};
 
 const TOOL_MESSAGE: &str = "gen_ai.tool.message";
 
@@ -29,20 +29,9 @@ pub(super) fn is_held(span: &Span) -> bool {
 
 /// A record as it is held with its trace. `None` where it names no trace or no span, or tells of no call: there is nothing to join it with.
 pub(super) fn held(record: LogCall) -> Option<Span> {
-    let LogCall { record_id, time_unix_nanos, span_id, resource, facts } = record;
-    let Some(Value::Bytes(trace_id)) = facts.get(keys::LOG_TRACE_ID) else { return None };
-    let mut span = Span {
-        trace_id: TraceId::try_new(trace_id)?,
-        span_id: record_id,
-        parent_id: Some(span_id?),
-        start_unix_nanos: time_unix_nanos,
-        end_unix_nanos: time_unix_nanos,
-        flags: 0,
-        n_attributes: 0,
-        status: Status::Unset,
-        resource,
-        facts,
-    };
+    let Some(Value::Bytes(trace_id)) = record.facts.get(keys::LOG_TRACE_ID) else { return None };
+    let (trace_id, parent_id) = (TraceId::try_new(trace_id)?, Some(record.span_id?));
+    let mut span = log_calls::as_span(record, trace_id, parent_id);
     if span.name() == TOOL_MESSAGE {
         // Every request repeats the answers of all tools before it. Without a place and a time they are one record, which is held once.
         let digest = Sha256::digest(answered(&span)?);
