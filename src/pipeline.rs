@@ -5,18 +5,22 @@
 //! [`Pipeline::end_of_input`]. The rules are passed in each time, never stored: a reload is the swap of one `Arc<Rules>`, and a trace
 //! is judged by the rules in force when it closes.
 
+mod reported;
 mod results;
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, Stats, Trace, TraceBuffer};
-use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans, Previous, Scope, Verdict};
-use crate::extract::{self, Recogniser, Tools, Trajectory};
-use crate::span::{Batch, KeySet, Now, SpanId, TraceId};
+use hashbrown::{DefaultHashBuilder, HashSet};
 
+use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
+use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans};
+use crate::extract::{self, Recogniser, Tools, Trajectory};
+use crate::span::{Batch, KeySet, Now, TraceId};
+
+use reported::Reported;
 use results::LateResults;
 
 /// What every trace is judged by: one immutable set, swapped as a whole.
@@ -74,7 +78,7 @@ impl Rules {
     /// The same with other criteria and what their selectors read, expecting nothing of single runs.
     pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
         let recogniser = self.recogniser.reading(criteria.iter().flat_map(|criterion| criterion.selector_attributes()));
-        Self { criteria, recogniser, explain: self.explain.clone(), expectations: Arc::default() }
+        Self { criteria, recogniser, explain: self.explain, expectations: Arc::default() }
     }
 
     /// Which attributes the scan keeps.
@@ -89,6 +93,8 @@ pub struct Pipeline {
     buffer: TraceBuffer<Reported>,
     span_calls: SpanCalls,
     results: LateResults,
+    /// What two judgements of a trace are compared with: hashes never leave the process.
+    hasher: DefaultHashBuilder,
 }
 
 /// What became of a batch.
@@ -136,7 +142,8 @@ impl Pipeline {
         let results_size = settings.max_recent_size / 8;
         settings.max_recent_size -= results_size;
         let results = LateResults::new(results_size, settings.max_recent_traces, settings.recent_ttl);
-        Self { buffer: TraceBuffer::new(settings, now), span_calls: SpanCalls::default(), results }
+        let (span_calls, hasher) = (SpanCalls::default(), DefaultHashBuilder::default());
+        Self { buffer: TraceBuffer::new(settings, now), span_calls, results, hasher }
     }
 
     /// Take in the spans of one request.
@@ -235,7 +242,7 @@ impl Pipeline {
             match trajectory.and_then(|trajectory| self.span_calls.without_known(trajectory)) {
                 Some(mut trajectory) => {
                     self.results.fill(&mut trajectory);
-                    judged.add(rules, Arc::new(trajectory), &mut closed.memo, closed.first);
+                    judged.add(rules, Arc::new(trajectory), &mut closed.memo, closed.first, &self.hasher);
                 }
                 None => judged.n_no_trajectory += usize::from(closed.first),
             }
@@ -246,15 +253,14 @@ impl Pipeline {
 }
 
 impl Judged {
-    fn add(&mut self, rules: &Rules, trajectory: Arc<Trajectory>, reported: &mut Reported, first: bool) {
+    fn add(&mut self, rules: &Rules, trajectory: Arc<Trajectory>, reported: &mut Reported, first: bool, hasher: &DefaultHashBuilder) {
         let Rules { criteria, expectations, explain, .. } = rules;
-        for evaluation in evaluate::judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain) {
-            match reported.revise(evaluation, criteria) {
-                Some(evaluation) => self.evaluations.push(evaluation),
-                None => self.n_unchanged += 1,
-            }
-        }
-        self.evaluations.extend(reported.withdraw(criteria, &trajectory));
+        let evaluations = evaluate::judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain);
+        let n_evaluations = evaluations.len();
+        let n_before = self.evaluations.len();
+        self.evaluations.extend(reported.revise(evaluations, criteria, &trajectory, hasher));
+        self.n_unchanged += n_evaluations - (self.evaluations.len() - n_before);
+        self.evaluations.extend(reported.withdraw(criteria, &trajectory, hasher));
         if first {
             self.trajectories.push(trajectory);
         }
@@ -272,6 +278,7 @@ const MAX_SPAN_CALLS: usize = 65_536;
 struct SpanCalls {
     known: HashSet<u64>,
     oldest_first: VecDeque<u64>,
+    hasher: DefaultHashBuilder,
 }
 
 impl SpanCalls {
@@ -281,8 +288,9 @@ impl SpanCalls {
             return;
         }
         for id in trajectory.tool_calls.iter().filter_map(|call| call.call_id.as_deref()) {
-            if self.known.insert(hash(id)) {
-                self.oldest_first.push_back(hash(id));
+            let id = self.hasher.hash_one(id);
+            if self.known.insert(id) {
+                self.oldest_first.push_back(id);
             }
         }
         while self.oldest_first.len() > MAX_SPAN_CALLS {
@@ -293,157 +301,9 @@ impl SpanCalls {
     /// A trajectory made of log records, without the calls that spans told of; nothing if none is left.
     fn without_known(&self, mut trajectory: Trajectory) -> Option<Trajectory> {
         if trajectory.subject.is_none() {
-            trajectory.tool_calls.retain(|call| call.call_id.as_deref().is_none_or(|id| !self.known.contains(&hash(id))));
+            trajectory.tool_calls.retain(|call| call.call_id.as_deref().is_none_or(|id| !self.known.contains(&self.hasher.hash_one(id))));
             return Some(trajectory).filter(|trajectory| !trajectory.tool_calls.is_empty());
         }
         Some(trajectory)
     }
-}
-
-fn hash(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
-}
-
-// === Reported ===
-
-/// What was reported of one trace, remembered with it so that late spans report only what they change.
-#[derive(Debug, Default, Clone)]
-struct Reported(Vec<ReportedEvaluation>);
-
-#[derive(Debug, Clone)]
-struct ReportedEvaluation {
-    criterion: Held,
-    /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to be its topmost.
-    agent_run: Option<SpanId>,
-    fingerprint: u64,
-    /// It was certain although the trace was cut short: it stays so, also where more of the trace makes it harder to see.
-    for_good: bool,
-    previous: Previous,
-    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
-    stands: Stands,
-}
-
-/// The criterion of what was reported. One that came with a run, or was made for it, is not held on to: it may be as large as its author likes,
-/// and there is one for each trace.
-#[derive(Debug, Clone)]
-enum Held {
-    Registered(Arc<Criterion>),
-    OfTheRun { name: &'static str, evaluator: &'static str },
-}
-
-impl Held {
-    fn new(criterion: &Criterion, registered: &[Arc<Criterion>]) -> Self {
-        match registered.iter().find(|registered| registered.name == criterion.name) {
-            Some(registered) => Self::Registered(registered.clone()),
-            None => {
-                let name = if criterion.name == evaluate::EXAMPLE { evaluate::EXAMPLE } else { evaluate::EXPECTED };
-                Self::OfTheRun { name, evaluator: criterion.evaluate.name() }
-            }
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Registered(criterion) => &criterion.name,
-            Self::OfTheRun { name, .. } => name,
-        }
-    }
-
-    /// The criterion in whose name something is taken back. One that is no longer registered stays quiet: what it said was right when it said it.
-    fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<Arc<Criterion>> {
-        match self {
-            Self::Registered(_) => registered.iter().find(|criterion| criterion.name == self.name()).cloned(),
-            Self::OfTheRun { name, evaluator } => Some(evaluate::no_longer_expected(name, evaluator).into()),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
-    Confirmed,
-    Unconfirmed,
-    Withdrawn,
-}
-
-impl Reported {
-    /// The evaluation with its revision, or nothing if it was reported as it stands.
-    fn revise(&mut self, mut evaluation: Evaluation, registered: &[Arc<Criterion>]) -> Option<Evaluation> {
-        let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
-        let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
-        let fingerprint = fingerprint(&evaluation);
-        let mut known = self.0.iter_mut().find(|known| known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name);
-        if let Some(known) = &mut known {
-            known.stands = Stands::Confirmed;
-        }
-        let (cut_short, is_judged) = (evaluation.trajectory.cut_short, evaluation.verdict != Verdict::NotEvaluated);
-        match known {
-            Some(known) if known.fingerprint == fingerprint || (known.for_good && cut_short && !is_judged) => None,
-            Some(known) => {
-                known.for_good = cut_short && is_judged;
-                evaluation.revision = known.previous.revision + 1;
-                evaluation.previous = Some(known.previous);
-                known.fingerprint = fingerprint;
-                known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
-                Some(evaluation)
-            }
-            None => {
-                self.0.push(ReportedEvaluation {
-                    criterion: Held::new(&evaluation.criterion, registered),
-                    agent_run,
-                    fingerprint,
-                    for_good: cut_short && is_judged,
-                    previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
-                    stands: Stands::Confirmed,
-                });
-                Some(evaluation)
-            }
-        }
-    }
-
-    /// Revisions that take back what was reported before and was not judged this time.
-    fn withdraw(&mut self, registered: &[Arc<Criterion>], trajectory: &Arc<Trajectory>) -> Vec<Evaluation> {
-        let mut withdrawn = Vec::new();
-        for known in &mut self.0 {
-            match known.stands {
-                Stands::Withdrawn => {}
-                Stands::Confirmed => known.stands = Stands::Unconfirmed,
-                Stands::Unconfirmed if known.for_good && trajectory.cut_short => {}
-                Stands::Unconfirmed => {
-                    let Some(criterion) = known.criterion.for_withdrawal(registered) else { continue };
-                    let mut evaluation = evaluate::withdraw(&criterion, trajectory, known.agent_run);
-                    evaluation.revision = known.previous.revision + 1;
-                    evaluation.previous = Some(known.previous);
-                    let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
-                    known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
-                    known.fingerprint = fingerprint(&evaluation);
-                    known.stands = Stands::Withdrawn;
-                    withdrawn.push(evaluation);
-                }
-            }
-        }
-        withdrawn
-    }
-}
-
-impl Memo for Reported {
-    fn size(&self) -> usize {
-        self.0.capacity() * size_of::<ReportedEvaluation>()
-    }
-}
-
-/// Two evaluations with the same fingerprint look the same to whoever reads them. Never leaves the process.
-fn fingerprint(evaluation: &Evaluation) -> u64 {
-    let Evaluation { criterion, trajectory, value, verdict, explanation, error, details, .. } = evaluation;
-    let mut hasher = DefaultHasher::new();
-    // What a run says of itself, and which case it is one of, may come late.
-    criterion.revision().hash(&mut hasher);
-    (value.map(f64::to_bits), verdict, explanation, details.to_string()).hash(&mut hasher);
-    error.as_ref().map(|error| (error.kind, &error.message)).hash(&mut hasher);
-    (trajectory.completeness, trajectory.subject.as_ref().map(|subject| subject.span_id)).hash(&mut hasher);
-    for call in &trajectory.tool_calls {
-        (&call.name, call.error).hash(&mut hasher);
-    }
-    hasher.finish()
 }

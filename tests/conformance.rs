@@ -98,7 +98,7 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
     let text = json!({ "criteria": [criterion] }).to_string();
     let sources = Sources { file: Some((Path::new("case.json"), &text)), environment: &BTreeMap::new(), flags: &[], files: &NoFiles };
     let config = Config::load(&sources).map_err(|problems| problems.to_string())?.config;
-    let rules = Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes);
+    let rules = Rules::new(config.criteria.clone(), &config.tools, config.explain, &config.scores.copy_attributes);
     let calls: Vec<SpanCall> = serde_json::from_value(case["calls"].clone()).expect("calls of a case");
 
     let judged = judged(&rules, &calls);
@@ -190,7 +190,7 @@ fn agrees(expected: &Value, answer: &Result<Evaluation, String>) -> bool {
                 && evaluation.value == expected["score"].as_f64()
                 && COMPARED.iter().all(|field| {
                     let expected = expected["details"].get(field);
-                    expected.is_none_or(|expected| evaluation.details.get(field) == Some(expected))
+                    expected.is_none_or(|expected| evaluation.details().get(field) == Some(expected))
                 })
         }
     }
@@ -200,7 +200,7 @@ fn in_words(answer: &Result<Evaluation, String>) -> String {
     match answer {
         Err(error) => format!("refused: {error}"),
         Ok(evaluation) => {
-            format!("{} {:?}: {} {}", evaluation.verdict.as_str(), evaluation.value, evaluation.explanation, evaluation.details)
+            format!("{} {:?}: {} {}", evaluation.verdict.as_str(), evaluation.value, evaluation.explanation(), evaluation.details())
         }
     }
 }

@@ -134,18 +134,18 @@ fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), S
             "label" => json!(evaluation.verdict.as_str()),
             "score" => json!(evaluation.value),
             "criterion" => json!(evaluation.criterion.name),
-            "offending" => json!(evaluation.offending),
+            "offending" => json!(evaluation.offending()),
             "judged" => json!(evaluation.trajectory.tool_calls.iter().map(|call| &*call.name).collect::<Vec<_>>()),
             "error" => json!(evaluation.error.as_ref().map(|error| error.kind)),
             "explanation" => {
-                contains(&evaluation.explanation, expected.as_str().unwrap_or_default())?;
+                contains(evaluation.explanation(), expected.as_str().unwrap_or_default())?;
                 continue;
             }
             "details" => {
                 let fields = expected.as_object().into_iter().flatten();
-                let differing = fields.clone().find(|(field, value)| evaluation.details.get(field.as_str()) != Some(value));
+                let differing = fields.clone().find(|(field, value)| evaluation.details().get(field.as_str()) != Some(value));
                 match differing {
-                    Some((field, _)) => return Err(format!("details.{field} in {}", evaluation.details)),
+                    Some((field, _)) => return Err(format!("details.{field} in {}", evaluation.details())),
                     None => continue,
                 }
             }
@@ -156,7 +156,7 @@ fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), S
             _ => found == *expected,
         };
         if !same {
-            return Err(format!("{key} is {found}, expected {expected} ({}; {})", evaluation.verdict.as_str(), evaluation.explanation));
+            return Err(format!("{key} is {found}, expected {expected} ({}; {})", evaluation.verdict.as_str(), evaluation.explanation()));
         }
     }
     Ok(())

@@ -51,7 +51,8 @@ struct Early {
 impl Early {
     fn hold(&mut self, judged: &Judged, whose: &str) {
         for evaluation in &judged.evaluations {
-            let Evaluation { criterion, trajectory, verdict, explanation, .. } = evaluation;
+            let Evaluation { criterion, trajectory, verdict, .. } = evaluation;
+            let explanation = evaluation.explanation();
             let run = trajectory.subject.as_ref().filter(|_| criterion.scope == Scope::Agent).map(|subject| subject.span_id);
             let about = format!("{} {run:?} {}", trajectory.trace_id, criterion.name);
             if let Some((given, said)) = self.given.get(&about) {
@@ -60,7 +61,7 @@ impl Early {
             self.n_evaluations += usize::from(trajectory.cut_short);
             if trajectory.cut_short && *verdict != Verdict::NotEvaluated {
                 self.n_given += 1;
-                self.given.insert(about, (*verdict, explanation.clone()));
+                self.given.insert(about, (*verdict, explanation.to_owned()));
             }
         }
     }

@@ -113,7 +113,7 @@ fn an_agent_cannot_hide_what_is_expected_of_it() {
     let spans = run_below_a_case(&[("spanscore.expect", &strict)], &[("spanscore.expect", &mild)]);
     let evaluations = fed(&rules(FromSpans::Full, 16_384), vec![(spans, 0)]);
     assert_eq!(said(&evaluations), [("of all", "fail", 0), ("expect", "error", 0)]);
-    assert_eq!(evaluations[1].explanation, "`spanscore.expect` of span 0000000000000001 is not that of span 0909090909090909: keep one");
+    assert_eq!(evaluations[1].explanation(), "`spanscore.expect` of span 0000000000000001 is not that of span 0909090909090909: keep one");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_late_span_brings_its_expectation_late_and_a_later_version_takes_it_back() {
     assert_eq!(of("expect"), [("expect", "fail", 0), ("expect", "not_evaluated", 1)]);
     assert_eq!(of("of others"), [("of others", "pass", 0), ("of others", "not_evaluated", 1)]);
     let last = evaluations.iter().rfind(|evaluation| evaluation.criterion.name == "expect").unwrap();
-    assert!(last.explanation.starts_with("withdrawn: "), "{}", last.explanation);
+    assert!(last.explanation().starts_with("withdrawn: "), "{}", last.explanation());
     assert_eq!((last.criterion.evaluate.name(), last.previous.unwrap().revision), ("tool_call_order", 0));
 }
 
@@ -211,7 +211,7 @@ proptest! {
         }
         let last = |evaluations: Vec<Evaluation>| -> BTreeMap<String, (String, String)> {
             let words = evaluations.into_iter().map(|evaluation| {
-                (evaluation.criterion.name.clone(), (evaluation.verdict.as_str().to_owned(), evaluation.explanation))
+                (evaluation.criterion.name.clone(), (evaluation.verdict.as_str().to_owned(), evaluation.explanation().to_owned()))
             });
             let words: BTreeMap<_, _> = words.collect();
             words.into_iter().filter(|(_, (_, explanation))| !explanation.starts_with("withdrawn: ")).collect()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Shown, Verdict};
 
 use calls::{Call, Written, judged};
 
@@ -153,7 +153,7 @@ proptest! {
             prop_assert_eq!(evaluation.value.is_some(), judged);
             prop_assert_eq!(evaluation.error.is_some(), evaluation.verdict == Verdict::Error);
             prop_assert!(evaluation.value.is_none_or(|value| (0.0..=1.0).contains(&value)));
-            prop_assert!(!evaluation.explanation.is_empty());
+            prop_assert!(!evaluation.explanation().is_empty());
         }
     }
 
@@ -174,8 +174,44 @@ proptest! {
         let Some(first) = one(evaluate.clone(), threshold, &early) else { return Ok(()) };
         if first.verdict != Verdict::NotEvaluated {
             let last = one(evaluate, threshold, &whole(late)).expect("was loaded before");
-            prop_assert_eq!(first.verdict, last.verdict, "early: {}; late: {}", first.explanation, last.explanation);
+            prop_assert_eq!(first.verdict, last.verdict, "early: {}; late: {}", first.explanation(), last.explanation());
         }
+    }
+
+    /// What tells whether two evaluations look the same, without their words, against the words themselves. The calls have the same names, and each of
+    /// them may have other values, or have ended in one trajectory only.
+    #[test]
+    fn two_evaluations_show_the_same_exactly_where_their_words_are_the_same(
+        calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
+        evaluate in evaluate(),
+        threshold in prop::sample::select(vec![0.0, 0.5, 1.0]),
+        cut_short in any::<[bool; 2]>(),
+        values in any::<bool>(),
+    ) {
+        let changed = calls.iter().map(|(call, other, is_same)| match is_same {
+            true => call.clone(),
+            false => Call { name: call.name.clone(), ..other.clone() },
+        });
+        let written = [calls.iter().map(|(call, ..)| call.clone()).collect::<Vec<_>>(), changed.collect()];
+        let Ok(criterion) = serde_json::from_value::<Criterion>(json!({ "name": "any", "evaluate": evaluate, "threshold": threshold })) else {
+            return Ok(());
+        };
+        let criteria = [Arc::new(criterion)];
+        let mut evaluations = written.into_iter().zip(cut_short).filter_map(|(calls, cut_short)| {
+            let explain = Explain { values, ..Explain::default() };
+            judged(&criteria, &Expectations::default(), &Written { calls, cut_short, ..Written::default() }, &explain).pop()
+        });
+        let (Some(a), Some(b)) = (evaluations.next(), evaluations.next()) else { return Ok(()) };
+        if (a.verdict, a.value) != (b.verdict, b.value) {
+            return Ok(());
+        }
+        let show_the_same = match (a.shown(), b.shown()) {
+            (Shown::Numbers(a), Shown::Numbers(b)) => a == b,
+            (Shown::Words(a), Shown::Words(b)) => (&a.explanation, &a.details) == (&b.explanation, &b.details),
+            _ => false,
+        };
+        let same_words = (a.explanation(), a.details()) == (b.explanation(), b.details());
+        prop_assert_eq!(show_the_same, same_words, "{} {}; {} {}", a.explanation(), a.details(), b.explanation(), b.details());
     }
 
     /// What is private stays private, whatever is called and expected.
@@ -187,8 +223,8 @@ proptest! {
             .map(|call| Call { args: call.args.map(|_| json!({"x": secret, "command": secret})), result: Some(json!(secret)), ..call })
             .collect();
         if let Some(evaluation) = one(evaluate, 1.0, &whole(calls)) {
-            prop_assert!(!evaluation.explanation.contains(secret));
-            prop_assert!(!evaluation.details.to_string().contains(secret));
+            prop_assert!(!evaluation.explanation().contains(secret));
+            prop_assert!(!evaluation.details().to_string().contains(secret));
         }
     }
 }
@@ -230,8 +266,8 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
                             n_early += 1;
                             if !matches!(first.verdict, Verdict::NotEvaluated) {
                                 n_certain += 1;
-                                let said = (first.verdict, &first.explanation, &first.details);
-                                assert_eq!(first.verdict, last.verdict, "{}: {said:?}, later {}", first.criterion.name, last.explanation);
+                                let said = (first.verdict, first.explanation(), first.details());
+                                assert_eq!(first.verdict, last.verdict, "{}: {said:?}, later {}", first.criterion.name, last.explanation());
                             }
                         }
                     }

@@ -88,13 +88,13 @@ mod tests {
 
     /// All of it that its reader sees, but how often it was revised.
     fn what(evaluation: &Evaluation) -> Value {
-        let Evaluation { trajectory, value, verdict, explanation, details, error, .. } = evaluation;
+        let Evaluation { trajectory, value, verdict, error, .. } = evaluation;
         let calls: Vec<_> = trajectory.tool_calls.iter().map(|call| (&*call.name, call.error)).collect();
         json!({
             "value": value,
             "verdict": verdict.as_str(),
-            "explanation": explanation,
-            "details": details,
+            "explanation": evaluation.explanation(),
+            "details": evaluation.details(),
             "error": error.as_ref().map(|error| &error.message),
             "completeness": trajectory.completeness.as_str(),
             "subject": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()),

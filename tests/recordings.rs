@@ -85,7 +85,8 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {
-        let Evaluation { criterion, trajectory, value, verdict, explanation, details, offending, revision, .. } = evaluation;
+        let Evaluation { criterion, trajectory, value, verdict, revision, .. } = evaluation;
+        let (explanation, details, offending) = (evaluation.explanation(), evaluation.details(), evaluation.offending());
         let line = format!("{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}", criterion.name);
         said.entry(trajectory.trace_id.to_string()).or_default().push(line);
     }
@@ -151,7 +152,7 @@ proptest! {
         for (name, first) in first.iter().filter(|(_, first)| first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated) {
             // What was reported once and has not changed is not reported again.
             if let Some(last) = last.get(name) {
-                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, &first.explanation, &last.explanation);
+                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, first.explanation(), last.explanation());
             }
         }
     }
@@ -179,7 +180,11 @@ fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
     assert!(kept.cut && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
     let [reads, other] = judged.evaluations.as_slice() else { panic!("one evaluation each") };
     assert_eq!((reads.verdict, other.verdict), (Verdict::NotEvaluated, Verdict::Pass));
-    assert!(reads.explanation.contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"), "{}", reads.explanation);
+    assert!(
+        reads.explanation().contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"),
+        "{}",
+        reads.explanation()
+    );
 }
 
 #[test]

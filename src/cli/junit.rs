@@ -32,15 +32,15 @@ fn case(evaluation: &Evaluation) -> TestCase {
         Verdict::NotEvaluated => TestCaseStatus::skipped(),
     };
     if evaluation.verdict != Verdict::Pass {
-        status.set_message(evaluation.explanation.as_str());
+        status.set_message(evaluation.explanation());
     }
     if let (Verdict::Error, Some(error)) = (evaluation.verdict, &evaluation.error) {
         status.set_type(error.kind);
     }
     let mut case = TestCase::new(format!("{} {}", trajectory.root, trajectory.trace_id), status);
     case.set_classname(evaluation.criterion.name.as_str());
-    if evaluation.verdict == Verdict::Pass && !evaluation.explanation.is_empty() {
-        case.set_system_out(evaluation.explanation.as_str());
+    if evaluation.verdict == Verdict::Pass && !evaluation.explanation().is_empty() {
+        case.set_system_out(evaluation.explanation());
     }
     case
 }

@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn it_carries_a_revision_of_what_was_expected() {
         let own = |text: &str| added(&[], &[text]).own.unwrap();
-        let revision = |text: &str| own(text).revision();
+        let revision = |text: &str| own(text).revision().to_owned();
         let order = revision(r#"{"tool_call_order": {"tool_calls_order": ["a"]}}"#);
         assert_eq!(order, revision(r#"{ "tool_call_order": { "strict": false, "tool_calls_order": ["a"] } }"#));
         assert_ne!(order, revision(r#"{"tool_call_order": {"tool_calls_order": ["b"]}}"#));

@@ -41,8 +41,8 @@ impl Criterion {
 
     /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys and all defaults filled in):
     /// the same wherever and in whatever order it was written.
-    pub fn revision(&self) -> String {
-        self.revision.clone()
+    pub fn revision(&self) -> &str {
+        &self.revision
     }
 
     /// The same with other parameters of its evaluator, and the revision that follows from them.

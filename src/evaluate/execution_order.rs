@@ -9,6 +9,7 @@ use super::lcs::UNEXPECTED;
 use super::names::Names;
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use super::{Evaluate, lcs, names_of};
 use crate::extract::Trajectory;
 
@@ -166,6 +167,10 @@ impl Evaluate for ExecutionOrder {
             details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
         }
         details
+    }
+
+    fn shown(&self, _: &Pairs, _: &Explain) -> Option<Numbers> {
+        (self.over == Over::Tools).then(Numbers::new)
     }
 
     fn warnings(&self) -> Vec<String> {

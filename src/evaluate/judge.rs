@@ -1,4 +1,4 @@
-//! Pure. Holds trajectories against criteria: narrows to agent runs, asks selectors, turns scores into verdicts and words.
+//! Pure. Holds trajectories against criteria: narrows to agent runs, asks selectors, turns scores into verdicts, and into words once they are read.
 //! Knows no single evaluator.
 
 use std::collections::BTreeSet;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::Evaluate;
 use super::criterion::{Criterion, Scope};
-use super::score::{Evaluation, Explain, Missing, Score, Verdict};
+use super::score::{Evaluation, Explain, Explanation, Missing, Score, Verdict};
 use super::standing;
+use super::words::{Numbers, Said, Unsaid, Words};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
@@ -90,11 +91,9 @@ pub(super) fn without_score(criterion: &Arc<Criterion>, trajectory: &Arc<Traject
         trajectory: trajectory.clone(),
         value: None,
         verdict,
-        explanation,
         error: None,
-        details: serde_json::Value::Object(serde_json::Map::new()),
         n_expected: 0,
-        offending: Vec::new(),
+        words: Said::from(explanation).into(),
         revision: 0,
         previous: None,
     }
@@ -109,6 +108,12 @@ pub(super) trait Judge {
     fn threshold(&self, written: Option<f64>) -> f64;
 
     fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation;
+
+    /// The words of an evaluation that this evaluator made.
+    fn say(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Said;
+
+    /// Numbers in place of its words, if there are any.
+    fn shown(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Option<Numbers>;
 }
 
 impl<E: Evaluate> Judge for E {
@@ -125,45 +130,62 @@ impl<E: Evaluate> Judge for E {
     }
 
     fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
-        render(self, criterion, trajectory, explain)
+        let score = self.evaluate(trajectory);
+        let verdict = match trajectory.cut_short {
+            true => verdict_for_good(self, criterion, trajectory),
+            false => verdict(&score, criterion.threshold),
+        };
+        let fault = score.fault.as_ref().filter(|_| verdict == Verdict::Error);
+        Evaluation {
+            criterion: criterion.clone(),
+            trajectory: trajectory.clone(),
+            value: matches!(verdict, Verdict::Pass | Verdict::Fail).then_some(score.value),
+            verdict,
+            error: fault.map(|fault| fault.error.clone()),
+            n_expected: score.n_expected,
+            words: Words::later(Unsaid { score: Arc::new(score), explain: *explain }),
+            revision: 0,
+            previous: None,
+        }
     }
-}
 
-fn render<E: Evaluate>(evaluator: &E, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
-    let score = evaluator.evaluate(trajectory);
-    let verdict = match trajectory.cut_short {
-        true => verdict_for_good(evaluator, criterion, trajectory),
-        false => verdict(&score, criterion.threshold),
-    };
-    let mut words = evaluator.explanation(&score.evidence, trajectory, explain);
-    let mut error = None;
-    match verdict {
-        Verdict::Pass => words.offending.clear(),
-        Verdict::Fail => {}
-        Verdict::NotEvaluated => {
-            words.offending.clear();
-            words.text = format!("not evaluated: {}. So far: {}", doubt(score.missing, trajectory), words.text);
-        }
-        Verdict::Error => {
-            if let Some(fault) = score.fault {
-                words.offending = vec![fault.call_idx];
-                words.text.clone_from(&fault.error.message);
-                error = Some(fault.error);
+    fn say(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Said {
+        let Evaluation { trajectory, verdict, .. } = evaluation;
+        let Unsaid { score, explain } = unsaid;
+        let evaluated;
+        let score: &Score<E::Evidence> = match score.downcast_ref() {
+            Some(score) => score,
+            // Of another evaluator, if somebody gave the evaluation another criterion.
+            None => {
+                evaluated = self.evaluate(trajectory);
+                &evaluated
             }
+        };
+        let Explanation { mut text, mut offending } = self.explanation(&score.evidence, trajectory, explain);
+        match (verdict, &score.fault) {
+            (Verdict::Pass, _) => offending.clear(),
+            (Verdict::NotEvaluated, _) => {
+                offending.clear();
+                text = format!("not evaluated: {}. So far: {text}", doubt(score.missing, trajectory));
+            }
+            (Verdict::Error, Some(fault)) => {
+                offending = vec![fault.call_idx];
+                text.clone_from(&fault.error.message);
+            }
+            (Verdict::Fail | Verdict::Error, _) => {}
         }
+        Said { explanation: text, details: self.details(&score.evidence, trajectory, *verdict, explain), offending }
     }
-    Evaluation {
-        criterion: criterion.clone(),
-        trajectory: trajectory.clone(),
-        value: matches!(verdict, Verdict::Pass | Verdict::Fail).then_some(score.value),
-        verdict,
-        explanation: words.text,
-        error,
-        details: evaluator.details(&score.evidence, trajectory, verdict, explain),
-        n_expected: score.n_expected,
-        offending: words.offending,
-        revision: 0,
-        previous: None,
+
+    fn shown(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Option<Numbers> {
+        match evaluation.verdict {
+            Verdict::Pass | Verdict::Fail => {
+                let score: &Score<E::Evidence> = unsaid.score.downcast_ref()?;
+                Evaluate::shown(self, &score.evidence, &unsaid.explain)
+            }
+            // Their words say why there is no score, and not all that an evaluator found out.
+            Verdict::NotEvaluated | Verdict::Error => None,
+        }
     }
 }
 

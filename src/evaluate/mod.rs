@@ -31,6 +31,7 @@ mod spelling;
 mod standing;
 mod tool_pattern;
 mod unusable;
+mod words;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ pub use tool_calls::ToolCalls;
 pub use tool_order::{ExpectedTool, ToolOrder};
 pub use tool_pattern::{AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written};
 pub use unusable::Unusable;
+pub use words::{Numbers, Said, Shown, Words};
 
 use judge::Judge;
 use score::{Explanation, Score};
@@ -115,7 +117,7 @@ trait Evaluate {
     const NAME: &'static str;
 
     /// What its text is made of: positions and counts, no copies of names or values.
-    type Evidence;
+    type Evidence: Send + Sync + 'static;
 
     /// How well the trajectory does, and how far what is unknown could still move that.
     fn evaluate(&self, trajectory: &Trajectory) -> Score<Self::Evidence>;
@@ -128,6 +130,10 @@ trait Evaluate {
 
     /// The reference evaluator's own justification fields.
     fn details(&self, evidence: &Self::Evidence, trajectory: &Trajectory, verdict: Verdict, explain: &Explain) -> serde_json::Value;
+
+    /// Numbers from which, with the names of the calls and the label, explanation and details follow; they differ only where those do. `None` where
+    /// the words show more than that.
+    fn shown(&self, evidence: &Self::Evidence, explain: &Explain) -> Option<Numbers>;
 
     /// What will load but is hardly meant.
     fn warnings(&self) -> Vec<String> {

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::alignment::{counted, times, was_called};
 use super::capture::{Capture, Tri};
 use super::matching::Fits;
-use super::score::{Explanation, Score};
+use super::score::{Explain, Explanation, Score};
+use super::words::Numbers;
 use crate::extract::Trajectory;
 
 /// The call of each expectation, a position in the trajectory.
@@ -99,6 +100,11 @@ pub(super) trait Expectations {
         let n_met = names.len() - unmet.len();
         let text = format!("{n_met} of {} found. {}", counted(names.len(), "expected call"), sentences.join("; "));
         Explanation { text, offending }
+    }
+
+    /// Where every expectation is met, the words say just that, unless they show the values.
+    fn shown(&self, paired: &Pairing, explain: &Explain) -> Option<Numbers> {
+        (!explain.values && paired.iter().all(Option::is_some)).then(Numbers::new)
     }
 
     /// The reference's justification: one line per expectation, by name and number.

@@ -1,5 +1,5 @@
-//! Pure. What an evaluator answers (a value, how far it could still move, and the evidence), and the evaluation that is rendered
-//! from it. Knows no single evaluator.
+//! Pure. What an evaluator answers (a value, how far it could still move, and the evidence), and the evaluation that is made of it. Knows no single
+//! evaluator.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::criterion::Criterion;
+use super::words::{Shown, Words};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
@@ -45,7 +46,7 @@ impl Verdict {
 }
 
 /// `explain`: how much of values explanations show.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Explain {
     /// Show argument and result values in explanations, details and score spans.
@@ -90,7 +91,7 @@ pub struct Previous {
     pub revision: u32,
 }
 
-/// One criterion's judgement of one trajectory, rendered.
+/// One criterion's judgement of one trajectory.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
     /// What was expected.
@@ -101,20 +102,38 @@ pub struct Evaluation {
     pub value: Option<f64>,
     /// The label.
     pub verdict: Verdict,
-    /// For people, in one or two sentences.
-    pub explanation: String,
     /// Only for the label `error`.
     pub error: Option<EvaluationError>,
-    /// The reference evaluator's own justification fields, a JSON object.
-    pub details: serde_json::Value,
     /// How many calls were expected; what `spanscore.calls.expected` says.
     pub n_expected: usize,
-    /// The calls to blame, positions in `trajectory.tool_calls`.
-    pub offending: Vec<usize>,
+    /// What there is to say of it: read by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
+    pub words: Words,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
     /// What was reported before; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
+}
+
+impl Evaluation {
+    /// For people, in one or two sentences.
+    pub fn explanation(&self) -> &str {
+        &self.words.of(self).explanation
+    }
+
+    /// The reference evaluator's own justification fields, a JSON object.
+    pub fn details(&self) -> &serde_json::Value {
+        &self.words.of(self).details
+    }
+
+    /// The calls to blame, positions in `trajectory.tool_calls`.
+    pub fn offending(&self) -> &[usize] {
+        &self.words.of(self).offending
+    }
+
+    /// What its words show beyond the names of the calls, its value and its label.
+    pub fn shown(&self) -> Shown<'_> {
+        self.words.shown(self)
+    }
 }
 
 // === what an evaluator answers ===

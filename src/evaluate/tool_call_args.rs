@@ -10,6 +10,7 @@ use super::capture::{Capture, Known, Tri};
 use super::pairing::{Expectations, Pairing};
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use crate::extract::Trajectory;
 
 /// Were the tools called with the expected arguments?
@@ -103,6 +104,10 @@ impl Evaluate for ToolCallArgs {
             })
         });
         json!({ "explained_tool_calls_args": explained })
+    }
+
+    fn shown(&self, paired: &Pairing, explain: &Explain) -> Option<Numbers> {
+        Expectations::shown(self, paired, explain)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -15,6 +15,7 @@ use super::lcs::UNEXPECTED;
 use super::names::Names;
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use crate::extract::Trajectory;
 
 /// Was each tool called as often as expected?
@@ -139,6 +140,10 @@ impl Evaluate for ToolCallCount {
             })
             .collect();
         json!({ "explained_tool_calls_count": explained })
+    }
+
+    fn shown(&self, _: &Vec<usize>, _: &Explain) -> Option<Numbers> {
+        Some(Numbers::new())
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -8,6 +8,7 @@ use super::alignment::{Alignment, counted, quoted};
 use super::names::NonEmptyNames;
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use super::{Evaluate, lcs, names_of};
 use crate::extract::Trajectory;
 
@@ -112,5 +113,9 @@ impl Evaluate for ToolCallOrder {
         let equal = pairs.len() == actual.len() && pairs.len() == expected.len();
         let lcs: Vec<&str> = if self.strict && !equal { Vec::new() } else { pairs.iter().map(|pair| actual[pair.0]).collect() };
         json!({ "actual_tool_calls_order": actual, "expected_tool_calls_order": expected, "lcs": lcs })
+    }
+
+    fn shown(&self, _: &Pairs, _: &Explain) -> Option<Numbers> {
+        Some(Numbers::new())
     }
 }

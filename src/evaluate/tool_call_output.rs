@@ -9,6 +9,7 @@ use super::capture::{Capture, Tri};
 use super::pairing::{Expectations, Pairing};
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use crate::extract::Trajectory;
 
 /// Did the tools return what was expected?
@@ -100,6 +101,10 @@ impl Evaluate for ToolCallOutput {
             })
         });
         json!({ "explained_tool_calls_outputs": explained })
+    }
+
+    fn shown(&self, paired: &Pairing, explain: &Explain) -> Option<Numbers> {
+        Expectations::shown(self, paired, explain)
     }
 
     fn warnings(&self) -> Vec<String> {

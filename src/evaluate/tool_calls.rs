@@ -10,6 +10,7 @@ use super::capture::{Capture, Tri};
 use super::score::{EvaluationError, Explain, Explanation, Fault, Score, Verdict};
 use super::spelling::read_with_hints;
 use super::tool_pattern::{CallPattern, DisallowedCall, Entry, Fit, RequiredCall, SequenceCall};
+use super::words::Numbers;
 use crate::extract::Trajectory;
 
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
@@ -154,6 +155,27 @@ impl Evaluate for ToolCalls {
             "disallowed_violated": known(&found.disallowed),
             "sequence_satisfied": found.sequence.as_ref().and_then(|(_, tri)| tri.known()),
         })
+    }
+
+    fn shown(&self, found: &Found, _: &Explain) -> Option<Numbers> {
+        let mut numbers = Numbers::new();
+        let mut show = |tri: Tri, calls: &[usize], place: Option<&usize>| match place {
+            Some(&call_idx) => numbers.extend([tri as usize, calls.len(), call_idx]),
+            None => numbers.extend([tri as usize, calls.len()]),
+        };
+        // What keeps a rule is not told one by one.
+        for (calls, violated) in &found.disallowed {
+            let told = if *violated == Tri::Yes { &calls[..] } else { &[] };
+            show(*violated, told, told.first());
+        }
+        for (calls, satisfied) in &found.required {
+            show(*satisfied, if *satisfied == Tri::Yes { &[] } else { calls }, None);
+        }
+        if let Some((calls, satisfied)) = &found.sequence {
+            let told = if *satisfied == Tri::Yes { &[] } else { &calls[..] };
+            show(*satisfied, told, told.last());
+        }
+        Some(numbers)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -9,6 +9,7 @@ use super::arguments::{self, Agreement};
 use super::capture::{Capture, Tri};
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
+use super::words::Numbers;
 use super::{Evaluate, names_of};
 use crate::extract::Trajectory;
 
@@ -158,6 +159,12 @@ impl Evaluate for ToolOrder {
     fn details(&self, _: &Pairs, trajectory: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
         let expected: Vec<&str> = self.expected_tools.iter().map(|tool| tool.tool_name.as_str()).collect();
         json!({ "success": verdict.success(), "actual_tools": names_of(trajectory), "expected_tools": expected })
+    }
+
+    fn shown(&self, pairs: &Pairs, _: &Explain) -> Option<Numbers> {
+        let reads_args = self.expected_tools.iter().any(|tool| tool.parameters.is_some());
+        let all_found = !self.exact_match && pairs.len() == self.expected_tools.len();
+        (all_found || !reads_args).then(Numbers::new)
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::criterion::Criterion;
 use super::judge::{Judge, without_score};
 use super::score::{Evaluation, EvaluationError, Explain, Verdict};
+use super::words::{Numbers, Said, Unsaid};
 use crate::extract::Trajectory;
 
 /// An expectation that cannot be held to. It is never read from anywhere.
@@ -45,5 +46,13 @@ impl Judge for Unusable {
     fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, _: &Explain) -> Evaluation {
         let explanation = self.error.message.clone();
         Evaluation { error: Some(self.error.clone()), ..without_score(criterion, trajectory, Verdict::Error, explanation) }
+    }
+
+    fn say(&self, _: &Unsaid, _: &Evaluation) -> Said {
+        Said::from(self.error.message.clone())
+    }
+
+    fn shown(&self, _: &Unsaid, _: &Evaluation) -> Option<Numbers> {
+        None
     }
 }

@@ -43,13 +43,13 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     put("threshold", json!(criterion.threshold));
     put("score", json!(evaluation.value));
     put("label", json!(evaluation.verdict.as_str()));
-    put("explanation", json!(evaluation.explanation));
+    put("explanation", json!(evaluation.explanation()));
     if let Some(error) = &evaluation.error {
         put("error", json!({ "type": error.kind, "message": error.message }));
     }
     put("completeness", json!(trajectory.completeness.as_str()));
     put("revision", json!(evaluation.revision));
-    put("details", evaluation.details.clone());
+    put("details", evaluation.details().clone());
     line
 }
 

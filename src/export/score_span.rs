@@ -109,7 +109,7 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
         attributes.number("gen_ai.evaluation.score.value", value);
     }
     attributes.text("gen_ai.evaluation.score.label", evaluation.verdict.as_str());
-    attributes.text("gen_ai.evaluation.explanation", &evaluation.explanation);
+    attributes.text("gen_ai.evaluation.explanation", evaluation.explanation());
     if let Some(error) = &evaluation.error {
         attributes.text("error.type", error.kind);
     }
@@ -180,7 +180,7 @@ fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings:
         link(out, trace_id, score_span_id(trace_id, evaluated, &criterion.name, revision), "replaces");
         n_links += 1;
     }
-    let calls = evaluation.offending.iter().filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
+    let calls = evaluation.offending().iter().filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
     let mut n_dropped = 0;
     for span_id in calls {
         if n_links == MAX_LINKS {
@@ -193,7 +193,7 @@ fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings:
     wire::uint(out, 14, n_dropped);
     if evaluation.verdict == Verdict::Fail && settings.status_on_fail == StatusOnFail::Error {
         wire::message(out, 15, |out| {
-            wire::bytes(out, 2, evaluation.explanation.as_bytes());
+            wire::bytes(out, 2, evaluation.explanation().as_bytes());
             wire::uint(out, 3, 2); // STATUS_CODE_ERROR
         });
     }
@@ -211,10 +211,10 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     attributes.text("langfuse.observation.type", "evaluator");
     attributes.text_with("input.value", |out| observed(out, &trajectory.tool_calls, explain));
     attributes.text("input.mime_type", "application/json");
-    attributes.text_with("output.value", |out| justification(out, &evaluation.details));
+    attributes.text_with("output.value", |out| justification(out, evaluation.details()));
     attributes.text("output.mime_type", "application/json");
     attributes.text("spanscore.evaluator", criterion.evaluate.name());
-    attributes.text("spanscore.criterion.revision", &criterion.revision());
+    attributes.text("spanscore.criterion.revision", criterion.revision());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);
     attributes.count("spanscore.calls.observed", trajectory.tool_calls.len());

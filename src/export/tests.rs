@@ -22,7 +22,7 @@ use super::score_span::{OnRevision, Settings, StatusOnFail, score_span_id};
 use super::{score_event, score_span};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
 use crate::span::{SpanId, TraceId};
-use fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, with};
+use fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with};
 
 fn settings() -> Settings {
     Settings {
@@ -99,7 +99,7 @@ fn a_score_span_has_every_field_of_the_design() {
     assert_eq!(span.links.len(), 1);
     assert_eq!((span.links[0].trace_id.as_slice(), span.links[0].span_id.as_slice()), (&TRACE_ID[..], &0x1001_u64.to_be_bytes()[..]));
     assert_eq!(lines(&span.links[0].attributes), "spanscore.link: offending_call\n");
-    let revision = criterion("checkout-order").revision();
+    let revision = criterion("checkout-order").revision().to_owned();
     insta::assert_snapshot!(lines(&span.attributes).replace(&*revision, "REVISION"), @r#"
     gen_ai.operation.name: evaluation
     gen_ai.evaluation.name: checkout-order
@@ -249,13 +249,11 @@ fn trajectories_of_log_records_have_an_event_and_no_span() {
 #[test]
 fn a_huge_trajectory_makes_a_span_of_bounded_size() {
     let names = (0..10_000).map(|call_idx| call(call_idx, &format!("tool_{call_idx}"))).collect();
-    let huge = Evaluation {
-        offending: (0..10_000).collect(),
-        revision: 1,
-        previous: previous(Verdict::Pass, 0),
-        details: json!({ "actual_tool_calls_order": vec!["tool"; 10_000] }),
-        ..with(fail(), |trajectory| trajectory.tool_calls = names)
-    };
+    let huge = saying(with(fail(), |trajectory| trajectory.tool_calls = names), |said| {
+        said.offending = (0..10_000).collect();
+        said.details = json!({ "actual_tool_calls_order": vec!["tool"; 10_000] });
+    });
+    let huge = Evaluation { revision: 1, previous: previous(Verdict::Pass, 0), ..huge };
     let bytes = score_span::request(std::slice::from_ref(&huge), &settings(), &Explain::default()).unwrap();
     assert!(bytes.len() < 64 << 10, "{} bytes", bytes.len());
     let span = only_span(huge, &settings());
@@ -304,7 +302,7 @@ proptest! {
     /// Whatever a tool is called, the span decodes and its JSON says the same name.
     #[test]
     fn any_tool_name_survives(name in any::<String>(), explanation in any::<String>(), service in ".{0,200}") {
-        let evaluation = with(Evaluation { explanation: explanation.clone(), ..fail() }, |trajectory| {
+        let evaluation = with(saying(fail(), |said| said.explanation.clone_from(&explanation)), |trajectory| {
             trajectory.tool_calls = vec![call(0, &name)];
             trajectory.subject.as_mut().unwrap().resource = resource(&service);
         });

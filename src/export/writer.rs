@@ -133,8 +133,8 @@ fn scores(evaluation: &Evaluation) -> Vec<Score<'_>> {
 
 fn explanation(evaluation: &Evaluation) -> String {
     match &evaluation.error {
-        Some(error) if !evaluation.explanation.contains(&error.message) => format!("{} {}", evaluation.explanation, error.message),
-        _ => evaluation.explanation.clone(),
+        Some(error) if !evaluation.explanation().contains(&error.message) => format!("{} {}", evaluation.explanation(), error.message),
+        _ => evaluation.explanation().to_owned(),
     }
 }
 
@@ -145,7 +145,7 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
     put("label", json!(evaluation.verdict.as_str()));
     put("evaluator", json!(criterion.evaluate.name()));
     put("threshold", json!(criterion.threshold));
-    put("criterion_revision", json!(*criterion.revision()));
+    put("criterion_revision", json!(criterion.revision()));
     put("completeness", json!(trajectory.completeness.as_str()));
     put("revision", json!(evaluation.revision));
     if let Some(agent) = &trajectory.agent {

@@ -73,8 +73,7 @@ pub struct Changes {
 
 /// What traces are judged by, given the set. With `previous`, spans taken in under those rules can still be read.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
-    Rules::following(previous, criteria, &config.tools, config.explain.clone(), &config.scores.copy_attributes)
-        .expecting(config.expectations())
+    Rules::following(previous, criteria, &config.tools, config.explain, &config.scores.copy_attributes).expecting(config.expectations())
 }
 
 impl Registered {

@@ -192,7 +192,7 @@ impl Register {
     /// The revision of each criterion in force, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let registered = self.0.registered.load();
-        registered.in_force().into_iter().map(|criterion| (criterion.name.clone(), criterion.revision())).collect()
+        registered.in_force().into_iter().map(|criterion| (criterion.name.clone(), criterion.revision().to_owned())).collect()
     }
 
     // === what is there ===

@@ -119,8 +119,7 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules::new(config.criteria.clone(), &config.tools, config.explain.clone(), &config.scores.copy_attributes)
-        .expecting(config.expectations())
+    Rules::new(config.criteria.clone(), &config.tools, config.explain, &config.scores.copy_attributes).expecting(config.expectations())
 }
 
 type Seen = Arc<Mutex<Vec<Arc<Trajectory>>>>;

@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::fixture::{fail, pass, with};
+use super::fixture::{fail, pass, saying, with};
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, MAX_WAITING, Next};
 use crate::export::score_line;
@@ -100,7 +100,7 @@ fn the_last_ones_are_remembered_and_gaps_among_them_told() {
 fn a_line_that_is_larger_than_all_that_may_wait_is_lost() {
     let (feed, _) = feed();
     let listening = feed.listen(Filter::default(), 0).unwrap();
-    let huge = Evaluation { explanation: "x".repeat(MAX_WAITING), ..pass() };
+    let huge = saying(pass(), |said| said.explanation = "x".repeat(MAX_WAITING));
     feed.push(&[numbered(huge, 1), numbered(pass(), 2)], SECOND);
     assert_eq!(got(&listening), ["lost 1", "agent 2"]);
     assert_eq!(got(&feed.listen(Filter::default(), 9).unwrap()), ["agent 2"]);

@@ -8,7 +8,7 @@ use prost::Message;
 use serde_json::json;
 
 use crate::assemble::CloseReason;
-use crate::evaluate::{Criterion, Evaluation, Previous, Verdict};
+use crate::evaluate::{Criterion, Evaluation, Previous, Said, Verdict, Words};
 use crate::extract::{Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Facts, Resource, SpanId, TraceId};
 
@@ -107,18 +107,29 @@ pub(super) fn fail() -> Evaluation {
         trajectory: Arc::new(trajectory()),
         value: Some(2.0 / 3.0),
         verdict: Verdict::Fail,
-        explanation: "`create_order` was called before `check_inventory`".to_owned(),
         error: None,
-        details: json!({ "lcs": ["validate_user", "create_order"] }),
         n_expected: 3,
-        offending: vec![1],
+        words: Words::from(Said {
+            explanation: "`create_order` was called before `check_inventory`".to_owned(),
+            details: json!({ "lcs": ["validate_user", "create_order"] }),
+            offending: vec![1],
+        }),
         revision: 0,
         previous: None,
     }
 }
 
 pub(super) fn pass() -> Evaluation {
-    Evaluation { value: Some(1.0), verdict: Verdict::Pass, explanation: "all 3 calls in order".to_owned(), offending: vec![], ..fail() }
+    let pass = Evaluation { value: Some(1.0), verdict: Verdict::Pass, ..fail() };
+    saying(pass, |said| (said.explanation, said.offending) = ("all 3 calls in order".to_owned(), Vec::new()))
+}
+
+/// The same in other words.
+pub(super) fn saying(evaluation: Evaluation, change: impl FnOnce(&mut Said)) -> Evaluation {
+    let (explanation, details) = (evaluation.explanation().to_owned(), evaluation.details().clone());
+    let mut said = Said { explanation, details, offending: evaluation.offending().to_vec() };
+    change(&mut said);
+    Evaluation { words: said.into(), ..evaluation }
 }
 
 /// The same with another trajectory.

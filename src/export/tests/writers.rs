@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::delivery::{PLENTY, config, export, in_time, start};
-use super::fixture::{END, SECRET, criterion, fail, pass, previous, with};
+use super::fixture::{END, SECRET, criterion, fail, pass, previous, saying, with};
 use crate::config::Config;
 use crate::evaluate::{Evaluation, EvaluationError, Verdict};
 use crate::export::writer::{Call, Writer};
@@ -66,12 +66,13 @@ fn only_call(writer: &Writer, evaluation: &Evaluation) -> (String, Value) {
 }
 
 fn pretty(body: &Value) -> String {
-    serde_json::to_string_pretty(body).unwrap().replace(&*criterion("checkout-order").revision(), "REVISION")
+    serde_json::to_string_pretty(body).unwrap().replace(criterion("checkout-order").revision(), "REVISION")
 }
 
 fn error() -> Evaluation {
     let error = EvaluationError { kind: "missing_argument", message: "`run` has no `command`".to_owned() };
-    Evaluation { value: None, verdict: Verdict::Error, error: Some(error), explanation: "cannot be judged".to_owned(), ..fail() }
+    let error = Evaluation { value: None, verdict: Verdict::Error, error: Some(error), ..fail() };
+    saying(error, |said| said.explanation = "cannot be judged".to_owned())
 }
 
 // === what is asked ===

@@ -19,7 +19,7 @@ fn what_was_written_is_there_at_the_next_start_to_the_nanosecond() {
     file.write(&registrations()).unwrap();
     let (_, restored) = StateFile::open(&path).unwrap();
     assert_eq!(restored.registrations, registrations());
-    let revisions = |all: &[Registration]| all.iter().map(|registration| registration.criterion.revision()).collect::<Vec<_>>();
+    let revisions = |all: &[Registration]| all.iter().map(|registration| registration.criterion.revision().to_owned()).collect::<Vec<_>>();
     assert_eq!(revisions(&restored.registrations), revisions(&registrations()));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }

@@ -78,7 +78,7 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
             assert_eq!(evaluation.revision, 0);
             let mut scores = scores.lock().unwrap();
             let of_trace = scores.entry(evaluation.trajectory.trace_id.to_string()).or_default();
-            of_trace.push((evaluation.criterion.name.clone(), evaluation.criterion.revision()));
+            of_trace.push((evaluation.criterion.name.clone(), evaluation.criterion.revision().to_owned()));
         }
     });
     let rules = register::merge::rules(&config, config.criteria.clone(), None);
