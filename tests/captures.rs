@@ -244,7 +244,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),
-        Some(payload) => same(&payload.json, expected) || expected.as_str() == Some(&payload.text),
+        Some(payload) => same(payload.json(), expected) || expected.as_str() == Some(&payload.text),
     }
 }
 

@@ -163,9 +163,9 @@ fn odd_names_and_values_come_through_spans_as_they_are() {
     assert_eq!(seen.len(), calls.len());
     for (seen, call) in seen.iter().zip(&calls) {
         assert_eq!(*seen.name, *call.name);
-        assert_eq!(seen.args.as_ref().map(|args| (&args.json, args.cut)), call.args.as_ref().map(|args| (args, false)));
+        assert_eq!(seen.args.as_ref().map(|args| (args.json(), args.is_cut())), call.args.as_ref().map(|args| (args, false)));
         let result = call.result.as_ref().and_then(Value::as_str);
-        assert_eq!(seen.result.as_ref().map(|result| (&*result.text, result.cut)), result.map(|text| (text, false)));
+        assert_eq!(seen.result.as_ref().map(|result| (&*result.text, result.is_cut())), result.map(|text| (text, false)));
     }
 }
 

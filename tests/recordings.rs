@@ -177,7 +177,7 @@ fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
     ]);
     let judged = judged(&rules(criteria, &Tools::default()), [with_a_result_of_10_mb()]);
     let kept = judged.trajectories[0].tool_calls[0].result.as_ref().unwrap();
-    assert!(kept.cut && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
+    assert!(kept.is_cut() && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
     let [reads, other] = judged.evaluations.as_slice() else { panic!("one evaluation each") };
     assert_eq!((reads.verdict, other.verdict), (Verdict::NotEvaluated, Verdict::Pass));
     assert!(

@@ -110,8 +110,8 @@ fn call_to_json(call: &ToolCall) -> Value {
     json!({
         "name": &*call.name,
         "call_id": call.call_id.as_deref(),
-        "args": call.args.as_ref().map(|payload| &payload.json),
-        "result": call.result.as_ref().map(|payload| &payload.json),
+        "args": call.args.as_ref().map(Payload::json),
+        "result": call.result.as_ref().map(Payload::json),
         "error": call.error,
         "agent": call.agent.as_deref(),
         "step": call.step,
@@ -165,7 +165,7 @@ fn shorten(payload: &Payload, max_length: usize) -> String {
     // Line ends and tabs are common in results, and need not be seen as such.
     let text: String = payload.text.chars().take(max_length).map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
     let mut text = Clean(&text).to_string();
-    if payload.cut || payload.text.chars().nth(max_length).is_some() {
+    if payload.is_cut() || payload.text.chars().nth(max_length).is_some() {
         text.push('…');
     }
     text

@@ -300,7 +300,7 @@ mod tests {
             name: "a".into(),
             call_id: None,
             args: None,
-            result: Some(Payload { text: result.into(), json: serde_json::Value::Null, cut: false }),
+            result: Some(Payload::new(result, serde_json::Value::Null, false)),
             error: false,
             agent: None,
             agent_run: None,

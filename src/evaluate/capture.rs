@@ -75,7 +75,7 @@ impl<'a> Capture<'a> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
         match self.known(call_idx, call.args.as_ref(), self.has_args, call.doubt.args) {
-            Ok(Some(payload)) => Known::Value(&payload.json),
+            Ok(Some(payload)) => Known::Value(payload.json()),
             Ok(None) => Known::None,
             Err(missing) => {
                 self.missing.set(Missing { no_args: self.missing.get().no_args || !self.has_args, ..missing });
@@ -114,7 +114,7 @@ impl<'a> Capture<'a> {
         let unfinished = self.trajectory.cut_short && may_come;
         let mut missing = self.missing.get();
         match payload {
-            Some(payload) if !payload.cut && !unfinished => return Ok(Some(payload)),
+            Some(payload) if !payload.is_cut() && !unfinished => return Ok(Some(payload)),
             None if captured && !unfinished => return Ok(None),
             None if !captured => {}
             _ => missing.cut = missing.cut.or(Some(call_idx)),

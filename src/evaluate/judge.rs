@@ -9,7 +9,7 @@ use super::criterion::{Criterion, Scope};
 use super::score::{Evaluation, Explain, Explanation, Missing, Score, Verdict};
 use super::standing;
 use super::words::{Numbers, Said, Unsaid, Words};
-use crate::extract::Trajectory;
+use crate::extract::{Payload, Trajectory};
 use crate::span::SpanId;
 
 /// Judges one trajectory by every criterion whose selector matches.
@@ -228,7 +228,7 @@ fn doubt(missing: Missing, trajectory: &Trajectory) -> String {
         reasons.push(format!("no call of this trajectory carries a result ({capture})"));
     }
     if let Some(call) = missing.cut.and_then(|call_idx| trajectory.tool_calls.get(call_idx)) {
-        let was_cut = [&call.args, &call.result].into_iter().flatten().any(|payload| payload.cut);
+        let was_cut = [&call.args, &call.result].into_iter().flatten().any(Payload::is_cut);
         if call.partial && trajectory.cut_short {
             reasons.push(format!("the call of `{}` had not ended", call.name));
         } else if was_cut {

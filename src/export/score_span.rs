@@ -267,8 +267,8 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b"\":");
     let end = payload.text.char_indices().nth(explain.max_value_length).map(|(end, _)| end);
-    match (end, payload.cut) {
-        (None, false) => serde_json::to_writer(&mut *out, &payload.json).expect("writing JSON to memory cannot fail"),
+    match (end, payload.is_cut()) {
+        (None, false) => serde_json::to_writer(&mut *out, payload.json()).expect("writing JSON to memory cannot fail"),
         (end, _) => wire::json_text(out, &format!("{}…", &payload.text[..end.unwrap_or(payload.text.len())])),
     }
 }

@@ -21,6 +21,7 @@ use super::score_line::{self, Colour};
 use super::score_span::{OnRevision, Settings, StatusOnFail, score_span_id};
 use super::{score_event, score_span};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
+use crate::extract::Payload;
 use crate::span::{SpanId, TraceId};
 use fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with};
 
@@ -288,9 +289,8 @@ fn shown_values_are_json_and_cut() {
     let evaluation = with(fail(), |trajectory| {
         trajectory.tool_calls.truncate(2);
         trajectory.tool_calls[1].args = None;
-        let result = trajectory.tool_calls[1].result.as_mut().unwrap();
-        result.text = "\"é".repeat(200).into();
-        result.json = json!(&*result.text);
+        let text = "\"é".repeat(200);
+        trajectory.tool_calls[1].result = Some(Payload::new(text.as_str(), json!(text), false));
     });
     let request = decode(&[evaluation], &settings(), &values_on());
     let observed = json_attribute(&request.resource_spans[0].scope_spans[0].spans[0], "input.value");

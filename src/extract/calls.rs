@@ -9,11 +9,13 @@ use super::doubts;
 use super::haystack;
 use super::joins;
 use super::messages;
-use super::outline::{LeftOut, Outline, RunIdx};
+use super::outline::{LeftOut, Outline};
 use super::payload::{self, Opened};
 use super::recognise::Recogniser;
 use super::tool_call::{Doubt, ToolCall};
 use super::tree::SpanIdx;
+use super::turns::{Owner, Turns};
+use super::words::Words;
 use crate::span::Status;
 
 /// The name of a call whose span tells none.
@@ -39,70 +41,30 @@ pub(super) struct Draft {
     failed_until: u64,
 }
 
-/// Model turns are counted by agent run and agent name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Owner {
-    pub(super) run: Option<RunIdx>,
-    pub(super) agent: Option<Arc<str>>,
-}
-
-/// The model turns of a trace.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// Outermost model spans in order, with their starts.
-    by_owner: HashMap<Owner, Vec<(u64, SpanIdx)>>,
-    /// The place of a model span among those of its owner.
-    steps: HashMap<SpanIdx, u32>,
-    /// Where model spans lie: in which run, for which agent, within which call.
-    scopes: HashSet<(Owner, Option<SpanIdx>)>,
-}
-
-impl Turns {
-    pub(super) fn new(outline: &Outline<'_>, models: &[SpanIdx]) -> Self {
-        let mut turns = Self::default();
-        for &model in models {
-            let owner = owner(outline, model);
-            turns.scopes.insert((owner.clone(), outline.call_above[model]));
-            let models = turns.by_owner.entry(owner).or_default();
-            turns.steps.insert(model, u32::try_from(models.len()).unwrap_or(u32::MAX));
-            models.push((outline.tree.start[model], model));
-        }
-        turns
-    }
-
-    /// How many models of this owner had started before: the step is one less.
-    fn started_before(&self, owner: &Owner, start: u64) -> usize {
-        self.by_owner.get(owner).map_or(0, |models| models.partition_point(|&(model_start, _)| model_start < start))
-    }
-
-    /// The model span that asked for the calls of a step.
-    pub(super) fn model_at(&self, owner: &Owner, step: u32) -> Option<SpanIdx> {
-        self.by_owner.get(owner)?.get(step as usize).map(|&(_, model)| model)
-    }
-}
-
-pub(super) fn owner(outline: &Outline<'_>, span_idx: SpanIdx) -> Owner {
-    Owner { run: outline.run_above[span_idx], agent: outline.agent_of(span_idx).map(|name| Arc::from(&*name)) }
-}
-
 /// The calls of a trace that has tool spans, in order; of one that was cut short, with what could still change about them.
 pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_short: bool) -> Vec<ToolCall> {
-    let Folded { kept: mut drafts, same } = fold(outline, recogniser);
+    let mut words = Words::default();
+    let Folded { kept: mut drafts, same } = fold(outline, recogniser, &mut words);
     for (into, draft) in same {
         absorb(&mut drafts[into], draft);
     }
     let models = outline.models();
-    let turns = Turns::new(outline, &models);
+    let turns = Turns::new(outline, &models, &mut words);
     for draft in &mut drafts {
         draft.call.step = step(&turns, draft);
     }
-    let announced = joins::join(outline, recogniser, &models, &turns, &mut drafts);
-    // Before the position in the reply: start, then depth. After it: end, then span id.
-    drafts.sort_by_key(|draft| {
-        let (start, depth, end, span_id) = outline.rank(draft.span);
-        let place = draft.call.call_id.as_ref().and_then(|id| announced.get(&**id)).copied().unwrap_or(usize::MAX);
-        (start, depth, place, end, span_id)
-    });
+    // Drafts come in order. Only where two began at one time and depth do replies tell which was asked for first.
+    let place = |draft: &Draft| (outline.tree.start[draft.span], outline.tree.depth[draft.span]);
+    let has_ties = !drafts.is_sorted_by(|draft, next| place(draft) < place(next));
+    let announced = joins::join(outline, recogniser, &models, &turns, &mut drafts, has_ties);
+    if has_ties {
+        // Before the position in the reply: start, then depth. After it: end, then span id.
+        drafts.sort_by_key(|draft| {
+            let (start, depth, end, span_id) = outline.rank(draft.span);
+            let place = draft.call.call_id.as_ref().and_then(|id| announced.get(&**id)).copied().unwrap_or(usize::MAX);
+            (start, depth, place, end, span_id)
+        });
+    }
     set_groups(&turns, &mut drafts);
     if cut_short {
         doubts::cast(outline, recogniser, &mut drafts);
@@ -121,15 +83,19 @@ struct Reply {
 /// The calls that the replies of a trace's models ask for, where no span tells of any; and whether some of the replies are cut, so that there
 /// may have been more.
 pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (Vec<ToolCall>, bool) {
+    let mut words = Words::default();
     let models = outline.models();
-    let turns = Turns::new(outline, &models);
+    let steps: HashMap<SpanIdx, u32> = Turns::new(outline, &models, &mut words).steps().collect();
     let is_cut = |model: SpanIdx| {
         let records = outline.records_of.get(&model).into_iter().flatten();
         std::iter::once(&outline.views[model]).chain(records).any(messages::is_cut)
     };
     let mut cut = models.iter().any(|&model| is_cut(model));
     let mut replies: Vec<Reply> = (models.iter().zip(joins::replies(outline, recogniser, &models)))
-        .map(|(&span, calls)| Reply { calls, span, owner: owner(outline, span), step: turns.steps.get(&span).copied().unwrap_or_default() })
+        .map(|(&span, calls)| {
+            let step = steps.get(&span).copied().unwrap_or_default();
+            Reply { calls, span, owner: Owner::of(outline, span, &mut words), step }
+        })
         .collect();
     let mut results = joins::responses(outline, recogniser);
     let mut failed: HashSet<String> = HashSet::new();
@@ -141,9 +107,9 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
             results.entry(call_id).or_insert(result);
         }
         let own_run = outline.runs.iter().position(|run| run.span == span);
-        let own = own_run.map(|run| Owner { run: Some(run), agent: Some(Arc::from(&*outline.runs[run].name)) });
-        let owner = own.unwrap_or_else(|| owner(outline, span));
-        replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply { calls, span, owner: owner.clone(), step }));
+        let own = own_run.map(|run| Owner { run: Some(run), agent: Some(words.number(&outline.runs[run].name)) });
+        let owner = own.unwrap_or_else(|| Owner::of(outline, span, &mut words));
+        replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply { calls, span, owner, step }));
     }
     let mut seen: HashSet<String> = HashSet::new();
     let mut calls = Vec::new();
@@ -161,7 +127,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
                 result: call_id.as_ref().and_then(|id| results.get(id.as_str())).cloned(),
                 error: call_id.as_ref().is_some_and(|id| failed.contains(id)),
                 call_id: call_id.map(Arc::from),
-                agent: owner.agent.clone(),
+                agent: owner.agent.map(|agent| words.text(agent)),
                 agent_run: owner.run,
                 step,
                 parallel_group: None,
@@ -182,7 +148,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
 }
 
 /// The call of a span, folded ones too.
-fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Option<Draft> {
+fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx, words: &mut Words) -> Option<Draft> {
     let call = outline.calls[span_idx].as_ref()?;
     let (span, mark) = &outline.spans[span_idx];
     let max_size = recogniser.tools.max_value_size;
@@ -192,12 +158,11 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
         Some(Opened { payload, call_id, name, failed }) => (Some(payload), (call_id, name, failed)),
         None => (None, (None, None, false)),
     };
-    let name = call.name.as_deref().map(str::to_owned).or_else(|| opened.1.filter(|name| !recogniser.ignores(name)));
-    let owner = Owner {
-        run: outline.run_above[span_idx],
-        agent: (call.agent.as_deref().map(Arc::from))
-            .or_else(|| outline.run_above[span_idx].map(|run| Arc::from(&*outline.runs[run].name))),
-    };
+    let named_in_result = opened.1.filter(|name| call.name.is_none() && !recogniser.ignores(name));
+    let name = call.name.as_deref().or(named_in_result.as_deref());
+    let run = outline.run_above[span_idx];
+    let agent = call.agent.as_deref().or_else(|| run.map(|run| &*outline.runs[run].name));
+    let owner = Owner { run, agent: agent.map(|agent| words.number(agent)) };
     let failed = call.failed || opened.2 || (span.status == Status::Error && !call.status_lies);
     Some(Draft {
         poorly_named: name.is_none(),
@@ -206,19 +171,19 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> O
         span: span_idx,
         inside: outline.call_above[span_idx],
         call: ToolCall {
-            name: name.or_else(|| call.last_name.map(str::to_owned)).map_or_else(|| UNNAMED.into(), Arc::from),
+            name: words.held(name.or(call.last_name).unwrap_or(UNNAMED)),
             call_id: call.call_id.as_deref().map(Arc::from).or_else(|| opened.0.map(Arc::from)),
             args,
             result,
             error: failed,
-            agent: owner.agent.clone(),
-            agent_run: owner.run,
+            agent: owner.agent.map(|agent| words.text(agent)),
+            agent_run: run,
             step: 0,
             parallel_group: None,
             span_id: Some(span.span_id),
             start_unix_nanos: outline.tree.start[span_idx],
             end_unix_nanos: outline.tree.end[span_idx],
-            convention: outline.conventions[span_idx].into(),
+            convention: words.held(outline.conventions[span_idx]),
             partial: mark.partial || span.end_unix_nanos == 0,
             doubt: Doubt::default(),
         },
@@ -233,36 +198,53 @@ struct Folded {
     same: Vec<(usize, Draft)>,
 }
 
-fn fold(outline: &Outline<'_>, recogniser: &Recogniser) -> Folded {
-    let mut drafts: Vec<Draft> = (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx)).collect();
+fn fold(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> Folded {
+    let mut drafts: Vec<Draft> = (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx, words)).collect();
     drafts.sort_by_key(|draft| outline.rank(draft.span));
+    let into = same_calls(outline, &drafts);
+    if into.iter().all(Option::is_none) {
+        return Folded { kept: drafts, same: Vec::new() };
+    }
     let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
     let mut place: HashMap<SpanIdx, usize> = HashMap::new();
-    let mut by_id: HashMap<(Arc<str>, Arc<str>), Vec<usize>> = HashMap::new();
     let mut folded = Vec::new();
-    for draft in drafts {
-        if let Some(LeftOut::Folded(into)) = outline.left_out[draft.span] {
-            folded.push((into, draft));
-            continue;
-        }
-        if let Some(id) = &draft.call.call_id {
-            let same_id = by_id.entry((id.clone(), draft.call.name.clone())).or_default();
-            if let Some(&twin) = same_id.iter().rev().take(MAX_TWINS).find(|&&other| is_twin(outline, &kept[other], &draft)) {
-                folded.push((kept[twin].span, draft));
-                continue;
+    for (draft, into) in drafts.into_iter().zip(into) {
+        match into {
+            Some(into) => folded.push((into, draft)),
+            None => {
+                place.insert(draft.span, kept.len());
+                kept.push(draft);
             }
-            same_id.push(kept.len());
         }
-        place.insert(draft.span, kept.len());
-        kept.push(draft);
     }
     let same = folded.into_iter().filter_map(|(into, draft)| Some((*place.get(&into)?, draft))).collect();
     Folded { kept, same }
 }
 
+/// Of each draft, in order, the span of the one that stands for the same call.
+fn same_calls(outline: &Outline<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
+    // The latest of those that are kept with an id and a name, and the one of the same before it.
+    let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
+    let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
+    (drafts.iter().enumerate())
+        .map(|(at, draft)| {
+            if let Some(LeftOut::Folded(into)) = outline.left_out[draft.span] {
+                return Some(into);
+            }
+            let same = (draft.call.call_id.as_deref()?, &*draft.call.name);
+            let kept = std::iter::successors(latest.get(&same).copied(), |&other| before[other]);
+            if let Some(twin) = kept.take(MAX_TWINS).find(|&other| is_twin(outline, &drafts[other], draft)) {
+                return Some(drafts[twin].span);
+            }
+            before[at] = latest.insert(same, at);
+            None
+        })
+        .collect()
+}
+
 /// Which spans tell of a call that another span stands for: the span, and that other one.
 pub(super) fn told_twice(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<SpanIdx, SpanIdx> {
-    let Folded { kept, same } = fold(outline, recogniser);
+    let Folded { kept, same } = fold(outline, recogniser, &mut Words::default());
     same.into_iter().map(|(into, draft)| (draft.span, kept[into].span)).collect()
 }
 
@@ -298,42 +280,50 @@ fn absorb(kept: &mut Draft, draft: Draft) {
 }
 
 fn step(turns: &Turns, draft: &Draft) -> u32 {
-    u32::try_from(turns.started_before(&draft.owner, draft.call.start_unix_nanos).saturating_sub(1)).unwrap_or(u32::MAX)
+    u32::try_from(turns.started_before(draft.owner, draft.call.start_unix_nanos).saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 /// Calls of one reply share a group, also when they ran one by one; where no model span tells, those that overlap in time do.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
-    for (number, group) in (1..).zip(groups(turns, drafts)) {
-        for draft_idx in group {
-            drafts[draft_idx].call.parallel_group = Some(number);
-        }
+    let (group_of, mut sizes) = groups(turns, drafts);
+    // Groups of several are numbered in the order of their first calls.
+    let mut number = 0;
+    let numbers: Vec<Option<u32>> = (sizes.iter_mut())
+        .map(|size| {
+            number += u32::from(*size > 1);
+            (*size > 1).then_some(number)
+        })
+        .collect();
+    for (draft, group) in drafts.iter_mut().zip(group_of) {
+        draft.call.parallel_group = numbers[group];
     }
 }
 
-fn groups(turns: &Turns, drafts: &[Draft]) -> Vec<Vec<usize>> {
-    let mut members: Vec<Vec<usize>> = Vec::new();
-    let mut by_reply: HashMap<(&Owner, Option<SpanIdx>, u32), usize> = HashMap::new();
-    let mut by_time: HashMap<(&Owner, Option<SpanIdx>), (usize, u64)> = HashMap::new();
-    for (draft_idx, draft) in drafts.iter().enumerate() {
-        let scope = (&draft.owner, draft.inside);
-        let (start, end) = (draft.call.start_unix_nanos, draft.call.end_unix_nanos);
-        let has_models = turns.scopes.contains(&(draft.owner.clone(), draft.inside));
-        if has_models && turns.started_before(&draft.owner, start) > 0 {
-            let group = *by_reply.entry((scope.0, scope.1, draft.call.step)).or_insert_with(|| {
-                members.push(Vec::new());
-                members.len() - 1
-            });
-            members[group].push(draft_idx);
-            continue;
-        }
-        let open = by_time.get(&scope).copied().filter(|&(_, until)| start < until);
-        let (group, until) = open.unwrap_or_else(|| {
-            members.push(Vec::new());
-            (members.len() - 1, 0)
-        });
-        members[group].push(draft_idx);
-        by_time.insert(scope, (group, until.max(end)));
-    }
-    members.retain(|group| group.len() > 1);
-    members
+/// The group of each draft, and the sizes of the groups.
+fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut by_reply: HashMap<(Owner, Option<SpanIdx>, u32), usize> = HashMap::new();
+    let mut by_time: HashMap<(Owner, Option<SpanIdx>), (usize, u64)> = HashMap::new();
+    let group_of = (drafts.iter())
+        .map(|draft| {
+            let (start, end) = (draft.call.start_unix_nanos, draft.call.end_unix_nanos);
+            let mut new = || {
+                sizes.push(0);
+                sizes.len() - 1
+            };
+            let follows_model = turns.any_within(draft.owner, draft.inside) && turns.started_before(draft.owner, start) > 0;
+            let group = if follows_model {
+                *by_reply.entry((draft.owner, draft.inside, draft.call.step)).or_insert_with(new)
+            } else {
+                let scope = (draft.owner, draft.inside);
+                let open = by_time.get(&scope).copied().filter(|&(_, until)| start < until);
+                let (group, until) = open.unwrap_or_else(|| (new(), 0));
+                by_time.insert(scope, (group, until.max(end)));
+                group
+            };
+            sizes[group] += 1;
+            group
+        })
+        .collect();
+    (group_of, sizes)
 }

@@ -20,15 +20,37 @@ pub(super) struct Convention {
     pub(super) is_model: fn(&View<'_>) -> bool,
 }
 
-/// A span, and which of the built-in keys it has: conventions ask for many keys that are not there, and that must cost nothing.
+/// A span, its name, and which of the built-in keys it has: conventions ask for many keys that are not there, and that must cost nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) span: &'a Span,
+    name: &'a str,
     present: [Bits; N_WORDS],
 }
 
 const N_WORDS: usize = 3;
 const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for every built-in key");
+
+/// Some of the built-in keys, as bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnyOf([Bits; N_WORDS]);
+
+impl AnyOf {
+    pub(super) const fn new(keys: &[KeyId]) -> Self {
+        let mut words = [0; N_WORDS];
+        let mut at = 0;
+        while at < keys.len() {
+            words[keys[at].0 as usize / 64] |= 1 << (keys[at].0 % 64);
+            at += 1;
+        }
+        Self(words)
+    }
+
+    pub(super) const fn or(self, other: Self) -> Self {
+        let ([a, b, c], [d, e, f]) = (self.0, other.0);
+        Self([a | d, b | e, c | f])
+    }
+}
 
 impl<'a> View<'a> {
     pub(super) fn new(span: &'a Span) -> Self {
@@ -38,12 +60,17 @@ impl<'a> View<'a> {
                 *word |= 1 << (key.0 % 64);
             }
         }
-        Self { span, present }
+        Self { span, name: span.name(), present }
     }
 
     /// Is there an attribute with one of these marks?
     pub(super) fn has_any(&self, marks: Bits) -> bool {
         self.present[0] & marks != 0
+    }
+
+    /// Is there an attribute with one of these keys?
+    pub(super) fn has_any_of(&self, keys: AnyOf) -> bool {
+        self.present.iter().zip(keys.0).any(|(present, wanted)| present & wanted != 0)
     }
 
     pub(super) fn has(&self, key: KeyId) -> bool {
@@ -69,7 +96,7 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn name(&self) -> &'a str {
-        self.span.name()
+        self.name
     }
 
     pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {

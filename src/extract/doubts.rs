@@ -28,7 +28,7 @@ pub(super) fn cast(outline: &Outline<'_>, recogniser: &Recogniser, drafts: &mut 
         call.doubt.may_fold = gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
         call.doubt.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
-        call.doubt.args |= call.args.as_ref().is_some_and(|args| !args.json.is_object());
+        call.doubt.args |= call.args.as_ref().is_some_and(|args| !args.json().is_object());
     }
     leave_one_of_each(drafts);
     // What could begin earlier than it seems, or at the same time as another call, is in line with none.

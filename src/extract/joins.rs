@@ -6,15 +6,44 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde_json::Value as Json;
 
-use super::calls::{Draft, Turns, UNNAMED};
+use super::calls::{Draft, UNNAMED};
 use super::messages::{self, Announced};
 use super::outline::Outline;
 use super::recognise::Recogniser;
 use super::tool_call::{Payload, ToolCall};
 use super::tree::SpanIdx;
+use super::turns::Turns;
 
-/// Fills in what replies tell of the calls; answers with the place of each announced call id in the order of all announcements.
+/// Fills in what replies and later requests tell of the calls; answers with the place of each announced call id in the order of all announcements,
+/// if that is wanted.
 pub(super) fn join(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+    turns: &Turns,
+    drafts: &mut [Draft],
+    wants_places: bool,
+) -> HashMap<String, usize> {
+    let places = match wants_places || !drafts.iter().all(tells_all) {
+        true => join_replies(outline, recogniser, models, turns, drafts),
+        false => HashMap::new(),
+    };
+    if drafts.iter().any(|draft| draft.call.result.is_none() && !draft.call.error) {
+        let responses = responses(outline, recogniser);
+        for draft in drafts.iter_mut().filter(|draft| draft.call.result.is_none() && !draft.call.error) {
+            draft.call.result = draft.call.call_id.as_ref().and_then(|id| responses.get(&**id)).cloned();
+        }
+    }
+    places
+}
+
+/// Is there nothing that a reply could add? Asked before any of them is parsed.
+fn tells_all(draft: &Draft) -> bool {
+    let has_named_args = draft.call.args.as_ref().is_some_and(|args| args.text.starts_with('{') && args.text.ends_with('}'));
+    has_named_args && draft.call.call_id.is_some() && !draft.poorly_named
+}
+
+fn join_replies(
     outline: &Outline<'_>,
     recogniser: &Recogniser,
     models: &[SpanIdx],
@@ -42,7 +71,7 @@ pub(super) fn join(
     // Where one side has no id, a call is the n-th of its name in the reply of its turn; equal arguments go first, since calls of one turn can start in any order.
     for by_args in [true, false] {
         for (draft, joined) in drafts.iter_mut().zip(&mut joined).filter(|(_, joined)| !**joined) {
-            let Some(model) = turns.model_at(&draft.owner, draft.call.step) else { continue };
+            let Some(model) = turns.model_at(draft.owner, draft.call.step) else { continue };
             let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
             if let Some(&at) = slots.iter().find(|&&at| announced[at].fits(&draft.call, by_args)) {
                 // A model's turn that is still to come could move the call to another reply.
@@ -51,12 +80,6 @@ pub(super) fn join(
                 announced[at].give(draft);
                 *joined = true;
             }
-        }
-    }
-    if drafts.iter().any(|draft| draft.call.result.is_none() && !draft.call.error) {
-        let responses = responses(outline, recogniser);
-        for draft in drafts.iter_mut().filter(|draft| draft.call.result.is_none() && !draft.call.error) {
-            draft.call.result = draft.call.call_id.as_ref().and_then(|id| responses.get(&**id)).cloned();
         }
     }
     by_id
@@ -129,7 +152,7 @@ impl Slot {
 
 fn same_args(announced: Option<&Payload>, made: Option<&Payload>) -> bool {
     match (announced, made) {
-        (Some(announced), Some(made)) => announced.json == made.json || lost_its_name(Some(made), Some(announced)),
+        (Some(announced), Some(made)) => announced.json() == made.json() || lost_its_name(Some(made), Some(announced)),
         _ => false,
     }
 }
@@ -141,9 +164,9 @@ fn lost_its_name(made: Option<&Payload>, announced: Option<&Payload>) -> bool {
         (None, Some(_)) => return true,
         (Some(made), Some(announced)) => (made, announced),
     };
-    let Json::Object(named) = &announced.json else { return false };
-    !made.cut
-        && !made.json.is_object()
+    let Json::Object(named) = announced.json() else { return false };
+    !made.is_cut()
+        && !made.json().is_object()
         && named.len() == 1
-        && named.values().all(|value| *value == made.json || value.as_str() == Some(&made.text))
+        && named.values().all(|value| value == made.json() || value.as_str() == Some(&made.text))
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json};
 
-use super::convention::View;
+use super::convention::{AnyOf, View};
 use super::keys;
 use super::payload;
 use super::tool_call::Payload;
@@ -34,8 +34,16 @@ const REPLIES: &[KeyId] = &[
     keys::LOG_BODY,
 ];
 
+/// Keys without which a span, if it has no events either, announces nothing.
+const MAY_ANNOUNCE: AnyOf = AnyOf::new(REPLIES).or(AnyOf::new(&[keys::OI_OUTPUT_MESSAGES, keys::COMPLETION_CALLS]));
+/// Keys without which a span brings no results.
+const MAY_ANSWER: AnyOf = AnyOf::new(&[keys::INPUT_MESSAGES, keys::LOG_BODY, keys::OI_INPUT_MESSAGES]);
+
 /// The calls that the reply of this model span asks for, in its order.
 pub(super) fn announced(span: &View<'_>, max_size: usize) -> Vec<Announced> {
+    if !span.has_any_of(MAY_ANNOUNCE) && span.events().next().is_none() {
+        return Vec::new();
+    }
     let mut calls = flattened(span, max_size);
     let texts = REPLIES.iter().filter_map(|&key| json_text(span.get(key)?));
     let events = span.events().filter(|event| event.name == keys::CHOICE).filter_map(|event| {
@@ -66,6 +74,9 @@ pub(super) fn is_cut(span: &View<'_>) -> bool {
 /// The tool results among the messages that this model span was asked with: call id and content.
 pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payload)> {
     let mut found = Vec::new();
+    if !span.has_any_of(MAY_ANSWER) {
+        return found;
+    }
     if let Some(text) = span.get(keys::INPUT_MESSAGES).and_then(json_text) {
         // `slim` leaves the end of the list: its last messages, and the bracket that closes it.
         let list = if text.starts_with('{') { Cow::Owned(format!("[{text}")) } else { Cow::Borrowed(text) };
@@ -129,9 +140,8 @@ fn flattened(span: &View<'_>, max_size: usize) -> Vec<Announced> {
             "id" | "tool_call.id" => call.call_id = Some(text.to_owned()),
             "name" | "tool_call.function.name" => call.name = text.to_owned(),
             "arguments" | "tool_call.function.arguments" => {
-                let mut args = payload::of_message(Json::String(text.to_owned()), max_size);
-                args.cut |= attribute.cut;
-                call.args = Some(args);
+                let args = payload::of_message(Json::String(text.to_owned()), max_size);
+                call.args = Some(if attribute.cut { Payload::new(args.text.clone(), args.json().clone(), true) } else { args });
             }
             _ => {}
         }

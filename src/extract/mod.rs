@@ -45,6 +45,8 @@ mod joins;
 mod notes;
 mod outline;
 mod trajectory;
+mod turns;
+mod words;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! Pure. Arguments and results: a value as it was received in, the same without the envelopes that frameworks wrap around it out.
 //! Knows the envelopes; does not know who sent them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use serde_json::{Map, Value as Json};
 
 use super::convention::{Envelope, Raw};
@@ -19,76 +20,108 @@ pub(super) struct Opened {
     pub(super) failed: bool,
 }
 
+/// A value that has been read.
+struct Read {
+    text: Arc<str>,
+    json: Json,
+    cut: bool,
+}
+
+impl From<Read> for Payload {
+    fn from(Read { text, json, cut }: Read) -> Self {
+        Self::new(text, json, cut)
+    }
+}
+
 /// The arguments of a call, at most `max_size` bytes of them.
 pub(super) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Payload {
+    if let Some(text) = bare(raw, envelope, max_size) {
+        return Payload::unread(text, parse_literal);
+    }
     let received = received(raw);
     if received.cut || raw.plain {
-        return bounded(received, max_size);
+        return bounded(received, max_size).into();
     }
     let opened = match (&received.json, envelope) {
         (Json::Object(map), Envelope::Kwargs) => kwargs(map),
         (Json::Object(map), Envelope::InputStr) => input_str(map),
-        (Json::Object(map), Envelope::Blocks) if map.is_empty() => None,
         _ => None,
     };
-    bounded(opened.unwrap_or_else(|| literal(received)), max_size)
+    bounded(opened.unwrap_or_else(|| literal(received)), max_size).into()
 }
 
 /// The result of a call, at most `max_size` bytes of it.
 pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Opened {
-    let received = received(raw);
-    let mut opened = Opened { payload: received, call_id: None, name: None, failed: false };
-    if !opened.payload.cut && !raw.plain {
-        let json = std::mem::take(&mut opened.payload.json);
-        match open(json, envelope, &mut opened) {
-            Ok(inner) => opened.payload = of_json(inner),
-            Err(json) => opened.payload.json = json,
+    let told_by_shape = |text: &str| SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
+    let mut opened = Opened { payload: Payload::unread("", parse), call_id: None, name: None, failed: false };
+    opened.payload = match bare(raw, envelope, max_size).filter(|text| !told_by_shape(text)) {
+        Some(text) => Payload::unread(text, parse),
+        None => {
+            let mut read = received(raw);
+            if !read.cut && !raw.plain {
+                read = match open(read.json, envelope, &mut opened) {
+                    Ok(inner) => read_json(inner),
+                    Err(json) => Read { json, ..read },
+                };
+            }
+            bounded(read, max_size).into()
         }
-    }
-    opened.payload = bounded(opened.payload, max_size);
+    };
     opened
+}
+
+/// Every envelope that is told by its shape has one of these words in it.
+static SHAPES: LazyLock<[Finder<'static>; 3]> = LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
+
+/// JSON that nothing is known to be wrapped around: it can be read later, and mostly never is.
+fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
+    let (Value::Str(text) | Value::Json(text)) = raw.value else { return None };
+    let is_bare = envelope == Envelope::Plain && !raw.cut && !raw.plain && text.len() <= max_size && text.starts_with(['{', '[']);
+    is_bare.then_some(text)
 }
 
 /// Arguments as a model's message holds them: an object, or its JSON text.
 pub(super) fn of_message(json: Json, max_size: usize) -> Payload {
-    let payload = of_json(json);
-    bounded(literal(payload), max_size)
+    match json {
+        Json::String(text) if text.len() <= max_size && text.starts_with(['{', '[']) => Payload::unread(&text, parse_literal),
+        json => bounded(literal(read_json(json)), max_size).into(),
+    }
 }
 
 /// A value out of JSON: a string is its own text, other values are compact JSON.
-pub(super) fn of_json(json: Json) -> Payload {
+fn read_json(json: Json) -> Read {
     match json {
         Json::String(text) => of_text(&text),
-        other => Payload { text: other.to_string().into(), json: other, cut: false },
+        other => Read { text: other.to_string().into(), json: other, cut: false },
     }
 }
 
 /// A text, parsed if it is JSON.
-fn of_text(text: &str) -> Payload {
+fn of_text(text: &str) -> Read {
     let (json, cut) = parse(text);
     match json {
         // JSON within a JSON string is what was meant; a mere string is the text between the quotes.
-        Json::String(inner) if inner != text => Payload { json: nested(&inner), text: inner.into(), cut },
-        json => Payload { text: text.into(), json, cut },
+        Json::String(inner) if inner != text => Read { json: nested(&inner), text: inner.into(), cut },
+        json => Read { text: text.into(), json, cut },
     }
 }
 
-fn received(raw: Raw<'_>) -> Payload {
-    let mut payload = match raw.value {
+fn received(raw: Raw<'_>) -> Read {
+    let mut read = match raw.value {
         Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => {
-            Payload { text: text.into(), json: Json::String(text.to_owned()), cut: false }
+            Read { text: text.into(), json: Json::String(text.to_owned()), cut: false }
         }
         Value::Str(text) => of_text(text),
-        Value::Json(text) => Payload { text: text.into(), json: parse(text).0, cut: false },
-        Value::Bool(value) => of_json(Json::Bool(value)),
-        Value::Int(value) => of_json(value.into()),
+        Value::Json(text) => Read { text: text.into(), json: parse(text).0, cut: false },
+        Value::Bool(value) => read_json(Json::Bool(value)),
+        Value::Int(value) => read_json(value.into()),
         Value::Double(value) => {
-            serde_json::Number::from_f64(value).map_or_else(|| of_text(&value.to_string()), |n| of_json(Json::Number(n)))
+            serde_json::Number::from_f64(value).map_or_else(|| of_text(&value.to_string()), |n| read_json(Json::Number(n)))
         }
         Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(bytes)),
     };
-    payload.cut |= raw.cut;
-    payload
+    read.cut |= raw.cut;
+    read
 }
 
 /// JSON, or the text as a JSON string. Numbers beyond 64 bits become doubles, as serde_json reads them. A text that begins as JSON and
@@ -111,36 +144,48 @@ fn nested(text: &str) -> Json {
 }
 
 /// Some instrumentations write arguments as Python's `repr`.
-fn literal(payload: Payload) -> Payload {
-    match &payload.json {
-        Json::String(text) if !payload.cut && text.trim_start().starts_with('{') => match python::parse(text) {
-            Some(json @ Json::Object(_)) => Payload { json, ..payload },
-            _ => payload,
+fn literal(read: Read) -> Read {
+    match &read.json {
+        Json::String(text) if !read.cut && text.trim_start().starts_with('{') => match python_object(text) {
+            Some(json) => Read { json, ..read },
+            None => read,
         },
-        _ => payload,
+        _ => read,
     }
 }
 
-fn kwargs(map: &Map<String, Json>) -> Option<Payload> {
+fn python_object(text: &str) -> Option<Json> {
+    python::parse(text).filter(Json::is_object)
+}
+
+/// JSON, or an object in Python's spelling.
+fn parse_literal(text: &str) -> (Json, bool) {
+    match parse(text) {
+        (Json::String(_), false) if text.starts_with('{') => (python_object(text).unwrap_or_else(|| text.into()), false),
+        parsed => parsed,
+    }
+}
+
+fn kwargs(map: &Map<String, Json>) -> Option<Read> {
     let kwargs = map.get("kwargs")?.as_object()?;
     if !map.keys().all(|key| matches!(key.as_str(), "kwargs" | "args" | "sanitize_inputs_outputs" | "callback")) {
         return None;
     }
     let args = map.get("args").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     match (kwargs.is_empty(), args) {
-        (true, [only @ Json::Object(_)]) => Some(of_json(only.clone())),
+        (true, [only @ Json::Object(_)]) => Some(read_json(only.clone())),
         (true, [_, ..]) => None,
-        _ => Some(of_json(Json::Object(kwargs.clone()))),
+        _ => Some(read_json(Json::Object(kwargs.clone()))),
     }
 }
 
-fn input_str(map: &Map<String, Json>) -> Option<Payload> {
+fn input_str(map: &Map<String, Json>) -> Option<Read> {
     if let Some(text) = map.get("input_str").and_then(Json::as_str) {
         return Some(literal(of_text(text)));
     }
     match map.get("args")?.as_array()?.as_slice() {
         [Json::String(text)] if map.len() == 1 => Some(literal(of_text(text))),
-        [only @ Json::Object(_)] if map.len() == 1 => Some(of_json(only.clone())),
+        [only @ Json::Object(_)] if map.len() == 1 => Some(read_json(only.clone())),
         _ => None,
     }
 }
@@ -214,11 +259,11 @@ fn text_of(json: Option<&Json>) -> Option<String> {
     json.and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-fn bounded(payload: Payload, max_size: usize) -> Payload {
-    if payload.text.len() <= max_size {
-        return payload;
+fn bounded(read: Read, max_size: usize) -> Read {
+    if read.text.len() <= max_size {
+        return read;
     }
-    let end = (0..=max_size).rev().find(|&end| payload.text.is_char_boundary(end)).unwrap_or_default();
-    let text: Arc<str> = payload.text[..end].into();
-    Payload { json: Json::String(text.as_ref().to_owned()), text, cut: true }
+    let end = (0..=max_size).rev().find(|&end| read.text.is_char_boundary(end)).unwrap_or_default();
+    let text: Arc<str> = read.text[..end].into();
+    Read { json: Json::String(text.as_ref().to_owned()), text, cut: true }
 }

@@ -167,11 +167,11 @@ fn only(span: Made) -> ToolCall {
 }
 
 fn args(call: &ToolCall) -> Json {
-    call.args.as_ref().map_or(Json::Null, |args| args.json.clone())
+    call.args.as_ref().map_or(Json::Null, |args| args.json().clone())
 }
 
 fn result(call: &ToolCall) -> Json {
-    call.result.as_ref().map_or(Json::Null, |result| result.json.clone())
+    call.result.as_ref().map_or(Json::Null, |result| result.json().clone())
 }
 
 // === one call, one entry ===
@@ -562,14 +562,14 @@ fn thirty_two_thousand_spans_of_any_shape_take_linear_time() {
 #[test]
 fn values_that_are_no_json_are_text_and_cut_ones_say_so() {
     let call = |args: &str| only(tool(1, 0, "a", 1, 2).with("gen_ai.tool.call.arguments", args)).args.unwrap();
-    assert_eq!(call("not json").json, json!("not json"));
-    assert_eq!(call("{'a': None}").json, json!({"a": null}));
-    assert_eq!(call("\"{\\\"a\\\": 1}\"").json, json!({"a": 1}), "JSON within JSON");
-    assert_eq!(call("{\"n\": 9007199254740993}").json, json!({"n": 9_007_199_254_740_993_i64}), "64-bit integers stay exact");
-    assert!(call("{\"n\": 123456789012345678901234567890}").json["n"].is_f64(), "beyond 64 bits numbers are doubles");
+    assert_eq!(*call("not json").json(), json!("not json"));
+    assert_eq!(*call("{'a': None}").json(), json!({"a": null}));
+    assert_eq!(*call("\"{\\\"a\\\": 1}\"").json(), json!({"a": 1}), "JSON within JSON");
+    assert_eq!(*call("{\"n\": 9007199254740993}").json(), json!({"n": 9_007_199_254_740_993_i64}), "64-bit integers stay exact");
+    assert!(call("{\"n\": 123456789012345678901234567890}").json()["n"].is_f64(), "beyond 64 bits numbers are doubles");
     let cut = call("{\"query\": \"a long te");
-    assert!(cut.cut && cut.json.is_string(), "cut by an attribute limit of the SDK");
+    assert!(cut.is_cut() && cut.json().is_string(), "cut by an attribute limit of the SDK");
     let long = call(&format!("{{\"a\": \"{}\"}}", "é".repeat(20_000)));
-    assert!(long.cut && long.text.len() <= 16 << 10);
-    assert!(!call(&"[".repeat(200_000)).json.is_array());
+    assert!(long.is_cut() && long.text.len() <= 16 << 10);
+    assert!(!call(&"[".repeat(200_000)).json().is_array());
 }

@@ -1,6 +1,6 @@
 //! Pure. What a tool call is once it has been recognised: name, arguments, result, error, and whose it was.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -56,13 +56,44 @@ pub struct Doubt {
     pub result: bool,
 }
 
-/// Arguments or a result.
-#[derive(Debug, Clone, PartialEq)]
+/// Arguments or a result. Parsed when somebody asks what is in it: most criteria never do.
+#[derive(Debug, Clone)]
 pub struct Payload {
     /// The text as it was received (unwrapped); compact JSON only for what came as OTLP arrays or maps. What patterns and text equality see.
     pub text: Arc<str>,
+    /// How to read the text, once.
+    read: fn(&str) -> (Value, bool),
+    json: OnceLock<(Value, bool)>,
+}
+
+impl Payload {
+    /// A text and what it says as JSON, where it is JSON; a plain text is a JSON string. `cut` if something is missing at its end.
+    pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
+        Self { text: text.into(), read: |_| (Value::Null, false), json: (json, cut).into() }
+    }
+
+    /// A text that is read when it is asked for: its JSON, and whether something is missing at its end.
+    pub(super) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
+        Self { text: text.into(), read, json: OnceLock::new() }
+    }
+
     /// The same as JSON, where it is JSON; a plain text is a JSON string.
-    pub json: Value,
-    /// Something is missing at its end: never compare it as if it were whole.
-    pub cut: bool,
+    pub fn json(&self) -> &Value {
+        &self.parsed().0
+    }
+
+    /// Is something missing at its end? Never compare it then as if it were whole.
+    pub fn is_cut(&self) -> bool {
+        self.parsed().1
+    }
+
+    fn parsed(&self) -> &(Value, bool) {
+        self.json.get_or_init(|| (self.read)(&self.text))
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.parsed() == other.parsed()
+    }
 }

@@ -271,7 +271,7 @@ impl WrittenCall {
         };
         let payload = |value: Value| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            Payload { text: text.into(), json: value, cut: false }
+            Payload::new(text, value, false)
         };
         Ok(ToolCall {
             name: name.into(),

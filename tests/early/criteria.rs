@@ -66,7 +66,7 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
     add(json!({ "tool_calls": { "required": [{ "name": exactly(name), "min_count": n_of_name }] } }));
     add(json!({ "tool_calls": { "required": [{ "name": exactly(name), "before_step": 2 }] } }));
     add(json!({ "tool_calls": { "disallowed": [exactly(name)] } }));
-    let args = call.args.as_ref().map(|args| args.json.clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let args = call.args.as_ref().map(|args| args.json().clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
     for args in [args.clone(), json!({ "nobody": "asks" }), json!({})] {
         add(json!({ "tool_order": { "expected_tools": [{ "tool_name": name, "parameters": args }] } }));
         add(json!({ "tool_call_args": { "tool_calls": [{ "name": name, "args": args }], "exact": true } }));

@@ -80,7 +80,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let attributes = written.attributes.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
     let tool_calls = written.calls.iter().enumerate().map(|(at, call)| {
-        let payload = |value: &Value| Payload { text: text(value).into(), json: value.clone(), cut: call.cut };
+        let payload = |value: &Value| Payload::new(text(value), value.clone(), call.cut);
         ToolCall {
             name: call.name.as_str().into(),
             call_id: None,

@@ -47,7 +47,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
 }
 
 pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
-    let payload = |text: String, json| Some(Payload { text: text.into(), json, cut: false });
+    let payload = |text: String, json| Some(Payload::new(text, json, false));
     ToolCall {
         name: name.into(),
         call_id: None,
