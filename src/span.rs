@@ -158,7 +158,7 @@ pub struct Resource {
     /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied out of the request, so that score spans can carry it.
     pub encoded: Box<[u8]>,
     /// `service.name`; empty where there is none.
-    pub service: Box<str>,
+    pub service: Arc<str>,
     /// Kept attributes (its name and trace state are empty).
     pub facts: Facts,
 }

@@ -38,13 +38,16 @@ pub fn answers(trace: &Trace, recogniser: &Recogniser) -> Vec<Answer> {
     let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|(_, mark)| mark.tool_call);
     let mut answers = Vec::new();
+    if has_tools && !autogen::takes_part(trace) {
+        return answers;
+    }
     for (span, mark) in trace.spans.iter().chain(&trace.records) {
         let told = match (mark.model || mark.record) && !has_tools {
             true => messages::responses(&View::new(span), max_size).into_iter().map(|(id, result)| (id, Told::Result(result))).collect(),
             false => autogen::told(span, max_size),
         };
         answers.extend(told.into_iter().map(|(call_id, told)| {
-            let (service, span_id) = (span.resource.service.clone(), span.span_id);
+            let (service, span_id) = ((&*span.resource.service).into(), span.span_id);
             Answer { call_id, service, start_unix_nanos: span.start_unix_nanos, span_id, told }
         }));
     }

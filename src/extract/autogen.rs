@@ -22,7 +22,8 @@ pub(super) fn takes_part(trace: &Trace) -> bool {
 /// What the message tells of calls, by their ids.
 pub(super) fn told(span: &Span, max_size: usize) -> Vec<(String, Told)> {
     let mut told = Vec::new();
-    if let Some(Value::Str(text)) = span.get(keys::MESSAGE).filter(|_| hands_on(span))
+    if hands_on(span)
+        && let Some(Value::Str(text)) = span.get(keys::MESSAGE)
         && let Ok(message) = serde_json::from_str(text)
     {
         read(&message, max_size, &mut told);

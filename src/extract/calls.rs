@@ -42,14 +42,13 @@ pub(super) struct Draft {
 }
 
 /// The calls of a trace that has tool spans, in order; of one that was cut short, with what could still change about them.
-pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_short: bool) -> Vec<ToolCall> {
-    let mut words = Words::default();
-    let Folded { kept: mut drafts, same } = fold(outline, recogniser, &mut words);
+pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_short: bool, words: &mut Words) -> Vec<ToolCall> {
+    let Folded { kept: mut drafts, same } = fold(outline, recogniser, words);
     for (into, draft) in same {
         absorb(&mut drafts[into], draft);
     }
     let models = outline.models();
-    let turns = Turns::new(outline, &models, &mut words);
+    let turns = Turns::new(outline, &models, words);
     for draft in &mut drafts {
         draft.call.step = step(&turns, draft);
     }
@@ -82,10 +81,9 @@ struct Reply {
 
 /// The calls that the replies of a trace's models ask for, where no span tells of any; and whether some of the replies are cut, so that there
 /// may have been more.
-pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (Vec<ToolCall>, bool) {
-    let mut words = Words::default();
+pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> (Vec<ToolCall>, bool) {
     let models = outline.models();
-    let steps: HashMap<SpanIdx, u32> = Turns::new(outline, &models, &mut words).steps().collect();
+    let steps: HashMap<SpanIdx, u32> = Turns::new(outline, &models, words).steps().collect();
     let is_cut = |model: SpanIdx| {
         let records = outline.records_of.get(&model).into_iter().flatten();
         std::iter::once(&outline.views[model]).chain(records).any(messages::is_cut)
@@ -94,7 +92,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
     let mut replies: Vec<Reply> = (models.iter().zip(joins::replies(outline, recogniser, &models)))
         .map(|(&span, calls)| {
             let step = steps.get(&span).copied().unwrap_or_default();
-            Reply { calls, span, owner: Owner::of(outline, span, &mut words), step }
+            Reply { calls, span, owner: Owner::of(outline, span, words), step }
         })
         .collect();
     let mut results = joins::responses(outline, recogniser);
@@ -108,7 +106,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser) -> (
         }
         let own_run = outline.runs.iter().position(|run| run.span == span);
         let own = own_run.map(|run| Owner { run: Some(run), agent: Some(words.number(&outline.runs[run].name)) });
-        let owner = own.unwrap_or_else(|| Owner::of(outline, span, &mut words));
+        let owner = own.unwrap_or_else(|| Owner::of(outline, span, words));
         replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply { calls, span, owner, step }));
     }
     let mut seen: HashSet<String> = HashSet::new();

@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use super::autogen;
 use super::brought::{Brought, brought};
 use super::calls;
-use super::convention::{View, first_text, text};
+use super::convention::{AnyOf, View, first_text, text};
 use super::doubts;
 use super::keys;
 use super::log_calls;
@@ -16,6 +16,7 @@ use super::outline::Outline;
 use super::recognise::{Recogniser, attribute_text, metadata, own_agent};
 use super::tool_call::ToolCall;
 use super::tree::SpanIdx;
+use super::words::Words;
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{KeyId, Resource, SpanId, TraceId};
 
@@ -150,7 +151,7 @@ impl Trajectory {
             let all = *may_merge || (self.cut_short && narrowed.tool_calls.is_empty());
             narrowed.doubts = Doubts { subject: self.cut_short && !ended, service: false, all, ..self.doubts };
             narrowed.agent = Some(name.clone());
-            narrowed.service = subject.resource.service.as_ref().into();
+            narrowed.service = subject.resource.service.clone();
             narrowed.subject = Some(subject.clone());
             narrowed.session = session.clone().or(narrowed.session);
         }
@@ -164,9 +165,10 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let outline = Outline::new(trace, recogniser);
     let from_messages = !outline.has_tool_spans;
     let cut_short = cut_short(trace, &outline);
+    let mut words = Words::default();
     let (tool_calls, messages_cut) = match from_messages {
-        true => calls::from_messages(&outline, recogniser),
-        false => (calls::from_spans(&outline, recogniser, cut_short), false),
+        true => calls::from_messages(&outline, recogniser, &mut words),
+        false => (calls::from_spans(&outline, recogniser, cut_short, &mut words), false),
     };
     let evaluated = evaluated(&outline)?;
     let brought = brought(&outline, recogniser, evaluated);
@@ -183,8 +185,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             let (span, mark) = &trace.spans[run.span];
             let own_session = own_session(&outline.views[run.span]).filter(|own| session.as_deref() != Some(&**own));
             AgentRun {
-                name: (&*run.name).into(),
-                subject: self::subject(&outline, recogniser, run.span),
+                name: words.held(&run.name),
+                subject: if run.span == evaluated { subject.clone() } else { self::subject(&outline, recogniser, run.span) },
                 parent: run.parent,
                 ended: span.end_unix_nanos != 0 && !mark.partial,
                 session: own_session.map(Arc::from),
@@ -192,12 +194,13 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             }
         })
         .collect();
+    let topmost = outline.tree.topmost(evaluated);
+    let agent_of_run = runs.iter().find(|run| run.span == evaluated).map(|run| Cow::Borrowed(&*run.name));
     let mut trajectory = Trajectory {
         trace_id: trace.trace_id,
-        service: subject.resource.service.as_ref().into(),
-        root: trace.spans[outline.tree.topmost(evaluated)].0.name().into(),
-        agent: (runs.iter().find(|run| run.span == evaluated).map(|run| Arc::from(&*run.name)))
-            .or_else(|| own_agent(&outline.views[evaluated]).map(|name| Arc::from(&*name))),
+        service: subject.resource.service.clone(),
+        root: if topmost == evaluated { subject.name.clone() } else { outline.views[topmost].name().into() },
+        agent: agent_of_run.or_else(|| own_agent(&outline.views[evaluated])).map(|name| words.held(&name)),
         subject: Some(subject),
         session: session.map(Arc::from),
         completeness: trace.reason,
@@ -210,7 +213,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         latest_end_unix_nanos: trace.spans.iter().map(|(span, _)| span.end_unix_nanos).max().unwrap_or_default(),
         tool_calls,
         agent_runs,
-        node_visits: node_visits(&outline),
+        node_visits: node_visits(&outline, &mut words),
         brought,
         arrival: trace.arrival,
     };
@@ -304,27 +307,26 @@ pub(super) const SESSIONS: &[KeyId] = &[
 fn session<'a>(outline: &Outline<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
     let of = |span_idx: SpanIdx| own_session(&outline.views[span_idx]);
     of(evaluated).or_else(|| outline.tree.ancestors(evaluated).find_map(of)).or_else(|| {
-        let mut others: Vec<SpanIdx> = (0..outline.spans.len()).collect();
-        others.sort_by_key(|&span_idx| outline.rank(span_idx));
-        others.into_iter().find_map(of)
+        let naming = (0..outline.spans.len()).filter_map(|span_idx| Some((span_idx, of(span_idx)?)));
+        naming.min_by_key(|&(span_idx, _)| outline.rank(span_idx)).map(|(_, session)| session)
     })
 }
 
 fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    first_text(span, SESSIONS)
+    if span.has_any_of(AnyOf::new(SESSIONS)) { first_text(span, SESSIONS) } else { None }
 }
 
 // === node visits ===
 
 /// Agent runs, and the nodes of LangGraph, which every span of a node repeats: its topmost ones count.
-fn node_visits(outline: &Outline<'_>) -> Vec<Arc<str>> {
+fn node_visits(outline: &Outline<'_>, words: &mut Words) -> Vec<Arc<str>> {
     let nodes: Vec<Option<Node<'_>>> = outline.views.iter().map(Node::of).collect();
-    let mut visits: Vec<(SpanIdx, Arc<str>)> = outline.runs.iter().map(|run| (run.span, Arc::from(&*run.name))).collect();
+    let mut visits: Vec<(SpanIdx, Arc<str>)> = outline.runs.iter().map(|run| (run.span, words.held(&run.name))).collect();
     for (span_idx, node) in nodes.iter().enumerate() {
         let Some(node) = node else { continue };
         let above = outline.tree.parent[span_idx].and_then(|parent| nodes[parent].as_ref());
         if above != Some(node) {
-            visits.push((span_idx, Arc::from(&*node.name)));
+            visits.push((span_idx, words.held(&node.name)));
         }
     }
     // A run that is a node itself comes as run and node; they fold if they are of one name.
@@ -334,6 +336,9 @@ fn node_visits(outline: &Outline<'_>) -> Vec<Arc<str>> {
     names
 }
 
+/// Keys without which a span is of no node.
+const MAY_BE_NODE: AnyOf = AnyOf::new(&[keys::LANGFUSE_NODE, keys::LANGSMITH_NODE, keys::TRACELOOP_NODE, keys::METADATA]);
+
 #[derive(PartialEq)]
 struct Node<'a> {
     name: Cow<'a, str>,
@@ -342,6 +347,9 @@ struct Node<'a> {
 
 impl<'a> Node<'a> {
     fn of(span: &View<'a>) -> Option<Self> {
+        if !span.has_any_of(MAY_BE_NODE) {
+            return None;
+        }
         let spelled = [
             (keys::LANGFUSE_NODE, keys::LANGFUSE_STEP),
             (keys::LANGSMITH_NODE, keys::LANGSMITH_STEP),

@@ -213,13 +213,13 @@ impl Resources<'_> {
     }
 
     fn read(&mut self, encoded: &[u8]) -> Resource {
-        let mut service = None;
+        let mut service: Option<Arc<str>> = None;
         for attribute in delimited_fields(encoded, wire::tag_of(ATTRIBUTES)) {
             let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else { continue };
             if key == b"service.name" && service.is_none() {
                 service = Some(match held.kind {
                     HeldKind::Str => String::from_utf8_lossy(keep::cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into(),
-                    _ => Box::default(),
+                    _ => Arc::default(),
                 });
             }
             if let Some(keeper) = &mut self.keeper
