@@ -2,6 +2,7 @@
 //! and kept attributes.
 //! Knows which keys to keep only because it is told; knows nothing of wire formats, traces, tools or criteria.
 
+mod entries;
 mod facts;
 mod key_set;
 
@@ -10,7 +11,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use facts::{Attribute, Event, Facts, FactsBuilder, Value};
+pub use facts::{Attribute, Event, Facts, FactsBuilder, Value, cut_at_char};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 
 /// The two clocks, read once by the shell and handed in: nothing below reads a clock of its own.

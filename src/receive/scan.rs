@@ -22,7 +22,7 @@ use self::shape::{Kind, RESOURCE, SCOPE, Shape};
 use self::spans::SpanWalk;
 use self::value::{HeldKind, key_value};
 use self::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, check_utf8, delimited_fields, enter, key};
-use crate::span::{Batch, KeySet, Resource};
+use crate::span::{Batch, KeySet, Resource, cut_at_char};
 
 pub use self::wire::ScanError;
 
@@ -218,7 +218,7 @@ impl Resources<'_> {
             let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else { continue };
             if key == b"service.name" && service.is_none() {
                 service = Some(match held.kind {
-                    HeldKind::Str => String::from_utf8_lossy(keep::cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into(),
+                    HeldKind::Str => String::from_utf8_lossy(cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into(),
                     _ => Arc::default(),
                 });
             }

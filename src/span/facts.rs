@@ -1,9 +1,10 @@
-//! Pure. What is kept of a span beyond its fixed fields, packed into bytes, and read from them again.
-//! Knows how values lie in memory; does not know which keys somebody reads, nor what they mean.
+//! Pure. What is kept of a span beyond its fixed fields, packed into one text, and read from it again.
+//! Knows what can be kept; does not know which keys somebody reads, nor what they mean.
 
 use std::fmt;
 
 use super::KeyId;
+use super::entries::{COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, Tag, number, spread};
 
 /// A value of an attribute, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,87 +41,120 @@ pub struct Attribute<'a> {
 pub struct Event<'a> {
     /// Which name.
     pub name: KeyId,
-    bytes: &'a [u8],
+    entries: Entries<'a>,
 }
 
 impl<'a> Event<'a> {
     /// Its kept attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
-        Entries { bytes: self.bytes }.filter_map(Entry::attribute)
+        let entries = self.entries;
+        entries.iter().filter_map(move |entry| entries.attribute(entry))
     }
 }
 
 /// What is kept of a span beyond its fixed fields, packed into one allocation: name, trace state, attributes, events.
-/// Two equal `Facts` mean the same thing, and their byte order breaks ties between versions of a span.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Facts(Box<[u8]>);
+/// Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties between versions of a span.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Facts(Packed);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Packed {
+    Text(Box<str>),
+    /// With the values that are bytes, which no text can hold and hardly anybody sends.
+    WithBytes(Box<(Box<str>, Box<[u8]>)>),
+}
+
+/// Those values cost nothing where there are none.
+const _: () = assert!(size_of::<Facts>() == size_of::<Box<str>>());
 
 impl Facts {
     /// The span's name.
     pub fn name(&self) -> &str {
-        self.entries().find(|entry| entry.tag == Tag::Name).map_or("", |entry| entry.str())
+        self.entries().name()
     }
 
     /// The W3C trace state, empty where there was none.
     pub fn trace_state(&self) -> &str {
-        self.entries().find(|entry| entry.tag == Tag::TraceState).map_or("", |entry| entry.str())
+        self.entries().trace_state().unwrap_or_default()
     }
 
     /// The kept attributes, in the order they were sent.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'_>> {
-        self.entries().filter_map(Entry::attribute)
+        let entries = self.entries();
+        entries.iter().filter(|entry| !entry.is_inner).filter_map(move |entry| entries.attribute(entry))
     }
 
-    /// The keys of the kept attributes, in the order they were sent. Does not look at values, as `attributes` does to see whether they are UTF-8.
+    /// The keys of the kept attributes, in the order they were sent. Does not look at values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
-        self.entries().filter(|entry| entry.tag.is_value()).map(|entry| entry.key)
+        self.entries().keys()
     }
 
     /// The kept events, in the order they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        self.entries().filter(|entry| entry.tag == Tag::Event).map(|entry| Event { name: entry.key, bytes: entry.payload })
+        self.entries().events().map(|(name, entries)| Event { name, entries })
     }
 
     /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender repeats one, the first counts).
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.attribute(key).map(|attribute| attribute.value)
+        let entries = self.entries();
+        entries.value(entries.find(key)?)
     }
 
     /// The first attribute with this key.
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
-        self.entries().find(|entry| entry.key == key && entry.tag.is_value())?.attribute()
+        let entries = self.entries();
+        entries.attribute(entries.find(key)?)
     }
 
     /// The same with each attribute as `keep` gives it back, and without the attributes and whole events that are refused.
     pub fn retain(&mut self, mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>, keep_event: impl Fn(KeyId) -> bool) {
-        let mut kept = FactsBuilder { bytes: Vec::with_capacity(self.0.len()), event: None };
-        let mut rest = self.entries();
-        loop {
-            let before = rest.bytes;
-            let Some(entry) = rest.next() else { break };
-            let whole = &before[..before.len() - rest.bytes.len()];
-            match entry.attribute() {
-                None if entry.tag == Tag::Event && !keep_event(entry.key) => {}
-                None => kept.bytes.extend_from_slice(whole),
-                Some(attribute) => match keep(attribute) {
-                    Some(same) if same == attribute => kept.bytes.extend_from_slice(whole),
-                    Some(other) => kept.attribute(other),
-                    None => {}
-                },
+        let entries = self.entries();
+        let mut kept = FactsBuilder::default();
+        kept.name(entries.name());
+        let mut is_event_kept = true;
+        for entry in entries.iter() {
+            match entries.attribute(entry) {
+                Some(attribute) if entry.is_inner => {
+                    if is_event_kept {
+                        kept.attribute(attribute);
+                    }
+                }
+                Some(attribute) => {
+                    kept.end_event();
+                    keep(attribute).into_iter().for_each(|attribute| kept.attribute(attribute));
+                }
+                None if entry.tag == Tag::Event => {
+                    is_event_kept = keep_event(entry.key);
+                    if is_event_kept {
+                        kept.begin_event(entry.key);
+                    }
+                }
+                None => kept.trace_state(entry.payload),
             }
         }
-        if kept.bytes.len() != self.0.len() {
-            *self = kept.finish();
-        }
+        *self = kept.finish();
     }
 
     /// Bytes on the heap.
     pub fn size(&self) -> usize {
-        self.0.len()
+        match &self.0 {
+            Packed::Text(text) => text.len(),
+            Packed::WithBytes(both) => size_of_val(&**both) + both.0.len() + both.1.len(),
+        }
     }
 
+    #[inline]
     fn entries(&self) -> Entries<'_> {
-        Entries { bytes: &self.0 }
+        match &self.0 {
+            Packed::Text(text) => Entries::new(text, &[]),
+            Packed::WithBytes(both) => Entries::new(&both.0, &both.1),
+        }
+    }
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self(Packed::Text(Box::default()))
     }
 }
 
@@ -134,27 +168,39 @@ impl fmt::Debug for Facts {
     }
 }
 
+// === impl FactsBuilder ===
+
 /// Builds [`Facts`]; one builder serves a whole request, since its scratch space is kept.
 #[derive(Debug, Default)]
 pub struct FactsBuilder {
+    /// The heads of the entries.
+    heads: Vec<u8>,
+    /// The name, then what belongs to each head.
+    text: Vec<u8>,
+    /// The values that are bytes.
     bytes: Vec<u8>,
-    /// Where the open event's payload starts.
-    event: Option<usize>,
+    /// Is an event open?
+    in_event: bool,
 }
 
 impl FactsBuilder {
-    /// Set the span's name, which is UTF-8. An empty one need not be set.
+    /// Set the span's name, which is UTF-8: nothing else may have been added before. An empty one need not be set.
+    #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
-        self.push(Tag::Name, KeyId::NONE, b"", name.as_ref(), false);
+        if self.heads.is_empty() {
+            self.text.clear();
+            self.text.extend_from_slice(name.as_ref());
+        }
     }
 
-    /// Set the W3C trace state, which is UTF-8.
+    /// Set the W3C trace state, which is UTF-8: only the name may have been set before.
     pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
         self.push(Tag::TraceState, KeyId::NONE, b"", trace_state.as_ref(), false);
     }
 
-    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8, without checking that again (what is not, reads as
-    /// the empty string).
+    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8. That is checked once for all in `finish`; what is not
+    /// UTF-8 spoils the whole.
+    #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
         self.push(Tag::Str, key, suffix, text, cut);
     }
@@ -166,128 +212,149 @@ impl FactsBuilder {
         match value {
             Value::Str(text) => self.push(Tag::Str, key, suffix, text.as_bytes(), cut),
             Value::Json(text) => self.push(Tag::Json, key, suffix, text.as_bytes(), cut),
-            Value::Bytes(bytes) => self.push(Tag::Bytes, key, suffix, bytes, cut),
-            Value::Bool(value) => self.push(Tag::Bool, key, suffix, &[u8::from(value)], cut),
-            Value::Int(value) => self.push(Tag::Int, key, suffix, &value.to_le_bytes(), cut),
-            Value::Double(value) => self.push(Tag::Double, key, suffix, &value.to_bits().to_le_bytes(), cut),
+            Value::Bytes(bytes) => {
+                let place = (self.bytes.len() as u64) << 32 | bytes.len() as u64;
+                self.bytes.extend_from_slice(bytes);
+                self.push(Tag::Bytes, key, suffix, &number(place), cut);
+            }
+            Value::Bool(value) => self.push(Tag::Bool, key, suffix, &number(u64::from(value)), cut),
+            Value::Int(value) => self.push(Tag::Int, key, suffix, &number(value as u64), cut),
+            Value::Double(value) => self.push(Tag::Double, key, suffix, &number(value.to_bits()), cut),
         }
     }
 
     /// Open an event: the attributes that follow are its own.
     pub fn begin_event(&mut self, name: KeyId) {
-        self.bytes.push(Tag::Event as u8);
-        self.bytes.extend_from_slice(&name.0.to_le_bytes());
-        self.bytes.push(0);
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.event = Some(self.bytes.len());
+        self.in_event = false;
+        self.push(Tag::Event, name, b"", b"", false);
+        self.in_event = true;
     }
 
     /// Close the open event.
     pub fn end_event(&mut self) {
-        if let Some(start) = self.event.take() {
-            let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
-            self.bytes[start - 4..start].copy_from_slice(&len.to_le_bytes());
-        }
-    }
-
-    /// How many bytes have been kept so far, so that a caller can bound a span.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.in_event = false;
     }
 
     /// Nothing kept yet?
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.heads.is_empty() && self.text.is_empty()
     }
 
     /// Hand out what was built, in an allocation of its own size, and start anew.
     pub fn finish(&mut self) -> Facts {
-        self.end_event();
-        let facts = Facts(self.bytes.as_slice().into());
-        self.bytes.clear();
-        facts
+        self.in_event = false;
+        if self.is_empty() {
+            return Facts::default();
+        }
+        let mut packed = Vec::with_capacity(COUNT_SIZE + self.heads.len() + self.text.len());
+        packed.extend_from_slice(&spread((self.heads.len() / HEAD_SIZE) as u32));
+        packed.extend_from_slice(&self.heads);
+        packed.extend_from_slice(&self.text);
+        let text = String::from_utf8(packed).unwrap_or_default().into_boxed_str();
+        let bytes = std::mem::take(&mut self.bytes);
+        self.heads.clear();
+        self.text.clear();
+        Facts(if bytes.is_empty() { Packed::Text(text) } else { Packed::WithBytes(Box::new((text, bytes.into()))) })
     }
 
-    /// Layout of an entry: tag (1), key (2), suffix length (1, 255 at most; longer keys are no key of ours), payload length (4), suffix, payload.
+    #[inline]
     fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], payload: &[u8], cut: bool) {
-        let suffix = suffix.get(..suffix.len().min(255)).unwrap_or_default();
-        let tag = tag as u8 | if cut { CUT } else { 0 };
-        let [key_0, key_1] = key.0.to_le_bytes();
-        let [len_0, len_1, len_2, len_3] = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-        self.bytes.reserve(8 + suffix.len() + payload.len());
-        self.bytes.extend_from_slice(&[tag, key_0, key_1, suffix.len() as u8, len_0, len_1, len_2, len_3]);
-        self.bytes.extend_from_slice(suffix);
-        self.bytes.extend_from_slice(payload);
+        let start = self.text.len();
+        // Far beyond what the scan lets through of a span.
+        if start > MAX_START {
+            return;
+        }
+        let suffix = cut_at_char(suffix, MAX_SUFFIX);
+        self.heads.extend_from_slice(&Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
+        if !suffix.is_empty() {
+            self.text.extend_from_slice(suffix);
+        }
+        self.text.extend_from_slice(payload);
     }
 }
 
-const CUT: u8 = 0x80;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Tag {
-    Name,
-    TraceState,
-    Event,
-    Str,
-    Bool,
-    Int,
-    Double,
-    Json,
-    Bytes,
-}
-
-impl Tag {
-    const ALL: [Self; 9] =
-        [Self::Name, Self::TraceState, Self::Event, Self::Str, Self::Bool, Self::Int, Self::Double, Self::Json, Self::Bytes];
-
-    fn is_value(self) -> bool {
-        !matches!(self, Self::Name | Self::TraceState | Self::Event)
+/// UTF-8 up to a size, less what would split a character.
+#[inline]
+pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
+    let is_inside_char = |end: usize| text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let mut end = size.min(text.len());
+    while is_inside_char(end) {
+        end -= 1;
     }
+    &text[..end]
 }
 
-#[derive(Clone, Copy)]
-struct Entry<'a> {
-    tag: Tag,
-    cut: bool,
-    key: KeyId,
-    suffix: &'a [u8],
-    payload: &'a [u8],
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> Entry<'a> {
-    fn str(self) -> &'a str {
-        std::str::from_utf8(self.payload).unwrap_or_default()
+    const VALUES: [Value<'_>; 8] = [
+        Value::Str("über"),
+        Value::Bool(true),
+        Value::Int(i64::MIN),
+        Value::Int(-1),
+        Value::Double(-0.5),
+        Value::Json("[1]"),
+        Value::Bytes(b"\xff\x00"),
+        Value::Str(""),
+    ];
+
+    fn attribute(key: u16, value: Value<'_>) -> Attribute<'_> {
+        Attribute { key: KeyId(key), suffix: "ä.0", value, cut: key.is_multiple_of(2) }
     }
 
-    fn attribute(self) -> Option<Attribute<'a>> {
-        let value = match self.tag {
-            Tag::Name | Tag::TraceState | Tag::Event => return None,
-            Tag::Str => Value::Str(self.str()),
-            Tag::Json => Value::Json(self.str()),
-            Tag::Bytes => Value::Bytes(self.payload),
-            Tag::Bool => Value::Bool(self.payload.first() == Some(&1)),
-            Tag::Int => Value::Int(i64::from_le_bytes(self.payload.try_into().ok()?)),
-            Tag::Double => Value::Double(f64::from_bits(u64::from_le_bytes(self.payload.try_into().ok()?))),
-        };
-        Some(Attribute { key: self.key, suffix: std::str::from_utf8(self.suffix).unwrap_or_default(), value, cut: self.cut })
+    fn sample() -> Facts {
+        let mut builder = FactsBuilder::default();
+        builder.name("näme");
+        builder.trace_state("a=1");
+        (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key, value)));
+        builder.begin_event(KeyId(300));
+        (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key + 100, value)));
+        builder.end_event();
+        builder.begin_event(KeyId(301));
+        builder.end_event();
+        builder.attribute(attribute(u16::MAX - 1, Value::Bytes(b"last")));
+        builder.finish()
     }
-}
 
-struct Entries<'a> {
-    bytes: &'a [u8],
-}
+    #[test]
+    fn what_was_packed_is_read_again() {
+        let facts = sample();
+        assert_eq!((facts.name(), facts.trace_state()), ("näme", "a=1"));
+        let mut expected: Vec<_> = (0..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        expected.push(attribute(u16::MAX - 1, Value::Bytes(b"last")));
+        assert_eq!(facts.attributes().collect::<Vec<_>>(), expected);
+        assert_eq!(facts.keys().collect::<Vec<_>>(), expected.iter().map(|attribute| attribute.key).collect::<Vec<_>>());
+        assert!(expected.iter().all(|attribute| facts.attribute(attribute.key) == Some(*attribute)));
+        let events: Vec<_> = facts.events().map(|event| (event.name, event.attributes().collect::<Vec<_>>())).collect();
+        let inner = (100..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        assert_eq!(events, [(KeyId(300), inner), (KeyId(301), Vec::new())]);
+        assert_eq!((facts.get(KeyId(100)), facts.get(KeyId(300))), (None, None), "what an event holds is no attribute of the span");
+    }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+    #[test]
+    fn what_is_retained_is_all_that_is_held() {
+        let mut facts = sample();
+        facts.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
+        assert_eq!(facts, sample());
+        facts.retain(|attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute), |_| false);
+        let mut expected = FactsBuilder::default();
+        expected.name("näme");
+        expected.trace_state("a=1");
+        expected.attribute(attribute(2, Value::Int(i64::MIN)));
+        expected.attribute(attribute(3, Value::Int(-1)));
+        assert_eq!(facts, expected.finish());
+    }
 
-    fn next(&mut self) -> Option<Entry<'a>> {
-        let (head, rest) = self.bytes.split_at_checked(8)?;
-        let tag = *Tag::ALL.get(usize::from(head[0] & !CUT))?;
-        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        let (suffix, rest) = rest.split_at_checked(usize::from(head[3]))?;
-        let (payload, rest) = rest.split_at_checked(len)?;
-        self.bytes = rest;
-        Some(Entry { tag, cut: head[0] & CUT != 0, key: KeyId(u16::from_le_bytes([head[1], head[2]])), suffix, payload })
+    #[test]
+    fn facts_without_a_name_or_without_anything_are_read_too() {
+        let mut builder = FactsBuilder::default();
+        assert_eq!(builder.finish(), Facts::default());
+        assert_eq!((Facts::default().name(), Facts::default().size()), ("", 0));
+        builder.attribute(attribute(1, Value::Str("only")));
+        let facts = builder.finish();
+        assert_eq!((facts.name(), facts.trace_state(), facts.get(KeyId(1))), ("", "", Some(Value::Str("only"))));
+        builder.name("only");
+        assert_eq!(builder.finish().name(), "only");
     }
 }

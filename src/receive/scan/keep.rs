@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 use super::render::value_as_json;
 use super::value::{Held, HeldKind, VALUE};
 use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
-use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value};
+use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value, cut_at_char};
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
@@ -24,8 +24,8 @@ const LARGE_ROOM: usize = 64 << 10;
 const ENTRY_HEADER: usize = 8;
 /// Values that a span says about its own judgement: there are two keys, and keys are unique.
 const MAX_BROUGHT: usize = 4;
-/// What a bool, an integer or a double costs.
-const NUMBER_SIZE: usize = 8;
+/// What a bool, an integer or a double costs: ten bytes of seven bits.
+const NUMBER_SIZE: usize = 10;
 /// Longest suffix [`FactsBuilder`] takes.
 const MAX_SUFFIX_SIZE: usize = 255;
 
@@ -200,16 +200,6 @@ impl<'k> Keeper<'k> {
             Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
         }
     }
-}
-
-/// UTF-8 up to a size, less what would split a character.
-pub(super) fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
-    let is_inside_char = |end: usize| text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
-    let mut end = size.min(text.len());
-    while is_inside_char(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// Might there be a tool call or its result in these messages, the field `field` of what is encoded, or does their key speak of one?

@@ -1,0 +1,247 @@
+//! Pure. The layout of kept facts: entries as one text in, found again by key. Knows how they lie in memory; does not know which keys somebody
+//! reads, nor what they mean.
+//!
+//! The text is: the number of entries, a head of eight bytes for each, the span's name, then for each entry what followed the prefix of its key,
+//! and its payload. Numbers and heads are written in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
+//! again, which was a tenth of all a span costs; and a key is found by comparing heads that stand side by side.
+
+use super::{Attribute, KeyId, Value};
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Tag {
+    TraceState,
+    Event,
+    Str,
+    Bool,
+    Int,
+    Double,
+    Json,
+    Bytes,
+}
+
+impl Tag {
+    const ALL: [Self; 8] = [Self::TraceState, Self::Event, Self::Str, Self::Bool, Self::Int, Self::Double, Self::Json, Self::Bytes];
+
+    #[inline]
+    fn is_value(self) -> bool {
+        !matches!(self, Self::TraceState | Self::Event)
+    }
+}
+
+/// What a head says: two times 28 bits, in four bytes each.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Head {
+    /// Key (16 bits), tag (3), whether it belongs to the event before it (1), suffix length (8).
+    what: u32,
+    /// Where the suffix begins, behind the heads (27 bits), whether the value was cut (1).
+    place: u32,
+}
+
+pub(super) const HEAD_SIZE: usize = 8;
+/// What stands before the heads.
+pub(super) const COUNT_SIZE: usize = 4;
+/// Longest suffix, in bytes; longer keys are no key of ours.
+pub(super) const MAX_SUFFIX: usize = 255;
+/// No entry begins behind this.
+pub(super) const MAX_START: usize = (1 << 27) - 1;
+
+const INNER: u32 = 1 << 19;
+const CUT: u32 = 1 << 27;
+
+impl Head {
+    #[inline]
+    pub(super) fn new(tag: Tag, key: KeyId, is_inner: bool, suffix_len: usize, start: usize, cut: bool) -> Self {
+        let inner = if is_inner { INNER } else { 0 };
+        let cut = if cut { CUT } else { 0 };
+        Self {
+            what: u32::from(key.0) | (tag as u32) << 16 | inner | (suffix_len.min(MAX_SUFFIX) as u32) << 20,
+            place: start.min(MAX_START) as u32 | cut,
+        }
+    }
+
+    #[inline]
+    fn read([a, b, c, d, e, f, g, h]: [u8; HEAD_SIZE]) -> Self {
+        Self { what: gather([a, b, c, d]), place: gather([e, f, g, h]) }
+    }
+
+    #[inline]
+    pub(super) fn to_bytes(self) -> [u8; HEAD_SIZE] {
+        let ([a, b, c, d], [e, f, g, h]) = (spread(self.what), spread(self.place));
+        [a, b, c, d, e, f, g, h]
+    }
+
+    #[inline]
+    fn key(self) -> KeyId {
+        KeyId(self.what as u16)
+    }
+
+    #[inline]
+    fn tag(self) -> Tag {
+        Tag::ALL[(self.what >> 16 & 7) as usize]
+    }
+
+    #[inline]
+    fn is_inner(self) -> bool {
+        self.what & INNER != 0
+    }
+
+    #[inline]
+    fn suffix_len(self) -> usize {
+        (self.what >> 20) as usize
+    }
+
+    #[inline]
+    fn start(self) -> usize {
+        (self.place & !CUT) as usize
+    }
+
+    #[inline]
+    fn is_cut(self) -> bool {
+        self.place & CUT != 0
+    }
+}
+
+/// The entries of some facts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Entries<'a> {
+    heads: &'a [[u8; HEAD_SIZE]],
+    /// What stands behind the heads.
+    text: &'a str,
+    /// Values that are bytes.
+    bytes: &'a [u8],
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) tag: Tag,
+    pub(super) key: KeyId,
+    /// Does it belong to the event before it?
+    pub(super) is_inner: bool,
+    pub(super) suffix: &'a str,
+    pub(super) payload: &'a str,
+    pub(super) cut: bool,
+}
+
+impl<'a> Entries<'a> {
+    #[inline]
+    pub(super) fn new(packed: &'a str, bytes: &'a [u8]) -> Self {
+        let n_heads = packed.as_bytes().first_chunk().map_or(0, |count| gather(*count) as usize);
+        let (heads, text) = packed.get(COUNT_SIZE..).and_then(|rest| rest.split_at_checked(n_heads * HEAD_SIZE)).unwrap_or_default();
+        Self { heads: heads.as_bytes().as_chunks().0, text, bytes }
+    }
+
+    /// What stands before the first entry.
+    #[inline]
+    pub(super) fn name(self) -> &'a str {
+        self.text.get(..self.start(0)).unwrap_or_default()
+    }
+
+    /// The trace state comes before all other entries.
+    pub(super) fn trace_state(self) -> Option<&'a str> {
+        self.iter().next().filter(|entry| entry.tag == Tag::TraceState).map(|entry| entry.payload)
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        (0..self.heads.len()).map(move |nth| self.entry(nth))
+    }
+
+    /// The keys of attributes that belong to no event.
+    #[inline]
+    pub(super) fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
+        self.heads.iter().map(|head| Head::read(*head)).filter(|head| head.tag().is_value() && !head.is_inner()).map(Head::key)
+    }
+
+    /// The first attribute with this key that belongs to no event.
+    #[inline]
+    pub(super) fn find(self, key: KeyId) -> Option<Entry<'a>> {
+        const KEY: u32 = u32::from_le_bytes(spread(0xffff));
+        let wanted = u32::from_le_bytes(spread(u32::from(key.0)));
+        let is_it = |head: &[u8; HEAD_SIZE]| {
+            let [a, b, c, d, ..] = *head;
+            u32::from_le_bytes([a, b, c, d]) & KEY == wanted && {
+                let head = Head::read(*head);
+                head.tag().is_value() && !head.is_inner()
+            }
+        };
+        self.heads.iter().position(is_it).map(|nth| self.entry(nth))
+    }
+
+    /// The entries of each event, after its key.
+    pub(super) fn events(self) -> impl Iterator<Item = (KeyId, Self)> + use<'a> {
+        let heads = move |nth: usize| self.heads.get(nth).map(|head| Head::read(*head));
+        (0..self.heads.len()).filter_map(move |nth| {
+            let event = heads(nth).filter(|head| head.tag() == Tag::Event)?;
+            let n_inner = (nth + 1..).map_while(heads).take_while(|head| head.is_inner()).count();
+            let end = self.start(nth + 1 + n_inner);
+            Some((event.key(), Self { heads: self.heads.get(nth + 1..=nth + n_inner)?, text: self.text.get(..end)?, bytes: self.bytes }))
+        })
+    }
+
+    pub(super) fn value(self, entry: Entry<'a>) -> Option<Value<'a>> {
+        Some(match entry.tag {
+            Tag::Str => Value::Str(entry.payload),
+            Tag::Json => Value::Json(entry.payload),
+            Tag::Bool => Value::Bool(read_number(entry.payload)? == 1),
+            Tag::Int => Value::Int(read_number(entry.payload)? as i64),
+            Tag::Double => Value::Double(f64::from_bits(read_number(entry.payload)?)),
+            Tag::Bytes => {
+                let place = read_number(entry.payload)?;
+                Value::Bytes(self.bytes.get((place >> 32) as usize..)?.get(..place as u32 as usize)?)
+            }
+            Tag::TraceState | Tag::Event => return None,
+        })
+    }
+
+    /// `None` for what is no attribute.
+    pub(super) fn attribute(self, entry: Entry<'a>) -> Option<Attribute<'a>> {
+        let Entry { key, suffix, cut, .. } = entry;
+        Some(Attribute { key, suffix, value: self.value(entry)?, cut })
+    }
+
+    #[inline]
+    fn entry(self, nth: usize) -> Entry<'a> {
+        let head = Head::read(self.heads[nth]);
+        let whole = self.text.get(head.start()..self.start(nth + 1)).unwrap_or_default();
+        let (suffix, payload) = whole.split_at_checked(head.suffix_len()).unwrap_or_default();
+        Entry { tag: head.tag(), key: head.key(), is_inner: head.is_inner(), suffix, payload, cut: head.is_cut() }
+    }
+
+    /// Where the n-th begins, or, for as many as there are, where all end.
+    #[inline]
+    fn start(self, nth: usize) -> usize {
+        self.heads.get(nth).map_or(self.text.len(), |head| Head::read(*head).start())
+    }
+}
+
+// === Seven bits to a byte ===
+
+/// 28 bits in four bytes.
+#[inline]
+pub(super) const fn spread(bits: u32) -> [u8; 4] {
+    let bits = (bits & 0x3fff) | (bits & 0x0fff_c000) << 2;
+    ((bits & 0x007f_007f) | (bits & 0x3f80_3f80) << 1).to_le_bytes()
+}
+
+/// What was spread.
+#[inline]
+fn gather(bytes: [u8; 4]) -> u32 {
+    let bits = u32::from_le_bytes(bytes);
+    let bits = (bits & 0x007f_007f) | (bits & 0x7f00_7f00) >> 1;
+    (bits & 0x3fff) | (bits & 0x3fff_0000) >> 2
+}
+
+/// What a number takes.
+pub(super) const NUMBER_SIZE: usize = 10;
+
+/// A number in ten bytes.
+pub(super) fn number(number: u64) -> [u8; NUMBER_SIZE] {
+    std::array::from_fn(|nth| (number >> (7 * nth)) as u8 & 0x7f)
+}
+
+fn read_number(text: &str) -> Option<u64> {
+    let bytes: &[u8; NUMBER_SIZE] = text.as_bytes().try_into().ok()?;
+    Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(*byte)))
+}
