@@ -52,6 +52,7 @@ const CORE_CRATES: &[&str] = &[
     "hashbrown",
     "smallvec",
     "memchr",
+    "simdutf8",
     "sha2",
 ];
 

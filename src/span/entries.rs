@@ -41,7 +41,7 @@ pub(super) struct Head {
 
 pub(super) const HEAD_SIZE: usize = 8;
 /// What stands before the heads.
-pub(super) const COUNT_SIZE: usize = 4;
+const COUNT_SIZE: usize = 4;
 /// Longest suffix, in bytes; longer keys are no key of ours.
 pub(super) const MAX_SUFFIX: usize = 255;
 /// No entry begins behind this.

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::KeyId;
-use super::entries::{COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, Tag, number, spread};
+use super::entries::{Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, Tag, number, spread};
 
 /// A value of an attribute, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -174,11 +174,13 @@ impl fmt::Debug for Facts {
 #[derive(Debug, Default)]
 pub struct FactsBuilder {
     /// The heads of the entries.
-    heads: Vec<u8>,
+    heads: Vec<[u8; HEAD_SIZE]>,
     /// The name, then what belongs to each head.
     text: Vec<u8>,
     /// The values that are bytes.
     bytes: Vec<u8>,
+    /// All of them, to be checked at once.
+    packed: Vec<u8>,
     /// Is an event open?
     in_event: bool,
 }
@@ -246,11 +248,11 @@ impl FactsBuilder {
         if self.is_empty() {
             return Facts::default();
         }
-        let mut packed = Vec::with_capacity(COUNT_SIZE + self.heads.len() + self.text.len());
-        packed.extend_from_slice(&spread((self.heads.len() / HEAD_SIZE) as u32));
-        packed.extend_from_slice(&self.heads);
-        packed.extend_from_slice(&self.text);
-        let text = String::from_utf8(packed).unwrap_or_default().into_boxed_str();
+        self.packed.clear();
+        self.packed.extend_from_slice(&spread(self.heads.len() as u32));
+        self.packed.extend_from_slice(self.heads.as_flattened());
+        self.packed.extend_from_slice(&self.text);
+        let text = simdutf8::basic::from_utf8(&self.packed).unwrap_or_default().into();
         let bytes = std::mem::take(&mut self.bytes);
         self.heads.clear();
         self.text.clear();
@@ -265,7 +267,7 @@ impl FactsBuilder {
             return;
         }
         let suffix = cut_at_char(suffix, MAX_SUFFIX);
-        self.heads.extend_from_slice(&Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
+        self.heads.push(Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
         if !suffix.is_empty() {
             self.text.extend_from_slice(suffix);
         }

@@ -40,6 +40,8 @@ pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     facts: FactsBuilder,
     json: Vec<u8>,
+    /// A value up to this size is small and never cut.
+    small_value: usize,
     small_room: usize,
     large_room: usize,
     messages_room: usize,
@@ -50,7 +52,9 @@ pub(super) struct Keeper<'k> {
 impl<'k> Keeper<'k> {
     pub(super) fn new(keys: &'k KeySet) -> Self {
         let (facts, json) = (FactsBuilder::default(), Vec::new());
-        let mut keeper = Self { keys, facts, json, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
+        let small_value = SMALL.min(keys.max_value_size);
+        let mut keeper =
+            Self { keys, facts, json, small_value, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
         keeper.make_room();
         keeper
     }
@@ -169,6 +173,11 @@ impl<'k> Keeper<'k> {
     /// How many of the wanted bytes may be kept? `None`: not even the entry.
     #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
+        // Nearly all values are such.
+        if kept.keep == Keep::Value && wanted <= self.small_value {
+            self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + wanted)?;
+            return Some(wanted);
+        }
         let granted = wanted.min(self.largest(kept));
         match kept.keep {
             Keep::Messages => {
@@ -234,34 +243,47 @@ fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> b
 
 // === KnownKeys ===
 
-/// A power of two; `slot_of` takes as many bits.
+/// As many as a byte tells apart, so that no index has to be checked.
 const N_SLOTS: usize = 256;
 
 /// Keys seen before in this request, with what the key set says of them: a request names the same few dozen keys over and over, and a key
 /// that equals one seen before is neither checked for UTF-8 nor looked up again.
 pub(super) struct KnownKeys<'b> {
-    slots: [(&'b [u8], Option<Kept<'b>>); N_SLOTS],
+    keys: [&'b [u8]; N_SLOTS],
+    kept: [Option<Kept<'b>>; N_SLOTS],
 }
+
+/// Where a key stands among the known ones, until another is looked up.
+#[derive(Clone, Copy)]
+pub(super) struct KnownKey(u8);
 
 impl<'b> KnownKeys<'b> {
     pub(super) fn new() -> Self {
-        Self { slots: [(b"", None); N_SLOTS] }
+        Self { keys: [b""; N_SLOTS], kept: [None; N_SLOTS] }
     }
 
-    /// Check that a key is UTF-8, and say what is kept of it.
+    /// Check that a key is UTF-8; it is known from then on.
     #[inline(always)]
-    pub(super) fn lookup(&mut self, keys: Option<&KeySet>, key: &'b [u8]) -> Result<Option<Kept<'b>>, Fault> {
-        let slot = slot_of(key);
-        let (known, kept) = self.slots[slot];
-        if is_same(known, key) { Ok(kept) } else { self.learn(keys, key, slot) }
+    pub(super) fn lookup(&mut self, keys: Option<&KeySet>, key: &'b [u8]) -> Result<KnownKey, Fault> {
+        let known = slot_of(key);
+        if !is_same(self.keys[usize::from(known.0)], key) {
+            self.learn(keys, key, known)?;
+        }
+        Ok(known)
+    }
+
+    /// What is kept of it.
+    #[inline(always)]
+    pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
+        self.kept[usize::from(known.0)]
     }
 
     #[inline(never)]
-    fn learn(&mut self, keys: Option<&KeySet>, key: &'b [u8], slot: usize) -> Result<Option<Kept<'b>>, Fault> {
+    fn learn(&mut self, keys: Option<&KeySet>, key: &'b [u8], known: KnownKey) -> Result<(), Fault> {
         check_utf8(key)?;
-        let kept = keys.and_then(|keys| keys.find(key));
-        self.slots[slot] = (key, kept);
-        Ok(kept)
+        self.keys[usize::from(known.0)] = key;
+        self.kept[usize::from(known.0)] = keys.and_then(|keys| keys.find(key));
+        Ok(())
     }
 }
 
@@ -282,11 +304,11 @@ fn is_same(known: &[u8], key: &[u8]) -> bool {
 
 /// A slot by length and last eight bytes: the keys of one namespace differ at their ends.
 #[inline(always)]
-fn slot_of(key: &[u8]) -> usize {
+fn slot_of(key: &[u8]) -> KnownKey {
     let end = match key.last_chunk::<8>() {
         Some(end) => u64::from_le_bytes(*end),
         None => key.iter().fold(0, |end, &byte| end << 8 | u64::from(byte)),
     };
     let mixed = (end ^ key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - N_SLOTS.trailing_zeros())) as usize
+    KnownKey((mixed >> 56) as u8)
 }

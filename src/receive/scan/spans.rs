@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::keep::{Keeper, KnownKeys};
+use super::keep::{Keeper, KnownKey, KnownKeys};
 use super::shape::{KEY_VALUE, Kind, Shape};
-use super::value::key_value;
-use super::wire::{Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, delimited_fields, enter, key, tag_of};
+use super::value::{Held, HeldKind, any_value, key_value, plain_key_value, short_text};
+use super::wire::{Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, delimited_fields, enter, key, tag_of};
 use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
 
 const TRACE_ID: u64 = key(1, LEN);
@@ -145,14 +145,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     fields.n_attributes = fields.n_attributes.saturating_add(1);
                     let encoded = cursor.delimited()?;
                     let depth = enter(depth, encoded)?;
-                    let mut kept = None;
-                    let keys = self.keeper.as_ref().map(Keeper::keys);
-                    let (_, held) = key_value(encoded, depth, |key| {
-                        kept = self.known_keys.lookup(keys, key)?;
-                        Ok(())
-                    })
-                    .map_err(|fault| fault.within("attributes"))?;
-                    if let (Some(kept), Some(keeper)) = (kept, &mut self.keeper) {
+                    let (known, held) = self.attribute(encoded, depth).map_err(|fault| fault.within("attributes"))?;
+                    if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
+                        && let Some(kept) = self.known_keys.kept(known)
+                    {
                         write_names(keeper, &mut written, given.unwrap_or(fields.names));
                         keeper.attribute(kept, held, encoded);
                     }
@@ -204,13 +200,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             match cursor.varint()? {
                 EVENT_ATTRIBUTES => {
                     let encoded = cursor.delimited()?;
-                    let mut kept = None;
-                    let (_, held) = key_value(encoded, enter(depth, encoded)?, |key| {
-                        kept = self.known_keys.lookup(Some(keeper.keys()), key)?;
-                        Ok(())
-                    })
-                    .map_err(|fault| fault.within("attributes"))?;
-                    if let Some(kept) = kept
+                    let depth = enter(depth, encoded)?;
+                    let (known, held) = self.attribute(encoded, depth).map_err(|fault| fault.within("attributes"))?;
+                    if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
+                        && let Some(kept) = self.known_keys.kept(known)
                         && is_open
                     {
                         keeper.attribute(kept, held, encoded);
@@ -219,8 +212,35 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 other => EVENT.check_field(other, &mut cursor, depth)?,
             }
         }
-        keeper.end_event();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.end_event();
+        }
         Ok(())
+    }
+
+    /// Validate an attribute: which known key it has, unless it has none, and what it holds.
+    #[inline(always)]
+    fn attribute(&mut self, encoded: &'b [u8], depth: u32) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+        let Some((key, value)) = plain_key_value(encoded) else { return self.rare_attribute(encoded, depth) };
+        let keys = self.keeper.as_ref().map(Keeper::keys);
+        let known = self.known_keys.lookup(keys, key).map_err(|fault| fault.within("key"))?;
+        let depth = enter(depth, value)?;
+        let held = match short_text(value) {
+            Some(text) => check_utf8(text).map(|()| Held::bytes(HeldKind::Str, text)),
+            None => any_value(value, depth),
+        };
+        Ok((Some(known), held.map_err(|fault| fault.within("value"))?))
+    }
+
+    #[inline(never)]
+    fn rare_attribute(&mut self, encoded: &'b [u8], depth: u32) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+        let keys = self.keeper.as_ref().map(Keeper::keys);
+        let mut known = None;
+        let (_, held) = key_value(encoded, depth, |key| {
+            known = Some(self.known_keys.lookup(keys, key)?);
+            Ok(())
+        })?;
+        Ok((known, held))
     }
 }
 

@@ -2,7 +2,7 @@
 //! repeated: the last one counts, and messages merge. Does not know which attributes anybody wants.
 
 use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
-use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, check_utf8, enter, key};
+use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
 /// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in registers, where the copies of an enum were a third
 /// of the scan's time.
@@ -61,7 +61,6 @@ pub(super) const KEY: u64 = key(1, LEN);
 pub(super) const VALUE: u64 = key(2, LEN);
 const KEY_STRINDEX: u64 = key(3, VARINT);
 const KEY_BYTE: u8 = KEY as u8;
-const VALUE_BYTE: u8 = VALUE as u8;
 const STRING_BYTE: u8 = STRING as u8;
 
 pub(super) const STRING: u64 = key(1, LEN);
@@ -74,19 +73,11 @@ pub(super) const BYTES: u64 = key(7, LEN);
 pub(super) const STRINDEX: u64 = key(8, VARINT);
 
 /// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one check of UTF-8 serves both.
-#[inline(always)]
 pub(super) fn key_value<'b>(
     bytes: &'b [u8],
     depth: u32,
     mut check_key: impl FnMut(&'b [u8]) -> Result<(), Fault>,
 ) -> Result<(&'b [u8], Held<'b>), Fault> {
-    if let Some((name, text)) = short_text(bytes)
-        && depth > 0
-    {
-        check_key(name).map_err(|fault| fault.within("key"))?;
-        check_utf8(text).map_err(|fault| fault.within("value"))?;
-        return Ok((name, Held::bytes(HeldKind::Str, text)));
-    }
     let mut cursor = Cursor::new(bytes);
     let mut name: &[u8] = b"";
     let mut held = Held::NOTHING;
@@ -107,17 +98,27 @@ pub(super) fn key_value<'b>(
     Ok((name, held))
 }
 
-/// Key and value of a `KeyValue` as nearly all look: a key, then a string of up to 125 bytes, and nothing else.
+/// Key and value of a `KeyValue` as nearly all look: a key of up to 127 bytes, then one value, and nothing else. The fast path of [`key_value`],
+/// which says what is wrong where this is `None`; neither has been validated.
 #[inline(always)]
-fn short_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else { return None };
     let (key, rest) = rest.split_at_checked(usize::from(key_len))?;
-    let (&[VALUE_BYTE, value_len @ 0..0x80, STRING_BYTE, text_len @ 0..0x7e], text) = rest.split_first_chunk()? else { return None };
-    (value_len == text_len + 2 && usize::from(text_len) == text.len()).then_some((key, text))
+    let mut cursor = Cursor::new(rest);
+    let value = if cursor.varint().ok()? == VALUE { cursor.delimited().ok()? } else { return None };
+    cursor.is_empty().then_some((key, value))
+}
+
+/// The text of an `AnyValue` as most look: a string of up to 127 bytes, not yet known to be UTF-8.
+#[inline(always)]
+pub(super) fn short_text(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [STRING_BYTE, len @ 0..0x80, text @ ..] if text.len() == usize::from(*len) => Some(text),
+        _ => None,
+    }
 }
 
 /// Validate an `AnyValue`.
-#[inline(always)]
 pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<Held<'_>, Fault> {
     let mut cursor = Cursor::new(bytes);
     let mut held = Held::NOTHING;

@@ -136,7 +136,8 @@ pub(in crate::receive) fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     }
 }
 
-/// Reads fields from the front of a message.
+/// Reads fields from the front of a message. What is rarely called takes and returns it by value: a cursor whose address is handed out lives in
+/// memory, one that is not lives in registers.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::receive) struct Cursor<'a> {
     rest: &'a [u8],
@@ -170,25 +171,12 @@ impl<'a> Cursor<'a> {
                 self.rest = rest;
                 Ok(u64::from(a & 0x7f) | u64::from(b) << 7)
             }
-            _ => self.long_varint(),
-        }
-    }
-
-    #[inline(never)]
-    fn long_varint(&mut self) -> Result<u64, Fault> {
-        let mut value = 0;
-        for (i, &byte) in self.rest.iter().take(10).enumerate() {
-            // Ten bytes hold 70 bits: of the last one only the lowest bit fits.
-            if i == 9 && byte > 1 {
-                break;
-            }
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                self.rest = &self.rest[i + 1..];
-                return Ok(value);
+            _ => {
+                let (value, rest) = long_varint(self.rest)?;
+                self.rest = rest;
+                Ok(value)
             }
         }
-        Err(Fault::new(Reason::InvalidVarint, self.rest))
     }
 
     #[inline(always)]
@@ -237,13 +225,20 @@ impl<'a> Cursor<'a> {
 
     /// What stands behind a key that the message does not read: an unknown field is skipped; a known one (`known` has its bit set) has the wrong
     /// wire type, since its right key would have been read.
-    #[inline(never)]
+    #[inline(always)]
     pub(in crate::receive) fn other(&mut self, key: u64, known: u32, depth: u32) -> Result<(), Fault> {
+        *self = self.past_other(key, known, depth)?;
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn past_other(mut self, key: u64, known: u32, depth: u32) -> Result<Self, Fault> {
         let wire_type = self.check_key(key)?;
         if known.checked_shr(tag_of(key) as u32).is_some_and(|bits| bits & 1 == 1) {
             return Err(Fault::new(Reason::UnexpectedWireType(wire_type), self.rest));
         }
-        self.skip(key, depth)
+        self.skip(key, depth)?;
+        Ok(self)
     }
 
     fn check_key(&self, key: u64) -> Result<u64, Fault> {
@@ -280,6 +275,22 @@ impl<'a> Cursor<'a> {
     }
 }
 
+#[inline(never)]
+fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
+    let mut value = 0;
+    for (i, &byte) in bytes.iter().take(10).enumerate() {
+        // Ten bytes hold 70 bits: of the last one only the lowest bit fits.
+        if i == 9 && byte > 1 {
+            break;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            return Ok((value, &bytes[i + 1..]));
+        }
+    }
+    Err(Fault::new(Reason::InvalidVarint, bytes))
+}
+
 /// The length-delimited fields with this tag, in bytes that have been validated; others are passed over.
 pub(in crate::receive) fn delimited_fields(bytes: &[u8], tag: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor::new(bytes);
@@ -302,13 +313,16 @@ pub(in crate::receive) fn check_utf8(bytes: &[u8]) -> Result<(), Fault> {
 
 #[inline(never)]
 fn check_long_utf8(bytes: &[u8]) -> Result<(), Fault> {
-    if bytes.is_ascii() {
-        return Ok(());
-    }
-    match std::str::from_utf8(bytes) {
+    match simdutf8::basic::from_utf8(bytes) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Fault::new(Reason::NotUtf8, &bytes[error.valid_up_to()..])),
+        Err(_) => Err(Fault::new(Reason::NotUtf8, bytes.get(valid_up_to(bytes)..).unwrap_or(bytes))),
     }
+}
+
+/// Where the bytes stop being UTF-8.
+#[cold]
+fn valid_up_to(bytes: &[u8]) -> usize {
+    std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len)
 }
 
 /// Most strings are short and ASCII. Overlapping loads look at up to 32 bytes without a loop or a call, which is where the standard library's
