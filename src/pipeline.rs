@@ -87,6 +87,9 @@ impl Rules {
     }
 }
 
+/// For so many evaluations there is room from the beginning; most traces are judged by every criterion.
+const MAX_RESERVED: usize = 1_024;
+
 /// assemble → extract → evaluate.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -235,6 +238,8 @@ impl Pipeline {
             }
             trajectories.push(trajectory);
         }
+        // Grown from nothing with every batch, this list was a sixteenth of what judging cost.
+        judged.evaluations.reserve((closed.len() * rules.criteria.len()).min(MAX_RESERVED));
         for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
             if closed.first {
                 judged.reasons.push(closed.trace.reason);
@@ -255,11 +260,9 @@ impl Pipeline {
 impl Judged {
     fn add(&mut self, rules: &Rules, trajectory: Arc<Trajectory>, reported: &mut Reported, first: bool, hasher: &DefaultHashBuilder) {
         let Rules { criteria, expectations, explain, .. } = rules;
-        let evaluations = evaluate::judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain);
-        let n_evaluations = evaluations.len();
-        let n_before = self.evaluations.len();
-        self.evaluations.extend(reported.revise(evaluations, criteria, &trajectory, hasher));
-        self.n_unchanged += n_evaluations - (self.evaluations.len() - n_before);
+        let mut evaluations = evaluate::judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain);
+        self.n_unchanged += reported.revise(&mut evaluations, criteria, &trajectory, hasher);
+        self.evaluations.append(&mut evaluations);
         self.evaluations.extend(reported.withdraw(criteria, &trajectory, hasher));
         if first {
             self.trajectories.push(trajectory);

@@ -51,7 +51,11 @@ pub fn judge_run(
     trajectory: &Arc<Trajectory>,
     explain: &Explain,
 ) -> Vec<Evaluation> {
-    let Added { names, own } = expectations.added(trajectory, criteria);
+    // Most runs bring nothing and are of no case.
+    let Added { names, own } = match trajectory.brought.criteria.is_empty() && trajectory.brought.expect.is_empty() {
+        true => Added::default(),
+        false => expectations.added(trajectory, criteria),
+    };
     // Another span that turns out to be the evaluated one may be a run of another case, and bring something else.
     let of_subject = |criterion: &Criterion| criterion.name == EXPECTED || expectations.cases.values().any(|case| case.is_for(criterion));
     if case.is_none() && own.is_none() {

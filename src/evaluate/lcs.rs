@@ -28,8 +28,25 @@ pub const UNEXPECTED: u32 = u32::MAX;
 /// in memory linear in the lengths (Hirschberg's division, on bit rows).
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::with_capacity(actual.len().min(expected.len()) + 1);
-    divide(actual, 0..actual.len(), expected, 0..expected.len(), &mut pairs);
+    if !take_whole(actual, expected, &mut pairs) {
+        pairs.clear();
+        divide(actual, 0..actual.len(), expected, 0..expected.len(), &mut pairs);
+    }
     pairs
+}
+
+/// Takes the last call of the last name, and so on to the first name. Where that takes all names it goes the prescribed way, which rather drops a
+/// call that costs nothing than a name. Most agents do what is expected of them, and are spared most of the work.
+fn take_whole(actual: &[u32], expected: &[u32], pairs: &mut Vec<(usize, usize)>) -> bool {
+    let mut n_left = expected.len();
+    for call_idx in (0..actual.len()).rev() {
+        if n_left > 0 && actual[call_idx] == expected[n_left - 1] {
+            n_left -= 1;
+            pairs.push((call_idx, n_left));
+        }
+    }
+    pairs.reverse();
+    n_left == 0
 }
 
 fn divide(actual: &[u32], calls: Range<usize>, expected: &[u32], names: Range<usize>, pairs: &mut Vec<(usize, usize)>) {
@@ -351,6 +368,11 @@ mod tests {
     proptest! {
         #[test]
         fn bit_rows_give_the_very_sequence_of_the_table((actual, expected) in two_sequences()) {
+            prop_assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected));
+        }
+
+        #[test]
+        fn so_does_what_takes_all_names((actual, expected) in (names(4, 12), names(3, 4))) {
             prop_assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected));
         }
 

@@ -41,7 +41,12 @@ impl Names {
 
     /// The id of each of these names; `UNEXPECTED` for those not in the list.
     pub(super) fn ids_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
-        names.into_iter().map(|name| self.index.get(name).copied().unwrap_or(UNEXPECTED)).collect()
+        names.into_iter().map(|name| self.id_of(name)).collect()
+    }
+
+    /// The id of this name; `UNEXPECTED` if it is not in the list.
+    pub(super) fn id_of(&self, name: &str) -> u32 {
+        self.index.get(name).copied().unwrap_or(UNEXPECTED)
     }
 }
 

@@ -67,7 +67,8 @@ impl Evaluate for ToolCallCount {
     fn evaluate(&self, trajectory: &Trajectory) -> Score<Vec<usize>> {
         let counts = &self.tool_calls_count.counts;
         let mut n_calls = vec![0; counts.len()];
-        for id in self.tool_calls_count.names.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name)) {
+        for call in &trajectory.tool_calls {
+            let id = self.tool_calls_count.names.id_of(&call.name);
             if id != UNEXPECTED {
                 n_calls[id as usize] += 1;
             }

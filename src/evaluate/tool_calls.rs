@@ -248,9 +248,10 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn required(&mut self, entry: &RequiredCall) -> (Vec<usize>, Tri) {
+        let pattern = entry.pattern();
         let (mut calls, mut n_perhaps) = (Vec::new(), 0);
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            match self.fit(&entry.pattern(), self.position(entry, call_idx), call_idx) {
+            match self.fit(&pattern, self.position(entry, call_idx), call_idx) {
                 Tri::Yes => calls.push(call_idx),
                 Tri::Maybe => n_perhaps += 1,
                 Tri::No => {}
@@ -268,12 +269,13 @@ impl Look<'_> {
     }
 
     fn disallowed(&mut self, entry: &DisallowedCall) -> (Vec<usize>, Tri) {
+        let pattern = entry.pattern();
         let mut calls = Vec::new();
         let mut violated = if self.trajectory.cut_short { Tri::Maybe } else { Tri::No };
         for call_idx in 0..self.trajectory.tool_calls.len() {
             // The result of a call that has not ended is still to come; in a trace that is done it never will.
             let no_result = self.trajectory.tool_calls[call_idx].partial && entry.result.is_some() && !self.trajectory.cut_short;
-            let fit = self.fit(&entry.pattern(), Tri::from(!no_result), call_idx);
+            let fit = self.fit(&pattern, Tri::from(!no_result), call_idx);
             violated = violated.max(fit);
             if fit == Tri::Yes {
                 calls.push(call_idx);
@@ -325,7 +327,10 @@ impl Look<'_> {
 
     fn fit(&mut self, pattern: &CallPattern<'_>, position: Tri, call_idx: usize) -> Tri {
         let name = &self.trajectory.tool_calls[call_idx].name;
-        match pattern.fit(name, position, call_idx, &self.capture) {
+        if position == Tri::No || !pattern.name.is_match(name) {
+            return Tri::No;
+        }
+        match pattern.fit(position, call_idx, &self.capture) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
                 // Where the position may yet rule the call out, it may yet raise no error.

@@ -105,11 +105,8 @@ pub(super) enum Fit {
 }
 
 impl CallPattern<'_> {
-    /// Looks at the name, then at whether its position is ruled out, then at arguments and result.
-    pub(super) fn fit(&self, name: &str, position: Tri, call_idx: usize, capture: &Capture<'_>) -> Fit {
-        if position == Tri::No || !self.name.is_match(name) {
-            return Fit::Known(Tri::No);
-        }
+    /// Looks at arguments and result of a call of this name, whose position is not ruled out.
+    pub(super) fn fit(&self, position: Tri, call_idx: usize, capture: &Capture<'_>) -> Fit {
         let mut fit = position;
         let mut args = None;
         let mut args = || *args.get_or_insert_with(|| capture.args(call_idx));

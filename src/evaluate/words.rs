@@ -47,7 +47,7 @@ pub enum Shown<'a> {
 }
 
 /// Positions and counts.
-pub type Numbers = SmallVec<[usize; 8]>;
+pub type Numbers = SmallVec<[usize; 4]>;
 
 impl Words {
     pub(super) fn later(unsaid: Unsaid) -> Self {

@@ -46,65 +46,59 @@ enum Stands {
 // === impl Reported ===
 
 impl Reported {
-    /// The evaluations that were not reported as they stand, each with its revision.
+    /// Leaves the evaluations that were not reported as they stand, each with its revision. How many were.
     pub(super) fn revise(
         &mut self,
-        evaluations: Vec<Evaluation>,
+        evaluations: &mut Vec<Evaluation>,
         registered: &[Arc<Criterion>],
         trajectory: &Arc<Trajectory>,
         hasher: &DefaultHashBuilder,
-    ) -> impl Iterator<Item = Evaluation> {
+    ) -> usize {
         // One judgement holds nothing twice, so what it adds itself need not be looked through.
         let n_known = self.0.len();
-        self.0.reserve_exact(evaluations.len().saturating_sub(n_known));
+        let n_evaluations = evaluations.len();
+        self.0.reserve_exact(n_evaluations.saturating_sub(n_known));
         // Most evaluations are of this trajectory itself.
-        let calls = hash_of_calls(trajectory, hasher);
-        evaluations.into_iter().filter_map(move |evaluation| {
+        let of_whole = hash_of(trajectory, hasher);
+        evaluations.retain_mut(|evaluation| {
             let is_whole = Arc::ptr_eq(&evaluation.trajectory, trajectory);
-            let calls = if is_whole { calls } else { hash_of_calls(&evaluation.trajectory, hasher) };
-            let fingerprint = fingerprint(&evaluation, calls, hasher);
-            self.revise_one(evaluation, fingerprint, n_known, registered)
-        })
+            let of_trajectory = if is_whole { of_whole } else { hash_of(&evaluation.trajectory, hasher) };
+            let fingerprint = fingerprint(evaluation, of_trajectory, hasher);
+            self.is_news(evaluation, fingerprint, n_known, registered)
+        });
+        n_evaluations - evaluations.len()
     }
 
-    fn revise_one(
-        &mut self,
-        mut evaluation: Evaluation,
-        fingerprint: u64,
-        n_known: usize,
-        registered: &[Arc<Criterion>],
-    ) -> Option<Evaluation> {
+    /// Gives the evaluation its revision, unless it was reported as it stands.
+    fn is_news(&mut self, evaluation: &mut Evaluation, fingerprint: u64, n_known: usize, registered: &[Arc<Criterion>]) -> bool {
         let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
         let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
         let is_known =
             |known: &&mut ReportedEvaluation| known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name;
-        let mut known = self.0[..n_known].iter_mut().find(is_known);
-        if let Some(known) = &mut known {
-            known.stands = Stands::Confirmed;
-        }
+        let known = self.0[..n_known].iter_mut().find(is_known);
         let (cut_short, is_judged) = (evaluation.trajectory.cut_short, evaluation.verdict != Verdict::NotEvaluated);
         match known {
-            Some(known) if known.fingerprint == fingerprint || (known.for_good && cut_short && !is_judged) => None,
             Some(known) => {
+                known.stands = Stands::Confirmed;
+                if known.fingerprint == fingerprint || (known.for_good && cut_short && !is_judged) {
+                    return false;
+                }
                 known.for_good = cut_short && is_judged;
                 evaluation.revision = known.previous.revision + 1;
                 evaluation.previous = Some(known.previous);
                 known.fingerprint = fingerprint;
                 known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
-                Some(evaluation)
             }
-            None => {
-                self.0.push(ReportedEvaluation {
-                    criterion: Held::new(&evaluation.criterion, registered),
-                    agent_run,
-                    fingerprint,
-                    for_good: cut_short && is_judged,
-                    previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
-                    stands: Stands::Confirmed,
-                });
-                Some(evaluation)
-            }
+            None => self.0.push(ReportedEvaluation {
+                criterion: Held::new(&evaluation.criterion, registered),
+                agent_run,
+                fingerprint,
+                for_good: cut_short && is_judged,
+                previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
+                stands: Stands::Confirmed,
+            }),
         }
+        true
     }
 
     /// Revisions that take back what was reported before and was not judged this time.
@@ -128,7 +122,7 @@ impl Reported {
                 evaluation.previous = Some(known.previous);
                 let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
                 known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
-                known.fingerprint = fingerprint(&evaluation, hash_of_calls(&evaluation.trajectory, hasher), hasher);
+                known.fingerprint = fingerprint(&evaluation, hash_of(&evaluation.trajectory, hasher), hasher);
                 known.stands = Stands::Withdrawn;
                 Some(evaluation)
             }
@@ -175,15 +169,16 @@ impl Held {
 
 // === hashes ===
 
-/// Two evaluations with the same fingerprint look the same to whoever reads them. `calls` is the hash of their calls.
-fn fingerprint(evaluation: &Evaluation, calls: u64, hasher: &DefaultHashBuilder) -> u64 {
-    let Evaluation { criterion, trajectory, value, verdict, error, .. } = evaluation;
+/// Two evaluations with the same fingerprint look the same to whoever reads them.
+fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
+    let Evaluation { criterion, value, verdict, error, .. } = evaluation;
     let mut state = hasher.build_hasher();
     // What a run says of itself, and which case it is one of, may come late.
     criterion.revision().hash(&mut state);
-    (calls, value.map(f64::to_bits), verdict).hash(&mut state);
-    error.as_ref().map(|error| (error.kind, &error.message)).hash(&mut state);
-    (trajectory.completeness, trajectory.subject.as_ref().map(|subject| subject.span_id)).hash(&mut state);
+    (of_trajectory, value.map_or(u64::MAX, f64::to_bits), verdict).hash(&mut state);
+    if let Some(error) = error {
+        (error.kind, &error.message).hash(&mut state);
+    }
     match evaluation.shown() {
         Shown::Numbers(numbers) => numbers.hash(&mut state),
         Shown::Words(Said { explanation, details, .. }) => (explanation, details.to_string()).hash(&mut state),
@@ -191,9 +186,10 @@ fn fingerprint(evaluation: &Evaluation, calls: u64, hasher: &DefaultHashBuilder)
     state.finish()
 }
 
-/// What every evaluation of a trajectory shows of its calls.
-fn hash_of_calls(trajectory: &Trajectory, hasher: &DefaultHashBuilder) -> u64 {
+/// What every evaluation of a trajectory shows of it.
+fn hash_of(trajectory: &Trajectory, hasher: &DefaultHashBuilder) -> u64 {
     let mut state = hasher.build_hasher();
+    (trajectory.completeness, trajectory.subject.as_ref().map(|subject| subject.span_id)).hash(&mut state);
     for call in &trajectory.tool_calls {
         (&call.name, call.error).hash(&mut state);
     }
