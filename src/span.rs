@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use facts::{Attribute, Event, Facts, FactsBuilder, Value, cut_at_char};
+pub use facts::{Attribute, Event, Facts, FactsBuilder, Opened, Value, cut_at_char};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 
 /// The two clocks, read once by the shell and handed in: nothing below reads a clock of its own.

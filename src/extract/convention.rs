@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::keys::{self, Bits};
-use crate::span::{Attribute, Event, KeyId, Span, Value};
+use crate::span::{Attribute, Event, KeyId, Opened, Span, Value};
 
 /// One way in which frameworks spell their spans. Each lives in a file of its own, named like it.
 pub(super) struct Convention {
@@ -20,15 +20,20 @@ pub(super) struct Convention {
     pub(super) is_model: fn(&View<'_>) -> bool,
 }
 
-/// A span, its name, and which of the built-in keys it has: conventions ask for many keys that are not there, and that must cost nothing.
+/// A span, its name, and where it has which of the built-in keys: conventions ask for many keys, most of which are not there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) span: &'a Span,
+    facts: Opened<'a>,
     name: &'a str,
     present: [Bits; N_WORDS],
+    /// The place of the first attribute of each key that is present; those beyond `FAR` are looked for.
+    places: [u8; N_WORDS * 64],
+    has_events: bool,
 }
 
 const N_WORDS: usize = 3;
+const FAR: u8 = u8::MAX;
 const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for every built-in key");
 
 /// Some of the built-in keys, as bits.
@@ -54,13 +59,20 @@ impl AnyOf {
 
 impl<'a> View<'a> {
     pub(super) fn new(span: &'a Span) -> Self {
-        let mut present = [0; N_WORDS];
-        for key in span.facts.keys() {
-            if let Some(word) = present.get_mut(usize::from(key.0 / 64)) {
-                *word |= 1 << (key.0 % 64);
+        let facts = span.facts.opened();
+        let places = [FAR; N_WORDS * 64];
+        let mut view = Self { span, facts, name: facts.name(), present: [0; N_WORDS], places, has_events: false };
+        for (place, key, is_event) in facts.places() {
+            view.has_events |= is_event;
+            if let Some(word) = view.present.get_mut(usize::from(key.0 / 64)).filter(|_| !is_event) {
+                let bit = 1 << (key.0 % 64);
+                if *word & bit == 0 {
+                    *word |= bit;
+                    view.places[usize::from(key.0)] = u8::try_from(place).unwrap_or(FAR);
+                }
             }
         }
-        Self { span, name: span.name(), present }
+        view
     }
 
     /// Is there an attribute with one of these marks?
@@ -81,7 +93,13 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        if self.has(key) { self.span.facts.attribute(key) } else { None }
+        if !self.has(key) {
+            return None;
+        }
+        match self.places.get(usize::from(key.0)) {
+            Some(&place) if place < FAR => self.facts.attribute(usize::from(place)),
+            _ => self.span.facts.attribute(key),
+        }
     }
 
     pub(super) fn get(&self, key: KeyId) -> Option<Value<'a>> {
@@ -89,9 +107,12 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn text(&self, key: KeyId) -> Option<&'a str> {
-        match self.get(key)? {
-            Value::Str(text) => Some(text),
-            _ => None,
+        match self.places.get(usize::from(key.0)) {
+            Some(&place) if place < FAR => self.facts.text(usize::from(place)),
+            _ => match self.get(key)? {
+                Value::Str(text) => Some(text),
+                _ => None,
+            },
         }
     }
 
@@ -101,7 +122,7 @@ impl<'a> View<'a> {
 
     pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         let span: &'a Span = self.span;
-        span.facts.events()
+        self.has_events.then(|| span.facts.events()).into_iter().flatten()
     }
 }
 
@@ -174,12 +195,16 @@ pub(super) fn first_text<'a>(span: &View<'a>, keys: &[KeyId]) -> Option<Cow<'a, 
 
 /// A name or id: a string without the quotes that some frameworks leave around it; numbers as their digits.
 pub(super) fn text<'a>(span: &View<'a>, key: KeyId) -> Option<Cow<'a, str>> {
+    if !span.has(key) {
+        return None;
+    }
+    if let Some(text) = span.text(key) {
+        return unquoted(text).filter(|text| !text.is_empty());
+    }
     match span.get(key)? {
-        Value::Str(text) => unquoted(text),
         Value::Int(number) => Some(Cow::Owned(number.to_string())),
         _ => None,
     }
-    .filter(|text| !text.is_empty())
 }
 
 /// `"\"billing_agent\""` is how Langfuse and MLflow write a string; `<not specified>` how Google's ADK writes that it has no call id.
@@ -192,7 +217,10 @@ pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
 
 /// Is the attribute this word, in whatever case and with or without quotes around it?
 pub(super) fn is(span: &View<'_>, key: KeyId, word: &str) -> bool {
-    span.text(key).is_some_and(|text| text.trim_matches('"').eq_ignore_ascii_case(word))
+    span.text(key).is_some_and(|text| {
+        let text = if text.len() > word.len() { text.trim_matches('"') } else { text };
+        text.eq_ignore_ascii_case(word)
+    })
 }
 
 /// Is the attribute true?

@@ -16,14 +16,14 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         // Gemini's command line says `tool_call`.
         Some(operation) => operation == "execute_tool" || operation == "tool_call",
         // Older pydantic-ai spans name the tool and no operation.
-        None => span.get(keys::GEN_AI_TOOL_NAME).is_some() && !span.has_any(keys::KINDS),
+        None => span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
     };
     if !is_call {
         return None;
     }
     let mut call = Call {
         // As it stands: OpenTelemetry puts no quotes around a name, so quotes that are there belong to it.
-        name: (span.text(keys::GEN_AI_TOOL_NAME).filter(|name| !name.trim().is_empty()).map(Cow::Borrowed))
+        name: (span.text(keys::GEN_AI_TOOL_NAME).filter(|name| !name.trim_start().is_empty()).map(Cow::Borrowed))
             .or_else(|| text(span, keys::GEN_AI_TOOL_NAME)),
         last_name: name_after(span, "execute_tool"),
         call_id: text(span, keys::GEN_AI_CALL_ID),
@@ -37,7 +37,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         call.result_in = Envelope::Result;
     }
     // Strands answers with content blocks, in an attribute or in an event.
-    if span.get(keys::TOOL_STATUS).is_some() {
+    if span.has(keys::TOOL_STATUS) {
         call.result_in = Envelope::Blocks;
     }
     for event in span.events() {

@@ -5,6 +5,7 @@
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
+use super::convention::View;
 use super::{keys, log_calls};
 use crate::span::{LogCall, Span, SpanId, TraceId, Value, WantedBody};
 
@@ -23,8 +24,8 @@ pub(super) fn is_messages(record: &LogCall) -> bool {
 }
 
 /// Is this what [`held`] made of one?
-pub(super) fn is_held(span: &Span) -> bool {
-    span.get(keys::LOG_TRACE_ID).is_some() && EVENTS.iter().any(|(event, _)| *event == span.name())
+pub(super) fn is_held(span: &View<'_>) -> bool {
+    span.has(keys::LOG_TRACE_ID) && EVENTS.iter().any(|(event, _)| *event == span.name())
 }
 
 /// A record as it is held with its trace. `None` where it names no trace or no span, or tells of no call: there is nothing to join it with.

@@ -214,7 +214,7 @@ impl House {
 
 /// What the convention's own keys lack.
 pub(super) fn fill<'a>(call: &mut Call<'a>, span: &View<'a>, is_agent_run: bool) {
-    call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim().is_empty());
+    call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim_start().is_empty());
     call.call_id = call.call_id.take().or_else(|| first_text(span, CALL_IDS));
     let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| span.has_any(keys::KINDS));
     call.args = call.args.or_else(|| other(ARGS));
@@ -228,7 +228,7 @@ pub(super) fn fill<'a>(call: &mut Call<'a>, span: &View<'a>, is_agent_run: bool)
 
 /// The marks of a failure that all conventions share.
 fn failed(span: &View<'_>) -> bool {
-    span.get(keys::ERROR_TYPE).is_some()
+    span.has(keys::ERROR_TYPE)
         || span.events().any(|event| event.name == keys::EXCEPTION)
         || is(span, keys::TOOL_STATUS, "error")
         || is(span, keys::TASK_STATUS, "failure")
@@ -269,7 +269,7 @@ pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
 /// What a span is, as far as assembly needs it. Asked once for each span that arrives.
 pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
     let span = &View::new(span);
-    if log_messages::is_held(span.span) {
+    if log_messages::is_held(span) {
         return Mark { record: true, ..Mark::default() };
     }
     let recognised = recogniser.recognise(span);

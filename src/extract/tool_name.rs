@@ -31,5 +31,5 @@ pub(super) fn named<'a>(span: &View<'a>, name: Cow<'a, str>) -> Option<Call<'a>>
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     let name = text(span, keys::AGENT_NAME)?;
-    (!span.has_any(keys::KINDS) && span.get(keys::TOOL_NAME).is_none() && span.get(keys::GEN_AI_TOOL_NAME).is_none()).then_some(name)
+    (!span.has_any(keys::KINDS) && !span.has(keys::TOOL_NAME) && !span.has(keys::GEN_AI_TOOL_NAME)).then_some(name)
 }

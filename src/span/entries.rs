@@ -154,6 +154,15 @@ impl<'a> Entries<'a> {
         self.heads.iter().map(|head| Head::read(*head)).filter(|head| head.tag().is_value() && !head.is_inner()).map(Head::key)
     }
 
+    /// The place and key of each attribute and event, and whether it is an event; what belongs to events is left out.
+    #[inline]
+    pub(super) fn places(self) -> impl Iterator<Item = (usize, KeyId, bool)> + use<'a> {
+        let heads = self.heads.iter().map(|head| Head::read(*head)).enumerate();
+        heads
+            .filter(|(_, head)| !head.is_inner() && head.tag() != Tag::TraceState)
+            .map(|(nth, head)| (nth, head.key(), head.tag() == Tag::Event))
+    }
+
     /// The first attribute with this key that belongs to no event.
     #[inline]
     pub(super) fn find(self, key: KeyId) -> Option<Entry<'a>> {
@@ -195,14 +204,22 @@ impl<'a> Entries<'a> {
         })
     }
 
+    /// The string at a place.
+    #[inline]
+    pub(super) fn text(self, nth: usize) -> Option<&'a str> {
+        let head = Head::read(*self.heads.get(nth)?);
+        if head.tag() == Tag::Str { self.text.get(head.start() + head.suffix_len()..self.start(nth + 1)) } else { None }
+    }
+
     /// `None` for what is no attribute.
     pub(super) fn attribute(self, entry: Entry<'a>) -> Option<Attribute<'a>> {
         let Entry { key, suffix, cut, .. } = entry;
         Some(Attribute { key, suffix, value: self.value(entry)?, cut })
     }
 
+    /// The entry at a place that there is.
     #[inline]
-    fn entry(self, nth: usize) -> Entry<'a> {
+    pub(super) fn entry(self, nth: usize) -> Entry<'a> {
         let head = Head::read(self.heads[nth]);
         let whole = self.text.get(head.start()..self.start(nth + 1)).unwrap_or_default();
         let (suffix, payload) = whole.split_at_checked(head.suffix_len()).unwrap_or_default();

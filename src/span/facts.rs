@@ -106,6 +106,11 @@ impl Facts {
         entries.attribute(entries.find(key)?)
     }
 
+    /// For who reads many attributes.
+    pub fn opened(&self) -> Opened<'_> {
+        Opened(self.entries())
+    }
+
     /// The same with each attribute as `keep` gives it back, and without the attributes and whole events that are refused.
     pub fn retain(&mut self, mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>, keep_event: impl Fn(KeyId) -> bool) {
         let entries = self.entries();
@@ -155,6 +160,35 @@ impl Facts {
 impl Default for Facts {
     fn default() -> Self {
         Self(Packed::Text(Box::default()))
+    }
+}
+
+/// Facts whose attributes are read by their places.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a>(Entries<'a>);
+
+impl<'a> Opened<'a> {
+    /// The span's name.
+    pub fn name(self) -> &'a str {
+        self.0.name()
+    }
+
+    /// The place and key of each kept attribute and event, in the order they were sent, and whether it is an event.
+    #[inline]
+    pub fn places(self) -> impl Iterator<Item = (usize, KeyId, bool)> + use<'a> {
+        self.0.places()
+    }
+
+    /// The attribute at a place.
+    #[inline]
+    pub fn attribute(self, place: usize) -> Option<Attribute<'a>> {
+        self.0.attribute(self.0.entry(place))
+    }
+
+    /// The same, if it is a string.
+    #[inline]
+    pub fn text(self, place: usize) -> Option<&'a str> {
+        self.0.text(place)
     }
 }
 
