@@ -7,6 +7,7 @@ mod facts;
 mod key_set;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,8 +25,15 @@ pub struct Now {
 }
 
 /// A trace id: 16 bytes, never all zero.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId([u8; 16]);
+
+// As one number, not as a slice, whose length would be hashed with it.
+impl Hash for TraceId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.0));
+    }
+}
 
 impl TraceId {
     /// `None` for anything but 16 bytes that are not all zero (W3C Trace Context: an all-zero id is invalid).

@@ -2,6 +2,7 @@
 //! Knows the rules of DESIGN 4; leaves to its parts how spans are counted, timed and remembered.
 
 use std::hash::BuildHasher;
+use std::time::Instant;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
@@ -24,6 +25,8 @@ pub struct TraceBuffer<M> {
     settings: Settings,
     /// What ticks count from.
     start: Now,
+    /// The last moment and its tick: the spans of a request come in one.
+    last_tick: (Instant, Tick),
     /// Keyed, so that nobody can choose trace ids that collide; no order of output depends on it.
     hasher: DefaultHashBuilder,
     index: HashMap<TraceId, Slot>,
@@ -46,6 +49,7 @@ impl<M: Memo> TraceBuffer<M> {
         let hasher = DefaultHashBuilder::default();
         Self {
             start: now,
+            last_tick: (now.instant, 0),
             index: HashMap::with_hasher(hasher.clone()),
             hasher,
             open: Slab::new(),
@@ -75,7 +79,7 @@ impl<M: Memo> TraceBuffer<M> {
         if matches!(held.condemned, Some(CloseReason::SpanLimit | CloseReason::SizeLimit)) {
             return Inserted::TooLate;
         }
-        let size = held.size();
+        let size = held.spans.size();
         let common = self.resources.common(&span.resource);
         if held.spans.upsert(span, mark, common, &self.hasher) == News::Known {
             return Inserted::Known;
@@ -84,7 +88,7 @@ impl<M: Memo> TraceBuffer<M> {
         if held.condemned.is_some() {
             return inserted;
         }
-        self.open_size = self.open_size - size + held.size();
+        self.open_size = self.open_size - size + held.spans.size();
         let quiet = held.spans.quiet();
         self.timers.news(slot, std::mem::replace(&mut held.quiet, quiet), quiet, tick);
         if held.spans.len() >= self.settings.span_limit {
@@ -150,7 +154,7 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// When `close_due` will have something to close, if nothing comes before.
-    pub fn next_deadline(&self) -> Option<std::time::Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         self.start.instant.checked_add(std::time::Duration::from_nanos(self.timers.next()?))
     }
 
@@ -314,7 +318,10 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    fn tick(&self, now: Now) -> Tick {
-        ticks(now.instant.saturating_duration_since(self.start.instant))
+    fn tick(&mut self, now: Now) -> Tick {
+        if self.last_tick.0 != now.instant {
+            self.last_tick = (now.instant, ticks(now.instant.saturating_duration_since(self.start.instant)));
+        }
+        self.last_tick.1
     }
 }

@@ -39,8 +39,15 @@ impl<const N: usize> Lanes<N> {
 
     /// Stand at the end of a line, leaving the one where it stood.
     pub(super) fn join(&mut self, lane: usize, slot: Slot, now: Tick) {
-        self.leave(slot);
         let at = slot as usize;
+        // Who stands there already, as a trace does whose spans come one after the other, only waits anew.
+        if self.ends[lane].last == slot
+            && let Some(link) = self.links.get_mut(at)
+        {
+            link.since = now;
+            return;
+        }
+        self.leave(slot);
         if at >= self.links.len() {
             self.links.resize(at + 1, Link { since: 0, prev: NONE, next: NONE, lane: NO_LANE });
         }
@@ -53,6 +60,7 @@ impl<const N: usize> Lanes<N> {
     }
 
     /// Stand in no line.
+    #[inline]
     pub(super) fn leave(&mut self, slot: Slot) {
         let Some(link) = self.links.get_mut(slot as usize).filter(|link| link.lane != NO_LANE) else { return };
         let Link { prev, next, lane, .. } = *link;

@@ -17,15 +17,22 @@ use smallvec::SmallVec;
 use super::Mark;
 use super::resources::Common;
 use super::timers::{Quiet, ticks};
-use super::version::{Node, NodeIdx, State, Version};
+use super::version::{Node, NodeIdx, Version};
 use crate::span::{Facts, Resource, Span, SpanId, TraceId};
+
+/// Among so many ids one is found by looking at all: most traces are no larger, and the table with its hashes was a fifth of what the buffer costs.
+const A_FEW: usize = 16;
 
 /// The spans of one trace.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     nodes: Vec<Node>,
-    /// Positions in `nodes`, by span id.
+    /// The span id of each node.
+    ids: Vec<SpanId>,
+    /// Positions in `nodes`, by span id, of a trace that has more than a few.
     index: HashTable<u32>,
+    /// Bytes of the three.
+    nodes_size: usize,
     resources: SmallVec<[Arc<Resource>; 1]>,
     n_spans: usize,
     /// Spans whose parent is absent and local.
@@ -80,21 +87,21 @@ impl Spans {
             beneath: self.get(at).beneath(),
         };
         let lifts = version.lifts();
-        match &self.get(at).state {
-            &State::Awaited { n_orphans, n_remote_tops, .. } => {
+        match self.get(at) {
+            &Node::Awaited { n_orphans, n_remote_tops, .. } => {
                 // Its children have a parent from now on.
                 self.n_orphans -= n_orphans;
                 self.n_remote_tops_ended -= n_remote_tops;
                 self.n_spans += 1;
-                self.get_mut(at).state = State::Here(version);
+                *self.get_mut(at) = Node::Here(version);
             }
-            State::Here(old) => {
+            Node::Here(old) => {
                 let old_size = old.facts.size();
                 if old.lifts() && (old.parent != version.parent || !lifts) {
                     self.stale = true;
                 }
                 self.tally(at, |n| *n -= 1);
-                if let State::Here(old) = &mut self.get_mut(at).state {
+                if let Node::Here(old) = self.get_mut(at) {
                     std::mem::swap(old, &mut version);
                 }
                 self.facts_size -= old_size;
@@ -160,7 +167,7 @@ impl Spans {
     pub(super) fn give_back(&mut self, spans: impl IntoIterator<Item = (Span, Mark)>, hasher: &DefaultHashBuilder) {
         for (span, _) in spans {
             if let Some(at) = self.find(span.span_id, hasher)
-                && let State::Here(version) = &mut self.get_mut(at).state
+                && let Node::Here(version) = self.get_mut(at)
             {
                 version.facts = span.facts;
             }
@@ -173,14 +180,15 @@ impl Spans {
     }
 
     /// Bytes this holds on to beyond itself.
+    #[inline]
     pub(super) fn size(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>() + self.index.allocation_size() + self.facts_size + self.resources_size
+        self.nodes_size + self.facts_size + self.resources_size
     }
 
     /// Does this version win over the one that is there? The order is total over all that is kept of a version, so that the winner is the same in
     /// whatever order they come, and equal versions cannot be told apart.
     fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
-        let State::Here(old) = &self.get(at).state else { return true };
+        let Node::Here(old) = self.get(at) else { return true };
         let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);
         let theirs = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos);
         let facts = || {
@@ -198,20 +206,39 @@ impl Spans {
     }
 
     fn add(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
-        if self.nodes.len() == self.nodes.capacity() {
+        let is_full = self.nodes.len() == self.nodes.capacity();
+        if is_full {
             // By a quarter, not by doubling: with many open traces the slack would be most of what they hold.
-            self.nodes.reserve_exact((self.nodes.len() / 4).max(4));
+            let n_more = (self.nodes.len() / 4).max(4);
+            self.nodes.reserve_exact(n_more);
+            self.ids.reserve_exact(n_more);
         }
         let position = self.nodes.len() as u32;
-        self.nodes.push(Node { span_id, state: State::Awaited { n_orphans: 0, n_remote_tops: 0, beneath: false } });
-        let nodes = &self.nodes;
-        self.index.insert_unique(hasher.hash_one(span_id), position, |&at| hasher.hash_one(nodes[at as usize].span_id));
+        self.nodes.push(Node::Awaited { n_orphans: 0, n_remote_tops: 0, beneath: false });
+        self.ids.push(span_id);
+        let unindexed = match self.ids.len() {
+            ..=A_FEW => 0..0,
+            n_ids if self.index.is_empty() => 0..n_ids as u32,
+            _ => position..position + 1,
+        };
+        let hash = |at: u32| hasher.hash_one(self.ids[at as usize]);
+        for at in unindexed {
+            self.index.insert_unique(hash(at), at, |&at| hash(at));
+        }
+        if is_full || self.ids.len() > A_FEW {
+            let ids_size = self.ids.capacity() * size_of::<SpanId>();
+            self.nodes_size = self.nodes.capacity() * size_of::<Node>() + ids_size + self.index.allocation_size();
+        }
         NodeIdx::MIN.saturating_add(position)
     }
 
     fn find(&self, span_id: SpanId, hasher: &DefaultHashBuilder) -> Option<NodeIdx> {
-        let position = self.index.find(hasher.hash_one(span_id), |&at| self.nodes[at as usize].span_id == span_id)?;
-        Some(NodeIdx::MIN.saturating_add(*position))
+        let position = if self.ids.len() <= A_FEW {
+            self.ids.iter().position(|&id| id == span_id)? as u32
+        } else {
+            *self.index.find(hasher.hash_one(span_id), |&at| self.ids[at as usize] == span_id)?
+        };
+        Some(NodeIdx::MIN.saturating_add(position))
     }
 
     fn get(&self, at: NodeIdx) -> &Node {
@@ -223,11 +250,16 @@ impl Spans {
     }
 
     fn span_id(&self, at: Option<NodeIdx>) -> Option<SpanId> {
-        at.map(|at| self.get(at).span_id)
+        at.map(|at| self.ids[at.get() as usize - 1])
     }
 
     /// Spans of one request share their resource, and those of other requests bring equal ones: one is kept of each.
     fn resource(&mut self, Common { resource, cost }: &Common) -> u32 {
+        if let Some(last) = self.resources.last()
+            && Arc::ptr_eq(last, resource)
+        {
+            return (self.resources.len() - 1) as u32;
+        }
         // Looking at the last few is enough for every real sender, and bounds what a hostile one can cost.
         let known =
             self.resources.iter().enumerate().rev().take(8).find(|(_, known)| Arc::ptr_eq(known, resource) || ***known == **resource);
@@ -251,7 +283,7 @@ impl Spans {
 
     /// Add what a span counts for, or take it away.
     fn tally(&mut self, at: NodeIdx, apply: fn(&mut u32)) {
-        let State::Here(version) = &self.get(at).state else { return };
+        let Node::Here(version) = self.get(at) else { return };
         if version.record {
             return;
         }
@@ -262,7 +294,7 @@ impl Spans {
             }
             return;
         };
-        let State::Awaited { n_orphans, n_remote_tops, .. } = &mut self.get_mut(parent).state else { return };
+        let Node::Awaited { n_orphans, n_remote_tops, .. } = self.get_mut(parent) else { return };
         if !remote {
             apply(n_orphans);
             apply(&mut self.n_orphans);
@@ -289,7 +321,7 @@ impl Spans {
         (self.n_orphans, self.n_tops_ended, self.n_remote_tops_ended, self.stale) = (0, 0, 0, false);
         for node in &mut self.nodes {
             *node.beneath_mut() = false;
-            if let State::Awaited { n_orphans, n_remote_tops, .. } = &mut node.state {
+            if let Node::Awaited { n_orphans, n_remote_tops, .. } = node {
                 (*n_orphans, *n_remote_tops) = (0, 0);
             }
         }
@@ -308,10 +340,10 @@ impl Spans {
         let mut spans = Vec::with_capacity(self.n_spans);
         for idx in 0..self.nodes.len() {
             let parent_id = self.nodes[idx].version().and_then(|version| self.span_id(version.parent));
-            let Node { span_id, state: State::Here(version) } = &mut self.nodes[idx] else { continue };
+            let Node::Here(version) = &mut self.nodes[idx] else { continue };
             let span = Span {
                 trace_id,
-                span_id: *span_id,
+                span_id: self.ids[idx],
                 parent_id,
                 start_unix_nanos: version.start_unix_nanos,
                 end_unix_nanos: version.end_unix_nanos,

@@ -3,17 +3,11 @@
 
 use std::num::NonZeroU32;
 
-use crate::span::{Facts, Span, SpanId, Status};
+use crate::span::{Facts, Span, Status};
 
 /// A place in the tree of a trace.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) span_id: SpanId,
-    pub(super) state: State,
-}
-
-#[derive(Debug)]
-pub(super) enum State {
+pub(super) enum Node {
     /// Named as a parent, not seen itself.
     Awaited {
         /// Children that are orphans until it comes.
@@ -57,21 +51,21 @@ pub(super) type NodeIdx = NonZeroU32;
 
 impl Node {
     pub(super) fn version(&self) -> Option<&Version> {
-        match &self.state {
-            State::Here(version) => Some(version),
-            State::Awaited { .. } => None,
+        match self {
+            Self::Here(version) => Some(version),
+            Self::Awaited { .. } => None,
         }
     }
 
     pub(super) fn beneath(&self) -> bool {
-        match self.state {
-            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
+        match *self {
+            Self::Here(Version { beneath, .. }) | Self::Awaited { beneath, .. } => beneath,
         }
     }
 
     pub(super) fn beneath_mut(&mut self) -> &mut bool {
-        match &mut self.state {
-            State::Here(Version { beneath, .. }) | State::Awaited { beneath, .. } => beneath,
+        match self {
+            Self::Here(Version { beneath, .. }) | Self::Awaited { beneath, .. } => beneath,
         }
     }
 }
