@@ -80,6 +80,16 @@ impl<'a> View<'a> {
         self.present[0] & marks != 0
     }
 
+    /// The marks of which there is an attribute.
+    pub(super) fn marks(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut rest = self.present[0];
+        std::iter::from_fn(move || {
+            let mark = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (mark < 64).then_some(mark)
+        })
+    }
+
     /// Is there an attribute with one of these keys?
     pub(super) fn has_any_of(&self, keys: AnyOf) -> bool {
         self.present.iter().zip(keys.0).any(|(present, wanted)| present & wanted != 0)

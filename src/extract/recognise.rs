@@ -159,10 +159,10 @@ impl Recogniser {
                 break;
             }
         }
-        for convention in CONVENTIONS {
-            if convention.marks == convention::SPAN_NAME || span.has_any(convention.marks) {
-                recognised.ask(convention, span);
-            }
+        let mut asked = span.marks().fold(ASKED_BY_NAME, |asked, mark| asked | ASKED[mark]);
+        while asked != 0 {
+            recognised.ask(&CONVENTIONS[asked.trailing_zeros() as usize], span);
+            asked &= asked - 1;
         }
         if recognised.call.is_none()
             && !recognised.model
@@ -177,6 +177,33 @@ impl Recogniser {
         }
         recognised
     }
+}
+
+/// The conventions to ask, as bits: whatever the span, and for each mark that it has. Most spans have one mark, of one convention.
+const ASKED_BY_NAME: u32 = asked(None);
+const ASKED: [u32; 64] = {
+    let mut by_mark = [0; 64];
+    let mut mark = 0;
+    while mark < 64 {
+        by_mark[mark] = asked(Some(mark));
+        mark += 1;
+    }
+    by_mark
+};
+
+const fn asked(mark: Option<usize>) -> u32 {
+    let mut asked = 0;
+    let mut at = 0;
+    while at < CONVENTIONS.len() {
+        let marks = CONVENTIONS[at].marks;
+        let is_asked = match mark {
+            None => marks == convention::SPAN_NAME,
+            Some(mark) => marks >> mark & 1 == 1,
+        };
+        asked |= (is_asked as u32) << at;
+        at += 1;
+    }
+    asked
 }
 
 impl<'a> Recognised<'a> {
