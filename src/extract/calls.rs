@@ -197,7 +197,8 @@ struct Folded {
 }
 
 fn fold(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> Folded {
-    let mut drafts: Vec<Draft> = (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx, words)).collect();
+    let mut drafts = Vec::with_capacity(outline.calls.iter().flatten().count());
+    drafts.extend((0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx, words)));
     drafts.sort_by_key(|draft| outline.rank(draft.span));
     let into = same_calls(outline, &drafts);
     if into.iter().all(Option::is_none) {

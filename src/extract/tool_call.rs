@@ -63,13 +63,14 @@ pub struct Payload {
     pub text: Arc<str>,
     /// How to read the text, once.
     read: fn(&str) -> (Value, bool),
-    json: OnceLock<(Value, bool)>,
+    /// Boxed: most payloads are never read, and calls are moved about.
+    json: OnceLock<Box<(Value, bool)>>,
 }
 
 impl Payload {
     /// A text and what it says as JSON, where it is JSON; a plain text is a JSON string. `cut` if something is missing at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
-        Self { text: text.into(), read: |_| (Value::Null, false), json: (json, cut).into() }
+        Self { text: text.into(), read: |_| (Value::Null, false), json: Box::new((json, cut)).into() }
     }
 
     /// A text that is read when it is asked for: its JSON, and whether something is missing at its end.
@@ -88,7 +89,7 @@ impl Payload {
     }
 
     fn parsed(&self) -> &(Value, bool) {
-        self.json.get_or_init(|| (self.read)(&self.text))
+        self.json.get_or_init(|| Box::new((self.read)(&self.text)))
     }
 }
 
