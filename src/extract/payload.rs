@@ -52,7 +52,7 @@ pub(super) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
 
 /// The result of a call, at most `max_size` bytes of it.
 pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Opened {
-    let told_by_shape = |text: &str| SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
+    let told_by_shape = |text: &str| text.starts_with('{') && SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
     let mut opened = Opened { payload: Payload::unread("", parse), call_id: None, name: None, failed: false };
     opened.payload = match bare(raw, envelope, max_size).filter(|text| !told_by_shape(text)) {
         Some(text) => Payload::unread(text, parse),
@@ -73,17 +73,22 @@ pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 /// Every envelope that is told by its shape has one of these words in it.
 static SHAPES: LazyLock<[Finder<'static>; 3]> = LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
-/// JSON that nothing is known to be wrapped around: it can be read later, and mostly never is.
+/// A value that nothing is known to be wrapped around: it can be read later, and mostly never is.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
     let (Value::Str(text) | Value::Json(text)) = raw.value else { return None };
-    let is_bare = envelope == Envelope::Plain && !raw.cut && !raw.plain && text.len() <= max_size && text.starts_with(['{', '[']);
+    let is_bare = envelope == Envelope::Plain && !raw.cut && !raw.plain && text.len() <= max_size && is_its_own_text(text);
     is_bare.then_some(text)
+}
+
+/// Of a string within JSON what is between the quotes is shown; everything else as it was received.
+fn is_its_own_text(text: &str) -> bool {
+    !text.trim_start().starts_with('"')
 }
 
 /// Arguments as a model's message holds them: an object, or its JSON text.
 pub(super) fn of_message(json: Json, max_size: usize) -> Payload {
     match json {
-        Json::String(text) if text.len() <= max_size && text.starts_with(['{', '[']) => Payload::unread(&text, parse_literal),
+        Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => Payload::unread(&text, parse_literal),
         json => bounded(literal(read_json(json)), max_size).into(),
     }
 }
@@ -161,7 +166,7 @@ fn python_object(text: &str) -> Option<Json> {
 /// JSON, or an object in Python's spelling.
 fn parse_literal(text: &str) -> (Json, bool) {
     match parse(text) {
-        (Json::String(_), false) if text.starts_with('{') => (python_object(text).unwrap_or_else(|| text.into()), false),
+        (Json::String(_), false) if text.trim_start().starts_with('{') => (python_object(text).unwrap_or_else(|| text.into()), false),
         parsed => parsed,
     }
 }

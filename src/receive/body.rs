@@ -34,6 +34,10 @@ const DECOMPRESSED_AT_ONCE: usize = 16 << 10;
 /// The least that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
 
+/// So much of an announced message is asked of the allocator at once. What is not written to takes no memory, and a message of 2 MB that grew step by
+/// step was copied twice, into pages that were new each time: a third of what it cost to receive.
+const RESERVED_AT_ONCE: usize = 4 << 20;
+
 /// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
 /// instead of a broken pipe, and can go on using the connection.
 const DISCARD_LIMIT: usize = 128 << 20;
@@ -213,6 +217,8 @@ struct Message<'a> {
     first: Bytes,
     /// Everything, once there is more than one piece.
     bytes: Vec<u8>,
+    /// How long that may grow in the room taken.
+    granted: usize,
 }
 
 impl<'a> Message<'a> {
@@ -222,7 +228,7 @@ impl<'a> Message<'a> {
             return Err(limits.too_large());
         }
         let (room, decoder) = (limits.budget.room(), encoding.decoder()?);
-        Ok(Self { limits, room, announced, framed: false, n_received: 0, decoder, first: Bytes::new(), bytes: Vec::new() })
+        Ok(Self { limits, room, announced, framed: false, n_received: 0, decoder, first: Bytes::new(), bytes: Vec::new(), granted: 0 })
     }
 
     /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between which others get their turn.
@@ -247,7 +253,7 @@ impl<'a> Message<'a> {
         match &mut self.decoder {
             Some(decoder) => {
                 let guess = chunk.len().saturating_mul(4);
-                decoder.feed(&chunk, &mut self.bytes, |bytes| grow(bytes, guess, None, room, limits))
+                decoder.feed(&chunk, &mut self.bytes, |bytes| grow(bytes, bytes.capacity(), guess, None, room, limits).map(drop))
             }
             None if self.n_received > limits.max_size => Err(limits.too_large()),
             None if is_first => {
@@ -258,8 +264,8 @@ impl<'a> Message<'a> {
             None => {
                 let first = std::mem::take(&mut self.first);
                 for piece in [first, chunk] {
-                    if self.bytes.capacity() - self.bytes.len() < piece.len() {
-                        grow(&mut self.bytes, piece.len(), self.announced, room, limits)?;
+                    if self.granted - self.bytes.len() < piece.len() {
+                        self.granted = grow(&mut self.bytes, self.granted, piece.len(), self.announced, room, limits)?;
                     }
                     self.bytes.extend_from_slice(&piece);
                 }
@@ -269,7 +275,7 @@ impl<'a> Message<'a> {
     }
 
     fn finish(self) -> Result<Held, Problem> {
-        let Self { mut room, announced, framed, n_received, decoder, first, mut bytes, limits } = self;
+        let Self { mut room, announced, framed, n_received, decoder, first, mut bytes, limits, .. } = self;
         if framed && announced.is_some_and(|announced| n_received < announced) {
             return Err(Problem::Malformed("the message ends early; it was truncated on its way".to_owned()));
         }
@@ -293,17 +299,25 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again.
-fn grow(bytes: &mut Vec<u8>, n_more: usize, announced: Option<usize>, room: &mut Room, limits: &Limits) -> Result<(), Problem> {
+/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again. How many bytes there may be then.
+fn grow(
+    bytes: &mut Vec<u8>,
+    granted: usize,
+    n_more: usize,
+    announced: Option<usize>,
+    room: &mut Room,
+    limits: &Limits,
+) -> Result<usize, Problem> {
     if bytes.len() > limits.max_size {
         return Err(limits.too_large());
     }
     // One byte more than allowed: if that gets used, the body is too large.
     let most = announced.unwrap_or(limits.max_size + 1);
-    let wanted = (bytes.len() + n_more).max(bytes.capacity() * 2).max(MIN_CAPACITY).min(most).max(bytes.len() + 1);
+    let wanted = (bytes.len() + n_more).max(granted * 2).max(MIN_CAPACITY).min(most).max(bytes.len() + 1);
     room.grow_to(wanted.min(limits.max_size))?;
-    bytes.reserve_exact(wanted - bytes.len());
-    Ok(())
+    let at_once = announced.map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
+    bytes.reserve_exact(wanted.max(at_once) - bytes.len());
+    Ok(wanted)
 }
 
 impl Limits {
