@@ -238,7 +238,7 @@ impl Pipeline {
             }
             trajectories.push(trajectory);
         }
-        // Grown from nothing with every batch, this list was a sixteenth of what judging cost.
+        // Grown from nothing with every batch, this list would be a sixteenth of what judging costs.
         judged.evaluations.reserve((closed.len() * rules.criteria.len()).min(MAX_RESERVED));
         for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
             if closed.first {

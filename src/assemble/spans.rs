@@ -20,7 +20,7 @@ use super::timers::{Quiet, ticks};
 use super::version::{Node, NodeIdx, Version};
 use crate::span::{Facts, Resource, Span, SpanId, TraceId};
 
-/// Among so many ids one is found by looking at all: most traces are no larger, and the table with its hashes was a fifth of what the buffer costs.
+/// Among so many ids one is found by looking at all: most traces are no larger, and a table with its hashes would add a quarter to what the buffer costs.
 const A_FEW: usize = 16;
 
 /// The spans of one trace.

@@ -52,7 +52,7 @@ pub fn judge_run(
     explain: &Explain,
 ) -> Vec<Evaluation> {
     // Most runs bring nothing and are of no case.
-    let Added { names, own } = match trajectory.brought.criteria.is_empty() && trajectory.brought.expect.is_empty() {
+    let Added { names, own } = match trajectory.brought.asks_nothing() {
         true => Added::default(),
         false => expectations.added(trajectory, criteria),
     };

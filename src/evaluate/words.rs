@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::score::{Evaluation, Explain};
 
-/// What an evaluation says, put into words when they are first read: most evaluations are only counted, and words were half of what judging cost.
+/// What an evaluation says, put into words when they are first read: most evaluations are only counted, and words would be half of what judging costs.
 #[derive(Debug, Clone)]
 pub struct Words {
     said: OnceLock<Box<Said>>,

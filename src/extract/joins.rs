@@ -37,10 +37,10 @@ pub(super) fn join(
     places
 }
 
-/// Is there nothing that a reply could add? Asked before any of them is parsed.
+/// Is there nothing that a reply could add? Asked before any of them is parsed; arguments are parsed only where they do not look like JSON's.
 fn tells_all(draft: &Draft) -> bool {
-    let has_named_args = draft.call.args.as_ref().is_some_and(|args| args.text.starts_with('{') && args.text.ends_with('}'));
-    has_named_args && draft.call.call_id.is_some() && !draft.poorly_named
+    let is_object = |args: &Payload| args.text.starts_with("{\"") || &*args.text == "{}" || args.json().is_object();
+    draft.call.call_id.is_some() && !draft.poorly_named && draft.call.args.as_ref().is_some_and(is_object)
 }
 
 fn join_replies(

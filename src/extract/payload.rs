@@ -52,7 +52,7 @@ pub(super) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
 
 /// The result of a call, at most `max_size` bytes of it.
 pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Opened {
-    let told_by_shape = |text: &str| text.starts_with('{') && SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
+    let told_by_shape = |text: &str| text.trim_start().starts_with('{') && SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
     let mut opened = Opened { payload: Payload::unread("", parse), call_id: None, name: None, failed: false };
     opened.payload = match bare(raw, envelope, max_size).filter(|text| !told_by_shape(text)) {
         Some(text) => Payload::unread(text, parse),

@@ -34,9 +34,12 @@ const DECOMPRESSED_AT_ONCE: usize = 16 << 10;
 /// The least that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
 
-/// So much of an announced message is asked of the allocator at once. What is not written to takes no memory, and a message of 2 MB that grew step by
-/// step was copied twice, into pages that were new each time: a third of what it cost to receive.
+/// So much of an announced message is asked of the allocator at once, when some of it has come: growing step by step copies a message of 2 MB
+/// twice, into pages that are new each time, which is a third of what it costs to receive.
 const RESERVED_AT_ONCE: usize = 4 << 20;
+
+/// A sender that has sent less than this is not trusted with what it announces.
+const TRUSTED_FROM: usize = 64 << 10;
 
 /// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
 /// instead of a broken pipe, and can go on using the connection.
@@ -264,7 +267,7 @@ impl<'a> Message<'a> {
             None => {
                 let first = std::mem::take(&mut self.first);
                 for piece in [first, chunk] {
-                    if self.granted - self.bytes.len() < piece.len() {
+                    if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
                         self.granted = grow(&mut self.bytes, self.granted, piece.len(), self.announced, room, limits)?;
                     }
                     self.bytes.extend_from_slice(&piece);
@@ -315,7 +318,7 @@ fn grow(
     let most = announced.unwrap_or(limits.max_size + 1);
     let wanted = (bytes.len() + n_more).max(granted * 2).max(MIN_CAPACITY).min(most).max(bytes.len() + 1);
     room.grow_to(wanted.min(limits.max_size))?;
-    let at_once = announced.map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
+    let at_once = announced.filter(|_| wanted > TRUSTED_FROM).map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
     bytes.reserve_exact(wanted.max(at_once) - bytes.len());
     Ok(wanted)
 }

@@ -3,7 +3,7 @@
 //!
 //! The text is: the number of entries, a head of eight bytes for each, the span's name, then for each entry what followed the prefix of its key,
 //! and its payload. Numbers and heads are written in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
-//! again, which was a tenth of all a span costs; and a key is found by comparing heads that stand side by side.
+//! again, which would be a tenth of all a span costs; and a key is found by comparing heads that stand side by side.
 
 use super::{Attribute, KeyId, Value};
 

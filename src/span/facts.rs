@@ -52,7 +52,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What is kept of a span beyond its fixed fields, packed into one allocation: name, trace state, attributes, events.
+/// What is kept of a span beyond its fixed fields, packed together: name, trace state, attributes, events.
 /// Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties between versions of a span.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Facts(Packed);
@@ -296,7 +296,7 @@ impl FactsBuilder {
     #[inline]
     fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], payload: &[u8], cut: bool) {
         let start = self.text.len();
-        // Far beyond what the scan lets through of a span.
+        // The scan lets through less of a span.
         if start > MAX_START {
             return;
         }

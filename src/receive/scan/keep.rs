@@ -20,6 +20,8 @@ const SMALL: usize = 256;
 const SMALL_ROOM: usize = 64 << 10;
 /// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size` always fit.
 const LARGE_ROOM: usize = 64 << 10;
+/// Most of each of these rooms, whatever the settings say: facts find nothing that begins behind 128 MiB.
+const MAX_ROOM: usize = 32 << 20;
 /// What an entry costs beyond its suffix and value.
 const ENTRY_HEADER: usize = 8;
 /// Values that a span says about its own judgement: there are two keys, and keys are unique.
@@ -34,7 +36,7 @@ const MAX_SUFFIX_SIZE: usize = 255;
 /// # Bounds
 /// Whatever a span holds, its facts take at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values, the larger of 64 KiB and
 /// `4 * max_value_size` of larger ones, and `max_messages_size` of messages, and `max_brought_size` of what it says about its
-/// own judgement. A value for which there is no room is cut and marked; once the
+/// own judgement, each of the last three at most 32 MiB. A value for which there is no room is cut and marked; once the
 /// room for small values is used up, further ones are left out.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
@@ -89,7 +91,13 @@ impl<'k> Keeper<'k> {
             (_, HeldKind::Bool) => self.rare(kept, NUMBER_SIZE, |_| Value::Bool(bits != 0)),
             (_, HeldKind::Int) => self.rare(kept, NUMBER_SIZE, |_| Value::Int(bits as i64)),
             (_, HeldKind::Double) => self.rare(kept, NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
-            (_, HeldKind::Bytes) => self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted])),
+            // Where its bytes lie is a number.
+            (_, HeldKind::Bytes) => {
+                if let Some(room) = self.small_room.checked_sub(NUMBER_SIZE) {
+                    self.small_room = room;
+                    self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted]));
+                }
+            }
             (_, HeldKind::Nested) => self.nested(kept, encoded, tag_of(VALUE), false),
         }
     }
@@ -136,9 +144,9 @@ impl<'k> Keeper<'k> {
 
     fn make_room(&mut self) {
         self.small_room = SMALL_ROOM;
-        self.large_room = LARGE_ROOM.max(self.keys.max_value_size.saturating_mul(4));
-        self.messages_room = self.keys.max_messages_size;
-        self.brought_room = self.keys.max_brought_size;
+        self.large_room = LARGE_ROOM.max(self.keys.max_value_size.saturating_mul(4)).min(MAX_ROOM);
+        self.messages_room = self.keys.max_messages_size.min(MAX_ROOM);
+        self.brought_room = self.keys.max_brought_size.min(MAX_ROOM);
         self.n_brought = 0;
     }
 
