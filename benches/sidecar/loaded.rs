@@ -88,6 +88,8 @@ pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     heading(&format!("soak: {minutes} minutes of 10 lean and 2 genai requests a second, score spans and events on"));
     let variant =
         Variant { score_spans: true, ..Variant::on(&plan.program) }.set("scores.event.enabled=true").set("scores.metrics.interval=5s");
+    // Each batch of requests leaves traces open that nobody goes on with.
+    let variant = variant.set("assemble.inactive=30s");
     let mut target = Target::sidecar(1, &variant)?;
     let mut loads = [loader(Profile::Lean, 64, 512, 9)?.0, loader(Profile::Genai, 64, 512, 9)?.0];
     let mut samples: Vec<(f64, f64)> = Vec::new();

@@ -313,18 +313,21 @@ fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// The first two fields of a span, as every sender writes them.
+/// Trace id and span id of a span. Nearly every sender writes them first; a Collector writes a span from its end.
 fn ids(mut span: &[u8]) -> Option<[&[u8]; 2]> {
-    let mut ids = [&[][..]; 2];
-    for (tag, id) in (1..).zip(&mut ids) {
-        let (field, _) = decode_key(&mut span).ok()?;
-        let len = decode_varint(&mut span).ok()?;
-        let (bytes, rest) = span.split_at_checked(len as usize)?;
-        if field != tag {
-            return None;
+    let mut ids = [None; 2];
+    loop {
+        if let [Some(trace_id), Some(span_id)] = ids {
+            return Some([trace_id, span_id]);
         }
-        *id = bytes;
-        span = rest;
+        let (field, wire_type) = decode_key(&mut span).ok()?;
+        if let (1 | 2, WireType::LengthDelimited) = (field, wire_type) {
+            let len = decode_varint(&mut span).ok()?;
+            let (bytes, rest) = span.split_at_checked(len as usize)?;
+            ids[field as usize - 1] = Some(bytes);
+            span = rest;
+        } else {
+            skip_field(wire_type, field, &mut span, DecodeContext::default()).ok()?;
+        }
     }
-    Some(ids)
 }
