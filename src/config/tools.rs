@@ -17,9 +17,9 @@ pub(super) struct Section {
     ignore: Vec<String>,
     /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
-    /// Longest arguments or result kept of one call; more is cut and marked.
+    /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB of one span.
     max_value_size: ByteSize,
-    /// Longest output messages kept of one model span that holds tool calls.
+    /// Longest output messages kept of one model span that holds tool calls. Never more than 32 MiB.
     max_messages_size: ByteSize,
     /// Spellings of your own, asked before the built-in ones.
     conventions: Vec<extract::HouseConvention>,

@@ -1,6 +1,8 @@
 //! Pure. A closed trace in, what it tells of calls of other traces out: the tool results that its models' requests bring, for the traces whose models
 //! asked for them, and what AutoGen's runtime hands around. Knows which traces can have any; does not know who asked.
 
+use std::sync::Arc;
+
 use super::autogen;
 use super::convention::View;
 use super::messages;
@@ -15,7 +17,7 @@ pub struct Answer {
     /// The id of the call.
     pub call_id: String,
     /// `service.name` of the span's resource.
-    pub service: Box<str>,
+    pub service: Arc<str>,
     /// Start of the span, Unix nanoseconds.
     pub start_unix_nanos: u64,
     /// The span.
@@ -47,7 +49,7 @@ pub fn answers(trace: &Trace, recogniser: &Recogniser) -> Vec<Answer> {
             false => autogen::told(span, max_size),
         };
         answers.extend(told.into_iter().map(|(call_id, told)| {
-            let (service, span_id) = ((&*span.resource.service).into(), span.span_id);
+            let (service, span_id) = (span.resource.service.clone(), span.span_id);
             Answer { call_id, service, start_unix_nanos: span.start_unix_nanos, span_id, told }
         }));
     }

@@ -284,13 +284,13 @@ fn step(turns: &Turns, draft: &Draft) -> u32 {
 
 /// Calls of one reply share a group, also when they ran one by one; where no model span tells, those that overlap in time do.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
-    let (group_of, mut sizes) = groups(turns, drafts);
+    let (group_of, sizes) = groups(turns, drafts);
     // Groups of several are numbered in the order of their first calls.
     let mut number = 0;
-    let numbers: Vec<Option<u32>> = (sizes.iter_mut())
-        .map(|size| {
-            number += u32::from(*size > 1);
-            (*size > 1).then_some(number)
+    let numbers: Vec<Option<u32>> = (sizes.iter())
+        .map(|&size| {
+            number += u32::from(size > 1);
+            (size > 1).then_some(number)
         })
         .collect();
     for (draft, group) in drafts.iter_mut().zip(group_of) {

@@ -30,7 +30,7 @@ pub(super) struct LateResults {
 }
 
 /// By service, then by when they were told.
-type Answers = BTreeMap<(Box<str>, u64, SpanId), Payload>;
+type Answers = BTreeMap<(Arc<str>, u64, SpanId), Payload>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -82,7 +82,7 @@ impl LateResults {
             let until = call.end_unix_nanos.saturating_add(max_age_nanos);
             let first = |answers: &Answers, since: u64| {
                 let of_call =
-                    |(service, start, _): &(Box<str>, u64, SpanId)| **service == *trajectory.service && (since..=until).contains(start);
+                    |(service, start, _): &(Arc<str>, u64, SpanId)| **service == *trajectory.service && (since..=until).contains(start);
                 answers.iter().find(|(key, _)| of_call(key)).map(|(_, told)| told.clone())
             };
             call.result = call.result.take().or_else(|| first(&known.results, since));
@@ -129,5 +129,5 @@ impl Known {
 
 /// The text, and the same again as JSON.
 fn size_of_answer(service: &str, result: &Payload) -> usize {
-    size_of::<((Box<str>, u64, SpanId), Payload)>() + service.len() + 2 * result.text.len()
+    size_of::<((Arc<str>, u64, SpanId), Payload)>() + service.len() + 2 * result.text.len()
 }

@@ -31,7 +31,7 @@ impl Tag {
 }
 
 /// What a head says: two times 28 bits, in four bytes each.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     /// Key (16 bits), tag (3), whether it belongs to the event before it (1), suffix length (8).
     what: u32,
@@ -104,7 +104,7 @@ impl Head {
 }
 
 /// The entries of some facts.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Entries<'a> {
     heads: &'a [[u8; HEAD_SIZE]],
     /// What stands behind the heads.

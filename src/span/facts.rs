@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::KeyId;
-use super::entries::{Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, Tag, number, spread};
+use super::entries::{Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number, spread};
 
 /// A value of an attribute, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Attribute<'a> {
 }
 
 /// One kept span event.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// Which name.
     pub name: KeyId,
@@ -220,6 +220,13 @@ pub struct FactsBuilder {
 }
 
 impl FactsBuilder {
+    /// What an attribute or an event takes beyond its suffix and value, in bytes.
+    pub const HEAD_SIZE: usize = HEAD_SIZE;
+    /// What a bool, an integer or a double takes, or where a value that is bytes lies.
+    pub const NUMBER_SIZE: usize = NUMBER_SIZE;
+    /// Longest suffix of a key that is kept whole, in bytes.
+    pub const MAX_SUFFIX: usize = MAX_SUFFIX;
+
     /// Set the span's name, which is UTF-8: nothing else may have been added before. An empty one need not be set.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {

@@ -18,18 +18,12 @@ pub(super) const MAX_TRACE_STATE_SIZE: usize = 4 << 10;
 const SMALL: usize = 256;
 /// Bytes of small values (keys' suffixes and entry headers counted) kept of one span.
 const SMALL_ROOM: usize = 64 << 10;
-/// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size` always fit.
+/// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size` fit, up to `MAX_ROOM`.
 const LARGE_ROOM: usize = 64 << 10;
 /// Most of each of these rooms, whatever the settings say: facts find nothing that begins behind 128 MiB.
 const MAX_ROOM: usize = 32 << 20;
-/// What an entry costs beyond its suffix and value.
-const ENTRY_HEADER: usize = 8;
 /// Values that a span says about its own judgement: there are two keys, and keys are unique.
 const MAX_BROUGHT: usize = 4;
-/// What a bool, an integer or a double costs: ten bytes of seven bits.
-const NUMBER_SIZE: usize = 10;
-/// Longest suffix [`FactsBuilder`] takes.
-const MAX_SUFFIX_SIZE: usize = 255;
 
 /// Keeps facts, one span at a time.
 ///
@@ -79,7 +73,7 @@ impl<'k> Keeper<'k> {
 
     /// Keep an attribute as its key's rule says. An attribute without a value is as good as absent.
     pub(super) fn attribute(&mut self, kept: Kept<'_>, held: Held<'_>, encoded: &[u8]) {
-        if kept.suffix.len() > MAX_SUFFIX_SIZE {
+        if kept.suffix.len() > FactsBuilder::MAX_SUFFIX {
             return;
         }
         let bits = held.bits;
@@ -88,12 +82,12 @@ impl<'k> Keeper<'k> {
             (Keep::Presence, _) => self.text(kept, b""),
             (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, tag_of(VALUE)) => {}
             (_, HeldKind::Str) => self.text(kept, held.bytes),
-            (_, HeldKind::Bool) => self.rare(kept, NUMBER_SIZE, |_| Value::Bool(bits != 0)),
-            (_, HeldKind::Int) => self.rare(kept, NUMBER_SIZE, |_| Value::Int(bits as i64)),
-            (_, HeldKind::Double) => self.rare(kept, NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
+            (_, HeldKind::Bool) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Bool(bits != 0)),
+            (_, HeldKind::Int) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Int(bits as i64)),
+            (_, HeldKind::Double) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
             // Where its bytes lie is a number.
             (_, HeldKind::Bytes) => {
-                if let Some(room) = self.small_room.checked_sub(NUMBER_SIZE) {
+                if let Some(room) = self.small_room.checked_sub(FactsBuilder::NUMBER_SIZE) {
                     self.small_room = room;
                     self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted]));
                 }
@@ -117,7 +111,7 @@ impl<'k> Keeper<'k> {
 
     /// Open an event if there is room for it.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        let Some(room) = self.small_room.checked_sub(ENTRY_HEADER) else { return false };
+        let Some(room) = self.small_room.checked_sub(FactsBuilder::HEAD_SIZE) else { return false };
         self.small_room = room;
         self.facts.begin_event(name);
         true
@@ -183,7 +177,7 @@ impl<'k> Keeper<'k> {
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
         // Nearly all values are such.
         if kept.keep == Keep::Value && wanted <= self.small_value {
-            self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + wanted)?;
+            self.small_room = self.small_room.checked_sub(FactsBuilder::HEAD_SIZE + kept.suffix.len() + wanted)?;
             return Some(wanted);
         }
         let granted = wanted.min(self.largest(kept));
@@ -202,7 +196,7 @@ impl<'k> Keeper<'k> {
             }
             Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => self.large_room -= granted,
             Keep::Value | Keep::Presence | Keep::Own => {
-                self.small_room = self.small_room.checked_sub(ENTRY_HEADER + kept.suffix.len() + granted)?;
+                self.small_room = self.small_room.checked_sub(FactsBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
             }
         }
         Some(granted)
@@ -214,7 +208,9 @@ impl<'k> Keeper<'k> {
         match kept.keep {
             Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
             Keep::Brought => self.brought_room,
-            Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(self.keys.max_value_size.max(NUMBER_SIZE)),
+            Keep::Value | Keep::Presence | Keep::Own => {
+                self.large_room.max(SMALL).min(self.keys.max_value_size.max(FactsBuilder::NUMBER_SIZE))
+            }
         }
     }
 }
