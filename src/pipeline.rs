@@ -51,7 +51,7 @@ impl Rules {
         explain: Explain,
         copy_attributes: &[String],
     ) -> Self {
-        let previous = previous.map(|rules| &**rules.keys());
+        let previous = previous.map(|rules| &rules.recogniser);
         let selected = criteria.iter().flat_map(Criterion::selector_attributes);
         let copied = copy_attributes.iter().map(String::as_str);
         let recogniser = Recogniser::new(tools, selected.chain(copied), previous);

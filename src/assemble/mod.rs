@@ -35,6 +35,8 @@ pub struct Mark {
     pub update: u64,
     /// No span at all but a log record, whose parent is the span that it was written in: it is held with the trace, and closes nothing.
     pub record: bool,
+    /// Which settings it was recognised by, in `extract`'s count; 0 where that is not known.
+    pub edition: u8,
 }
 
 /// Why a trace was closed.

@@ -84,6 +84,7 @@ impl Spans {
             model: mark.model,
             partial: mark.partial,
             record: mark.record,
+            edition: mark.edition,
             beneath: self.get(at).beneath(),
         };
         let lifts = version.lifts();
@@ -353,8 +354,8 @@ impl Spans {
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
                 facts: facts(&mut version.facts),
             };
-            let Version { tool_call, agent_run, model, partial, update, record, .. } = *version;
-            spans.push((span, Mark { tool_call, agent_run, model, partial, update, record }));
+            let Version { tool_call, agent_run, model, partial, update, record, edition, .. } = *version;
+            spans.push((span, Mark { tool_call, agent_run, model, partial, update, record, edition }));
         }
         spans.sort_unstable_by_key(|(span, mark)| (mark.record, span.start_unix_nanos, span.span_id));
         spans

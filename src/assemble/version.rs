@@ -40,6 +40,7 @@ pub(super) struct Version {
     pub(super) partial: bool,
     /// A log record, which is no top and misses no parent.
     pub(super) record: bool,
+    pub(super) edition: u8,
     /// Is an agent run, a model span or a tool call beneath it?
     pub(super) beneath: bool,
 }

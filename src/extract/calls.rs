@@ -97,7 +97,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, word
         .collect();
     let mut results = joins::responses(outline, recogniser);
     let mut failed: HashSet<String> = HashSet::new();
-    for span in (0..outline.spans.len()).filter(|&span| outline.conventions[span] == haystack::HAYSTACK.name) {
+    for span in (0..outline.spans.len()).filter(|&span| outline.convention(span, recogniser) == haystack::HAYSTACK.name) {
         let conversation = haystack::conversation(&outline.views[span], recogniser.tools.max_value_size).unwrap_or_default();
         cut |= conversation.cut;
         for haystack::Answer { call_id, result, failed: has_failed } in conversation.answers {
@@ -132,7 +132,7 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, word
                 span_id: Some(span.span_id),
                 start_unix_nanos: outline.tree.end[span_idx],
                 end_unix_nanos: outline.tree.end[span_idx],
-                convention: format!("{}.messages", outline.conventions[span_idx]).into(),
+                convention: format!("{}.messages", outline.convention(span_idx, recogniser)).into(),
                 partial: mark.partial || span.end_unix_nanos == 0,
                 doubt: Doubt::default(),
             });
@@ -181,7 +181,7 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx, word
             span_id: Some(span.span_id),
             start_unix_nanos: outline.tree.start[span_idx],
             end_unix_nanos: outline.tree.end[span_idx],
-            convention: words.held(outline.conventions[span_idx]),
+            convention: words.held(outline.convention(span_idx, recogniser)),
             partial: mark.partial || span.end_unix_nanos == 0,
             doubt: Doubt::default(),
         },

@@ -8,17 +8,21 @@ use super::convention::{Call, Convention, SPAN_NAME, View, first_raw, first_text
 use super::keys;
 use super::log_calls;
 
-pub(super) const CLAUDE_CODE: Convention = Convention { name: "claude_code", marks: SPAN_NAME, tool_call, agent_run, is_model };
+pub(super) const CLAUDE_CODE: Convention = Convention { name: "claude_code", marks: SPAN_NAME, is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    (span.name() == "claude_code.tool").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    span.name() == "claude_code.tool"
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: first_text(span, &[keys::FUNCTION_NAME, keys::GEN_AI_TOOL_NAME]),
         call_id: first_text(span, &[keys::TOOL_USE_ID, keys::GEN_AI_CALL_ID]),
         args: first_raw(span, &[keys::GEN_AI_ARGS, keys::CLAUDE_INPUT, keys::CLAUDE_ARGS]),
         result: first_raw(span, &[keys::GEN_AI_RESULT]),
         failed: log_calls::has_failed(span),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

@@ -7,37 +7,36 @@ use super::keys::{self, Bits};
 use crate::span::{Attribute, Event, KeyId, Opened, Span, Value};
 
 /// One way in which frameworks spell their spans. Each lives in a file of its own, named like it.
+#[derive(Debug)]
 pub(super) struct Convention {
     /// The file's name, and the word in `ToolCall::convention`.
     pub(super) name: &'static str,
     /// No span without one of these attributes is of this convention; `SPAN_NAME` where the span's name alone can tell.
     pub(super) marks: Bits,
-    /// The tool call that this span is.
-    pub(super) tool_call: for<'a> fn(&View<'a>) -> Option<Call<'a>>,
+    /// Is this span a tool call?
+    pub(super) is_call: fn(&View<'_>) -> bool,
+    /// The call that it is then.
+    pub(super) call: for<'a> fn(&View<'a>) -> Call<'a>,
     /// The name of the agent whose run this span is.
     pub(super) agent_run: for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>,
     /// Is this span a call of a model?
     pub(super) is_model: fn(&View<'_>) -> bool,
 }
 
-/// A span, its name, and where it has which of the built-in keys: conventions ask for many keys, most of which are not there.
+/// A span, its name, and which of the built-in keys it has: conventions ask for many keys, most of which are not there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) span: &'a Span,
     facts: Opened<'a>,
     name: &'a str,
-    present: [Bits; N_WORDS],
-    /// The place of the first attribute of each key that is present; those beyond `FAR` are looked for.
-    places: [u8; N_WORDS * 64],
-    has_events: bool,
+    present: AnyOf,
 }
 
 const N_WORDS: usize = 3;
-const FAR: u8 = u8::MAX;
 const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for every built-in key");
 
 /// Some of the built-in keys, as bits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AnyOf([Bits; N_WORDS]);
 
 impl AnyOf {
@@ -55,34 +54,39 @@ impl AnyOf {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);
         Self([a | d, b | e, c | f])
     }
+
+    /// Is a key one of them?
+    pub(super) fn has(self, key: KeyId) -> bool {
+        self.0.get(usize::from(key.0 / 64)).is_some_and(|word| word & 1 << (key.0 % 64) != 0)
+    }
 }
 
 impl<'a> View<'a> {
+    #[inline]
     pub(super) fn new(span: &'a Span) -> Self {
         let facts = span.facts.opened();
-        let places = [FAR; N_WORDS * 64];
-        let mut view = Self { span, facts, name: facts.name(), present: [0; N_WORDS], places, has_events: false };
-        for (place, key, is_event) in facts.places() {
-            view.has_events |= is_event;
-            if let Some(word) = view.present.get_mut(usize::from(key.0 / 64)).filter(|_| !is_event) {
-                let bit = 1 << (key.0 % 64);
-                if *word & bit == 0 {
-                    *word |= bit;
-                    view.places[usize::from(key.0)] = u8::try_from(place).unwrap_or(FAR);
-                }
+        let mut present = [0; N_WORDS];
+        for key in facts.keys() {
+            if let Some(word) = present.get_mut(usize::from(key.0 / 64)) {
+                *word |= 1 << (key.0 % 64);
             }
         }
-        view
+        Self { span, facts, name: facts.name(), present: AnyOf(present) }
     }
 
     /// Is there an attribute with one of these marks?
     pub(super) fn has_any(&self, marks: Bits) -> bool {
-        self.present[0] & marks != 0
+        self.present.0[0] & marks != 0
+    }
+
+    /// The built-in keys of which there is an attribute.
+    pub(super) fn present(&self) -> AnyOf {
+        self.present
     }
 
     /// The marks of which there is an attribute.
     pub(super) fn marks(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut rest = self.present[0];
+        let mut rest = self.present.0[0];
         std::iter::from_fn(move || {
             let mark = rest.trailing_zeros() as usize;
             rest &= rest.wrapping_sub(1);
@@ -92,24 +96,15 @@ impl<'a> View<'a> {
 
     /// Is there an attribute with one of these keys?
     pub(super) fn has_any_of(&self, keys: AnyOf) -> bool {
-        self.present.iter().zip(keys.0).any(|(present, wanted)| present & wanted != 0)
+        self.present.0.iter().zip(keys.0).any(|(present, wanted)| present & wanted != 0)
     }
 
     pub(super) fn has(&self, key: KeyId) -> bool {
-        match self.present.get(usize::from(key.0 / 64)) {
-            Some(word) => word & 1 << (key.0 % 64) != 0,
-            None => self.span.get(key).is_some(),
-        }
+        if usize::from(key.0) < N_WORDS * 64 { self.present.has(key) } else { self.span.get(key).is_some() }
     }
 
     pub(super) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        if !self.has(key) {
-            return None;
-        }
-        match self.places.get(usize::from(key.0)) {
-            Some(&place) if place < FAR => self.facts.attribute(usize::from(place)),
-            _ => self.span.facts.attribute(key),
-        }
+        if self.has(key) { self.facts.attribute(key) } else { None }
     }
 
     pub(super) fn get(&self, key: KeyId) -> Option<Value<'a>> {
@@ -117,13 +112,7 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn text(&self, key: KeyId) -> Option<&'a str> {
-        match self.places.get(usize::from(key.0)) {
-            Some(&place) if place < FAR => self.facts.text(usize::from(place)),
-            _ => match self.get(key)? {
-                Value::Str(text) => Some(text),
-                _ => None,
-            },
-        }
+        if self.has(key) { self.facts.text(key) } else { None }
     }
 
     pub(super) fn name(&self) -> &'a str {
@@ -132,7 +121,7 @@ impl<'a> View<'a> {
 
     pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         let span: &'a Span = self.span;
-        self.has_events.then(|| span.facts.events()).into_iter().flatten()
+        self.facts.has_events().then(|| span.facts.events()).into_iter().flatten()
     }
 }
 
@@ -246,6 +235,21 @@ pub(super) fn is_true(span: &View<'_>, key: KeyId) -> bool {
 pub(super) fn name_after<'a>(span: &View<'a>, word: &str) -> Option<&'a str> {
     let rest = span.name().strip_prefix(word)?;
     (rest.starts_with([' ', ':'])).then(|| rest.trim_start_matches([' ', ':'])).filter(|rest| !rest.is_empty())
+}
+
+/// Of a convention in which every span with its marks is a call.
+pub(super) fn is_always_call(_: &View<'_>) -> bool {
+    true
+}
+
+/// Of a convention without tool calls.
+pub(super) fn is_never_call(_: &View<'_>) -> bool {
+    false
+}
+
+/// The call of such a convention, which nobody asks for.
+pub(super) fn no_call<'a>(_: &View<'a>) -> Call<'a> {
+    Call::default()
 }
 
 /// A convention without agent runs.

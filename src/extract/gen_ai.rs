@@ -8,19 +8,25 @@ use crate::span::{Event, KeyId, Value};
 use super::convention::{Call, Convention, Envelope, Raw, View, first_raw, is, name_after, raw, text};
 use super::keys;
 
-pub(super) const GEN_AI: Convention =
-    Convention { name: "gen_ai", marks: keys::bit(keys::OPERATION) | keys::bit(keys::GEN_AI_TOOL_NAME), tool_call, agent_run, is_model };
+pub(super) const GEN_AI: Convention = Convention {
+    name: "gen_ai",
+    marks: keys::bit(keys::OPERATION) | keys::bit(keys::GEN_AI_TOOL_NAME),
+    is_call,
+    call,
+    agent_run,
+    is_model,
+};
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    let is_call = match span.text(keys::OPERATION) {
+fn is_call(span: &View<'_>) -> bool {
+    match span.text(keys::OPERATION) {
         // Gemini's command line says `tool_call`.
         Some(operation) => operation == "execute_tool" || operation == "tool_call",
         // Older pydantic-ai spans name the tool and no operation.
         None => span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
-    };
-    if !is_call {
-        return None;
     }
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
     let mut call = Call {
         // As it stands: OpenTelemetry puts no quotes around a name, so quotes that are there belong to it.
         name: (span.text(keys::GEN_AI_TOOL_NAME).filter(|name| !name.trim_start().is_empty()).map(Cow::Borrowed))
@@ -50,7 +56,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
             _ => {}
         }
     }
-    Some(call)
+    call
 }
 
 fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {

@@ -6,17 +6,22 @@ use std::borrow::Cow;
 use super::convention::{Call, Convention, View, is, raw, text};
 use super::keys;
 
-pub(super) const GENKIT: Convention = Convention { name: "genkit", marks: keys::bit(keys::GENKIT_SUBTYPE), tool_call, agent_run, is_model };
+pub(super) const GENKIT: Convention =
+    Convention { name: "genkit", marks: keys::bit(keys::GENKIT_SUBTYPE), is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::GENKIT_SUBTYPE, "tool").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::GENKIT_SUBTYPE, "tool")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: text(span, keys::GENKIT_NAME),
         last_name: Some(span.name()),
         args: raw(span, keys::GENKIT_INPUT),
         result: raw(span, keys::GENKIT_OUTPUT),
         failed: is(span, keys::GENKIT_STATE, "error"),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use hashbrown::HashSet;
 use serde_json::Value as Json;
 
-use super::convention::{Call, Convention, View, is, no_model};
+use super::convention::{Convention, View, is, is_never_call, no_call, no_model};
 use super::keys;
 use super::messages::Announced;
 use super::payload;
@@ -15,11 +15,7 @@ use super::python;
 use super::tool_call::Payload;
 
 pub(super) const HAYSTACK: Convention =
-    Convention { name: "haystack", marks: keys::bit(keys::OI_KIND), tool_call, agent_run, is_model: no_model };
-
-fn tool_call<'a>(_: &View<'a>) -> Option<Call<'a>> {
-    None
-}
+    Convention { name: "haystack", marks: keys::bit(keys::OI_KIND), is_call: is_never_call, call: no_call, agent_run, is_model: no_model };
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is_run(span).then_some(Cow::Borrowed("Agent"))

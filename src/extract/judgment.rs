@@ -7,15 +7,19 @@ use super::convention::{Call, Convention, View, is, raw};
 use super::keys;
 
 pub(super) const JUDGMENT: Convention =
-    Convention { name: "judgment", marks: keys::bit(keys::JUDGMENT_KIND), tool_call, agent_run, is_model };
+    Convention { name: "judgment", marks: keys::bit(keys::JUDGMENT_KIND), is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::JUDGMENT_KIND, "tool").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::JUDGMENT_KIND, "tool")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: Some(Cow::Borrowed(span.name())),
         args: raw(span, keys::JUDGMENT_INPUT),
         result: raw(span, keys::JUDGMENT_OUTPUT),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

@@ -6,16 +6,20 @@ use super::convention::{Call, Convention, View, first_text, is, raw, text};
 use super::keys;
 
 pub(super) const LANGFUSE: Convention =
-    Convention { name: "langfuse", marks: keys::bit(keys::LANGFUSE_TYPE), tool_call, agent_run, is_model };
+    Convention { name: "langfuse", marks: keys::bit(keys::LANGFUSE_TYPE), is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::LANGFUSE_TYPE, "tool").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::LANGFUSE_TYPE, "tool")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: Some(Cow::Borrowed(span.name())),
         call_id: text(span, keys::LANGFUSE_CALL_ID),
         args: raw(span, keys::LANGFUSE_INPUT),
         result: raw(span, keys::LANGFUSE_OUTPUT),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

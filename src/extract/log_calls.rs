@@ -6,7 +6,7 @@
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
 
-use super::convention::{Call, Convention, View, first_raw, first_text, is, no_agent_run, no_model};
+use super::convention::{Call, Convention, View, first_raw, first_text, is, is_always_call, no_agent_run, no_model};
 use super::keys;
 use super::log_messages;
 use super::recognise::attribute_text;
@@ -15,8 +15,14 @@ use super::trajectory::{Doubts, SESSIONS, Trajectory};
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{KeyId, LogCall, Span, SpanId, Status, TraceId, Value};
 
-pub(super) const LOG_CALLS: Convention =
-    Convention { name: "log_calls", marks: keys::bit(keys::LOG_TRACE_ID), tool_call, agent_run: no_agent_run, is_model: no_model };
+pub(super) const LOG_CALLS: Convention = Convention {
+    name: "log_calls",
+    marks: keys::bit(keys::LOG_TRACE_ID),
+    is_call: is_always_call,
+    call,
+    agent_run: no_agent_run,
+    is_model: no_model,
+};
 
 /// Event names of the records that report a call. What precedes one (`tool_decision`) is none.
 pub(super) const EVENTS: &[&str] = &["claude_code.tool_result", "tool_result", "codex.tool_result", "gemini_cli.tool_call"];
@@ -24,15 +30,15 @@ pub(super) const EVENTS: &[&str] = &["claude_code.tool_result", "tool_result", "
 const PROMPTS: &[KeyId] = &[keys::PROMPT_ID, keys::PROMPT_ID_FLAT];
 const ARGS: &[KeyId] = &[keys::CLAUDE_ARGS, keys::CLAUDE_INPUT, keys::CODEX_ARGS, keys::GEMINI_ARGS];
 
-fn tool_call<'a>(record: &View<'a>) -> Option<Call<'a>> {
-    Some(Call {
+fn call<'a>(record: &View<'a>) -> Call<'a> {
+    Call {
         name: first_text(record, &[keys::FUNCTION_NAME, keys::GEMINI_NAME]),
         call_id: first_text(record, &[keys::TOOL_USE_ID, keys::CODEX_CALL_ID]),
         args: first_raw(record, ARGS),
         result: first_raw(record, &[keys::VOLTAGENT_OUTPUT]),
         failed: has_failed(record),
         ..Call::default()
-    })
+    }
 }
 
 /// Does it say so itself?

@@ -8,11 +8,14 @@ use super::keys;
 use crate::span::Value;
 
 pub(super) const MASTRA: Convention =
-    Convention { name: "mastra", marks: keys::bit(keys::MASTRA_TYPE), tool_call, agent_run: no_agent_run, is_model: no_model };
+    Convention { name: "mastra", marks: keys::bit(keys::MASTRA_TYPE), is_call, call, agent_run: no_agent_run, is_model: no_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    let is_call = is(span, keys::MASTRA_TYPE, "tool_call") || is(span, keys::MASTRA_TYPE, "mcp_tool_call");
-    is_call.then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::MASTRA_TYPE, "tool_call") || is(span, keys::MASTRA_TYPE, "mcp_tool_call")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: text(span, keys::GEN_AI_TOOL_NAME),
         last_name: name_after(span, "execute_tool"),
         call_id: text(span, keys::GEN_AI_CALL_ID),
@@ -20,7 +23,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         result: raw(span, keys::GEN_AI_RESULT),
         failed: refused_input(span),
         ..Call::default()
-    })
+    }
 }
 
 /// A call whose input does not fit the tool's schema has the status OK and a result that says so.

@@ -7,12 +7,16 @@ use super::convention::{Call, Convention, View, is, no_agent_run, no_model, text
 use super::keys;
 
 pub(super) const MCP: Convention =
-    Convention { name: "mcp", marks: keys::bit(keys::MCP_METHOD), tool_call, agent_run: no_agent_run, is_model: no_model };
+    Convention { name: "mcp", marks: keys::bit(keys::MCP_METHOD), is_call, call, agent_run: no_agent_run, is_model: no_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::MCP_METHOD, "tools/call").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::MCP_METHOD, "tools/call")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         // The SDK's own client span `MCP send tools/call X` has no attribute with the name.
         name: text(span, keys::GEN_AI_TOOL_NAME).or_else(|| Some(Cow::Borrowed(span.name().rsplit_once("tools/call ")?.1))),
         ..Call::default()
-    })
+    }
 }

@@ -6,15 +6,20 @@ use std::borrow::Cow;
 use super::convention::{Call, Convention, View, is, raw};
 use super::keys;
 
-pub(super) const MLFLOW: Convention = Convention { name: "mlflow", marks: keys::bit(keys::MLFLOW_TYPE), tool_call, agent_run, is_model };
+pub(super) const MLFLOW: Convention =
+    Convention { name: "mlflow", marks: keys::bit(keys::MLFLOW_TYPE), is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::MLFLOW_TYPE, "TOOL").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::MLFLOW_TYPE, "TOOL")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: Some(Cow::Borrowed(span.name())),
         args: raw(span, keys::MLFLOW_INPUT),
         result: raw(span, keys::MLFLOW_OUTPUT),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

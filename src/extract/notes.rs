@@ -96,7 +96,7 @@ pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
 }
 
 fn taken_for(outline: &Outline<'_>, recogniser: &Recogniser, runs: &HashMap<SpanIdx, &str>, span_idx: SpanIdx) -> TakenFor {
-    let convention = || Arc::from(outline.conventions[span_idx]);
+    let convention = || Arc::from(outline.convention(span_idx, recogniser));
     match outline.left_out[span_idx] {
         Some(LeftOut::Folded(into)) => return TakenFor::Folded(outline.spans[into].0.span_id),
         Some(LeftOut::Ignored) => return TakenFor::Ignored,

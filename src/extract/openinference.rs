@@ -6,12 +6,21 @@ use std::borrow::Cow;
 use super::convention::{Call, Convention, Envelope, View, first_text, is, raw};
 use super::keys;
 
-pub(super) const OPENINFERENCE: Convention =
-    Convention { name: "openinference", marks: keys::bit(keys::OI_KIND) | keys::bit(keys::UIPATH_TYPE), tool_call, agent_run, is_model };
+pub(super) const OPENINFERENCE: Convention = Convention {
+    name: "openinference",
+    marks: keys::bit(keys::OI_KIND) | keys::bit(keys::UIPATH_TYPE),
+    is_call,
+    call,
+    agent_run,
+    is_model,
+};
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    let is_call = is(span, keys::OI_KIND, "TOOL") || (is(span, keys::OI_KIND, "AGENT") && span.get(keys::TOOL_NAME).is_some());
-    is_call.then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::OI_KIND, "TOOL") || (is(span, keys::OI_KIND, "AGENT") && span.get(keys::TOOL_NAME).is_some())
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: first_text(span, &[keys::TOOL_NAME]).or_else(|| Some(Cow::Borrowed(bare(span.name())))),
         call_id: first_text(span, &[keys::OI_CALL_ID, keys::TOOL_ID]),
         args: raw(span, keys::INPUT_VALUE),
@@ -20,7 +29,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         // openinference-vercel copies the first error of a trace onto every later span, so that only the exception event tells.
         status_lies: span.get(keys::AI_OPERATION).is_some(),
         ..Call::default()
-    })
+    }
 }
 
 /// A span's name without the method that some instrumentations add.

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 
 use super::claude_code;
-use super::convention::{Call, View};
+use super::convention::{AnyOf, Call, View};
 use super::gen_ai;
 use super::handoffs;
+use super::keys;
 use super::llama_index;
 use super::openinference;
-use super::recognise::{Recogniser, fill, own_agent};
+use super::recognise::{Recogniser, filled, own_agent};
 use super::tree::{SpanIdx, Tree};
 use super::vercel_ai;
 use crate::assemble::{Mark, Trace};
@@ -26,10 +27,13 @@ pub(super) struct Outline<'a> {
     /// Those of them that were written in a span, in order.
     pub(super) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
     pub(super) views: Vec<View<'a>>,
+    /// The built-in keys of which any of the spans has an attribute.
+    present: AnyOf,
     pub(super) tree: Tree,
     /// The call that a span is, if it is counted as one.
     pub(super) calls: Vec<Option<Call<'a>>>,
-    pub(super) conventions: Vec<&'a str>,
+    /// The convention of each span that was recognised; see [`Outline::convention`].
+    conventions: Vec<&'a str>,
     /// What became of tool spans that are no calls of their own.
     pub(super) left_out: Vec<Option<LeftOut>>,
     /// The agent run that a span lies in, its own left out.
@@ -77,11 +81,13 @@ impl<'a> Outline<'a> {
         let tree = Tree::new(spans);
         let n_spans = spans.len();
         let records: Vec<View<'a>> = trace.records.iter().map(|(record, _)| View::new(record)).collect();
+        let views: Vec<View<'a>> = spans.iter().map(|(span, _)| View::new(span)).collect();
         let mut outline = Self {
             spans,
             records_of: records_of(spans, &records),
             records,
-            views: spans.iter().map(|(span, _)| View::new(span)).collect(),
+            present: views.iter().fold(AnyOf::default(), |present, view| present.or(view.present())),
+            views,
             tree,
             calls: Vec::with_capacity(n_spans),
             conventions: Vec::with_capacity(n_spans),
@@ -97,32 +103,41 @@ impl<'a> Outline<'a> {
         let mut agents = Vec::with_capacity(n_spans);
         let mut is_model = Vec::with_capacity(n_spans);
         for span_idx in 0..n_spans {
-            let mut recognised = recogniser.recognise(&outline.views[span_idx]);
-            if let Some(call) = &mut recognised.call {
-                fill(call, &outline.views[span_idx], recognised.agent.is_some());
-            }
-            outline.has_tool_spans |= recognised.call.is_some() || recognised.synthesized;
+            let view = &outline.views[span_idx];
+            let recognised = recogniser.recognise_marked(view, spans[span_idx].1);
+            let call = recognised.teller.map(|teller| filled(teller.call(view), view, recognised.agent.is_some()));
+            outline.has_tool_spans |= call.is_some() || recognised.synthesized;
             if recognised.synthesized {
                 outline.left_out[span_idx] = Some(LeftOut::Synthesized);
             }
-            outline.calls.push(recognised.call);
+            outline.calls.push(call);
             outline.conventions.push(recognised.convention);
             agents.push(recognised.agent);
             // A span that no convention knows is a model's if the messages of one were recorded in it.
             let is_recorded = outline.records_of.contains_key(&span_idx) && outline.calls[span_idx].is_none() && agents[span_idx].is_none();
-            if is_recorded && recognised.convention.is_empty() {
-                outline.conventions[span_idx] = gen_ai::GEN_AI.name;
-            }
             is_model.push(recognised.model || is_recorded);
         }
-        outline.drop_plain_completions(&mut agents);
-        outline.add_managed_agents(&agents);
-        outline.name_workflow_agents(&mut agents);
+        if outline.present.has(keys::AI_OPERATION) {
+            outline.drop_plain_completions(&mut agents);
+        }
+        if outline.present.has(keys::SMOLAGENTS_STEPS) {
+            outline.add_managed_agents(&agents);
+        }
+        if outline.present.has(keys::INPUT_VALUE) {
+            outline.name_workflow_agents(&mut agents);
+        }
         outline.fail_calls();
         outline.leave_out(&agents, recogniser);
         outline.walk(agents, &is_model);
         outline.sort_runs();
         outline
+    }
+
+    /// The convention that recognised a span. A span that none knows is a model's if the messages of one were recorded in it.
+    pub(super) fn convention(&self, span_idx: SpanIdx, recogniser: &'a Recogniser) -> &'a str {
+        let recognised = || recogniser.recognise(&self.views[span_idx]).convention;
+        let known = Some(self.conventions[span_idx]).filter(|known| !known.is_empty()).unwrap_or_else(recognised);
+        if known.is_empty() && self.records_of.contains_key(&span_idx) { gen_ai::GEN_AI.name } else { known }
     }
 
     /// Vercel's SDK marks a plain completion like an agent's run: it is one only with a tool call beneath it or with tools to choose from.

@@ -26,10 +26,13 @@ pub struct Recogniser {
     /// What selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     brought_keys: BroughtKeys,
+    /// Counts the changes of `tools`, so that what was recognised by others is known to be stale; 0 once it cannot count any further.
+    edition: u8,
 }
 
+/// A convention of the settings.
 #[derive(Debug, Clone)]
-struct House {
+pub(super) struct House {
     name: Arc<str>,
     matches: Vec<(KeyId, String)>,
     name_from: Option<KeyId>,
@@ -41,7 +44,8 @@ struct House {
 /// What a span is.
 #[derive(Debug, Default)]
 pub(super) struct Recognised<'a> {
-    pub(super) call: Option<Call<'a>>,
+    /// A tool call, and who tells its parts.
+    pub(super) teller: Option<Teller<'a>>,
     /// The convention that recognised the call, or else the run or model.
     pub(super) convention: &'a str,
     /// The name of the agent whose run it is.
@@ -49,6 +53,26 @@ pub(super) struct Recognised<'a> {
     pub(super) model: bool,
     /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
     pub(super) synthesized: bool,
+}
+
+/// Who tells the parts of a call: most spans are only asked whether they are one.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Teller<'a> {
+    BuiltIn(&'static Convention),
+    House(&'a House),
+    /// The name stands in an attribute of the settings.
+    Named(KeyId),
+}
+
+impl Teller<'_> {
+    /// The call that the span is, as far as its convention tells.
+    pub(super) fn call<'a>(self, span: &View<'a>) -> Call<'a> {
+        match self {
+            Self::BuiltIn(convention) => (convention.call)(span),
+            Self::House(house) => house.call(span),
+            Self::Named(key) => tool_name::named_in(span, key),
+        }
+    }
 }
 
 const NAMES: &[KeyId] = &[keys::GEN_AI_TOOL_NAME, keys::TOOL_NAME, keys::AI_TOOL_NAME, keys::FUNCTION_NAME];
@@ -97,11 +121,17 @@ const AGENTS: &[KeyId] = &[
 ];
 
 impl Recogniser {
-    /// Made for the settings, and for the attributes that selectors read and scores copy. With `previous` every key of that set keeps its id,
-    /// so that spans taken under it can still be read.
-    pub fn new<'a>(tools: &Tools, readable: impl IntoIterator<Item = &'a str>, previous: Option<&KeySet>) -> Self {
+    /// Made for the settings, and for the attributes that selectors read and scores copy. Every key of `previous` keeps its id, so that spans
+    /// taken under it can still be read.
+    pub fn new<'a>(tools: &Tools, readable: impl IntoIterator<Item = &'a str>, previous: Option<&Self>) -> Self {
         let readable: Vec<&str> = readable.into_iter().collect();
-        let mut keys = keys::keys(tools, readable.iter().copied(), previous);
+        let mut keys = keys::keys(tools, readable.iter().copied(), previous.map(|previous| &*previous.keys));
+        let edition = match previous {
+            None => 1,
+            Some(Self { edition: 0, .. }) => 0,
+            Some(previous) if previous.tools == *tools => previous.edition,
+            Some(previous) => previous.edition.wrapping_add(1),
+        };
         let brought_keys = BroughtKeys::add(&mut keys, Bringing::default());
         let keys = Arc::new(keys);
         let readable = readable.into_iter().filter_map(|name| Some((keys.id(name)?, Arc::from(name)))).collect();
@@ -118,7 +148,7 @@ impl Recogniser {
             .filter(|house| !house.matches.is_empty())
             .collect();
         let names = tools.name_attributes.iter().filter_map(|name| keys.id(name)).collect();
-        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable, brought_keys }
+        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable, brought_keys, edition }
     }
 
     /// The same, with what runs may say about their own judgement.
@@ -130,7 +160,7 @@ impl Recogniser {
     /// The same, also reading these attributes.
     pub fn reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
         let readable = self.readable.iter().map(|(_, name)| &**name);
-        Self::new(&self.tools, readable.chain(further), Some(&self.keys))
+        Self::new(&self.tools, readable.chain(further), Some(self))
     }
 
     /// The keys that the scan must keep.
@@ -151,29 +181,32 @@ impl Recogniser {
         self.ignore.contains(name)
     }
 
+    /// What a span is, that bears this mark: most spans of a trace are neither calls nor runs, and need not be looked at again.
+    pub(super) fn recognise_marked<'a>(&'a self, span: &View<'a>, mark: Mark) -> Recognised<'a> {
+        let is_known = mark.edition != 0 && mark.edition == self.edition && !mark.tool_call && !mark.agent_run;
+        if is_known { Recognised { model: mark.model, ..Recognised::default() } } else { self.recognise(span) }
+    }
+
     pub(super) fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
         let mut recognised = Recognised::default();
-        for house in &self.house {
-            if let Some(call) = house.tool_call(span) {
-                (recognised.call, recognised.convention) = (Some(call), &house.name);
-                break;
-            }
+        if let Some(house) = self.house.iter().find(|house| house.is_call(span)) {
+            (recognised.teller, recognised.convention) = (Some(Teller::House(house)), &house.name);
         }
         let mut asked = span.marks().fold(ASKED_BY_NAME, |asked, mark| asked | ASKED[mark]);
         while asked != 0 {
             recognised.ask(&CONVENTIONS[asked.trailing_zeros() as usize], span);
             asked &= asked - 1;
         }
-        if recognised.call.is_none()
+        if recognised.teller.is_none()
             && !recognised.model
-            && let Some(call) = self.names.iter().find_map(|&key| tool_name::named(span, text(span, key)?))
+            && let Some(&key) = self.names.iter().find(|&&key| tool_name::is_named_in(span, key))
         {
-            (recognised.call, recognised.convention) = (Some(call), tool_name::TOOL_NAME.name);
+            (recognised.teller, recognised.convention) = (Some(Teller::Named(key)), tool_name::TOOL_NAME.name);
             recognised.agent = None;
         }
-        recognised.synthesized = recognised.call.is_some() && is_true(span, keys::SYNTHESIZED);
+        recognised.synthesized = recognised.teller.is_some() && is_true(span, keys::SYNTHESIZED);
         if recognised.synthesized {
-            recognised.call = None;
+            recognised.teller = None;
         }
         recognised
     }
@@ -208,16 +241,13 @@ const fn asked(mark: Option<usize>) -> u32 {
 
 impl<'a> Recognised<'a> {
     fn ask(&mut self, convention: &'static Convention, span: &View<'a>) {
-        if self.call.is_none() && !self.model {
-            self.call = (convention.tool_call)(span);
-            if self.call.is_some() {
-                self.convention = convention.name;
-            }
+        if self.teller.is_none() && !self.model && (convention.is_call)(span) {
+            (self.teller, self.convention) = (Some(Teller::BuiltIn(convention)), convention.name);
         }
         if self.agent.is_none() {
             self.agent = (convention.agent_run)(span).filter(|name| !name.is_empty());
         }
-        if self.call.is_none() && !self.model {
+        if self.teller.is_none() && !self.model {
             self.model = (convention.is_model)(span);
         }
         if self.convention.is_empty() && (self.agent.is_some() || self.model) {
@@ -227,20 +257,24 @@ impl<'a> Recognised<'a> {
 }
 
 impl House {
-    fn tool_call<'a>(&self, span: &View<'a>) -> Option<Call<'a>> {
+    fn is_call(&self, span: &View<'_>) -> bool {
         let matches = |(key, word): &(KeyId, String)| span.get(*key).and_then(attribute_text).is_some_and(|text| text == *word);
-        self.matches.iter().all(matches).then(|| Call {
+        self.matches.iter().all(matches)
+    }
+
+    fn call<'a>(&self, span: &View<'a>) -> Call<'a> {
+        Call {
             name: self.name_from.and_then(|key| text(span, key)).or_else(|| Some(Cow::Borrowed(span.name()))),
             call_id: self.id_from.and_then(|key| text(span, key)),
             args: self.args_from.and_then(|key| convention::raw(span, key)),
             result: self.result_from.and_then(|key| convention::raw(span, key)),
             ..Call::default()
-        })
+        }
     }
 }
 
-/// What the convention's own keys lack.
-pub(super) fn fill<'a>(call: &mut Call<'a>, span: &View<'a>, is_agent_run: bool) {
+/// The same with what the convention's own keys lack.
+pub(super) fn filled<'a>(mut call: Call<'a>, span: &View<'a>, is_agent_run: bool) -> Call<'a> {
     call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim_start().is_empty());
     call.call_id = call.call_id.take().or_else(|| first_text(span, CALL_IDS));
     let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| span.has_any(keys::KINDS));
@@ -251,6 +285,7 @@ pub(super) fn fill<'a>(call: &mut Call<'a>, span: &View<'a>, is_agent_run: bool)
         call.agent = if is_agent_run { metadata(span, "lc_agent_name") } else { own_agent(span) };
     }
     call.failed |= failed(span);
+    call
 }
 
 /// The marks of a failure that all conventions share.
@@ -297,7 +332,7 @@ pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
 pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
     let span = &View::new(span);
     if log_messages::is_held(span) {
-        return Mark { record: true, ..Mark::default() };
+        return Mark { record: true, edition: recogniser.edition, ..Mark::default() };
     }
     let recognised = recogniser.recognise(span);
     let update = match span.get(keys::JUDGMENT_UPDATE) {
@@ -306,12 +341,13 @@ pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
         _ => None,
     };
     Mark {
-        tool_call: recognised.call.is_some() || recognised.synthesized,
+        tool_call: recognised.teller.is_some() || recognised.synthesized,
         agent_run: recognised.agent.is_some(),
         model: recognised.model,
         partial: update == Some(0) && span.span.start_unix_nanos == span.span.end_unix_nanos,
         update: update.unwrap_or_default(),
         record: false,
+        edition: recogniser.edition,
     }
 }
 

@@ -5,28 +5,39 @@ use std::borrow::Cow;
 
 use super::convention::{Call, Convention, View, first_raw, first_text, no_model, text};
 use super::keys;
+use crate::span::KeyId;
 
 pub(super) const TOOL_NAME: Convention = Convention {
     name: "tool_name",
     marks: keys::bit(keys::TOOL_NAME) | keys::bit(keys::AGENT_NAME),
-    tool_call,
+    is_call,
+    call,
     agent_run,
     is_model: no_model,
 };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    named(span, text(span, keys::TOOL_NAME)?)
+fn is_call(span: &View<'_>) -> bool {
+    is_named_in(span, keys::TOOL_NAME)
 }
 
-/// The call of a span that names its tool in an attribute of the author's choice.
-pub(super) fn named<'a>(span: &View<'a>, name: Cow<'a, str>) -> Option<Call<'a>> {
-    (!span.has_any(keys::KINDS)).then(|| Call {
-        name: Some(name),
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    named_in(span, keys::TOOL_NAME)
+}
+
+/// Is this a span that names its tool in an attribute of the author's choice?
+pub(super) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
+    !span.has_any(keys::KINDS) && text(span, key).is_some()
+}
+
+/// The call of such a span.
+pub(super) fn named_in<'a>(span: &View<'a>, key: KeyId) -> Call<'a> {
+    Call {
+        name: text(span, key),
         call_id: first_text(span, &[keys::TOOL_CALL_ID, keys::TOOL_CALL_ID_FLAT, keys::OI_CALL_ID, keys::TOOL_ID]),
         args: first_raw(span, &[keys::TOOL_ARGUMENTS, keys::TOOL_ARGS, keys::TOOL_INPUT, keys::INPUT_VALUE, keys::VOLTAGENT_INPUT]),
         result: first_raw(span, &[keys::TOOL_RESULT, keys::TOOL_OUTPUT, keys::OUTPUT_VALUE, keys::VOLTAGENT_OUTPUT]),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

@@ -7,16 +7,22 @@ use super::convention::{Call, Convention, Envelope, View, first_raw, first_text,
 use super::keys;
 
 pub(super) const TRACELOOP: Convention =
-    Convention { name: "traceloop", marks: keys::bit(keys::TRACELOOP_KIND), tool_call, agent_run, is_model: no_model };
+    Convention { name: "traceloop", marks: keys::bit(keys::TRACELOOP_KIND), is_call, call, agent_run, is_model: no_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    if is(span, keys::OPERATION, "handoff") {
-        return None;
-    }
-    let is_tool = is(span, keys::TRACELOOP_KIND, "tool");
-    // JavaScript marks its tools as tasks, and names the class where Python names the tool.
-    let is_task = is(span, keys::TRACELOOP_KIND, "task") && is(span, keys::OPERATION, "execute_tool");
-    (is_tool || is_task).then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    // JavaScript marks its tools as tasks.
+    let is_task = || is(span, keys::TRACELOOP_KIND, "task") && is(span, keys::OPERATION, "execute_tool");
+    (is_tool(span) || is_task()) && !is(span, keys::OPERATION, "handoff")
+}
+
+fn is_tool(span: &View<'_>) -> bool {
+    is(span, keys::TRACELOOP_KIND, "tool")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    let is_tool = is_tool(span);
+    Call {
+        // A task's entity is the class; Python names the tool there.
         name: text(span, keys::GEN_AI_TOOL_NAME).or_else(|| text(span, keys::TRACELOOP_ENTITY).filter(|_| is_tool)),
         last_name: name_after(span, "execute_tool").or_else(|| span.name().strip_suffix(".tool")),
         call_id: text(span, keys::GEN_AI_CALL_ID),
@@ -25,9 +31,9 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         result: first_raw(span, &[keys::GEN_AI_RESULT, keys::TRACELOOP_OUTPUT]),
         failed: is(span, keys::TASK_STATUS, "failure"),
         agent: first_text(span, &[keys::GEN_AI_AGENT, keys::TRACELOOP_AGENT])
-            .or_else(|| text(span, keys::TRACELOOP_WORKFLOW).filter(|_| is_task)),
+            .or_else(|| text(span, keys::TRACELOOP_WORKFLOW).filter(|_| !is_tool)),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

@@ -11,6 +11,9 @@ use crate::span::{Resource, Span, SpanId};
 /// A position in the trace's spans.
 pub(super) type SpanIdx = usize;
 
+/// Among so many spans a parent is found by looking at all: the table would cost more than what is done with it.
+const A_FEW: usize = 32;
+
 /// The tree of a trace's spans; all vectors are indexed by span.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
@@ -29,9 +32,14 @@ pub(super) struct Tree {
 impl Tree {
     /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest span.
     pub(super) fn new(spans: &[(Span, Mark)]) -> Self {
-        let by_id: HashMap<SpanId, SpanIdx> = spans.iter().enumerate().map(|(span_idx, (span, _))| (span.span_id, span_idx)).collect();
+        let place: Vec<(SpanId, SpanIdx)> = (0..).zip(spans).map(|(span_idx, (span, _))| (span.span_id, span_idx)).collect();
+        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW { place.iter().copied().collect() } else { HashMap::new() };
+        let find = |id: SpanId| match spans.len() {
+            ..=A_FEW => place.iter().find(|&&(other, _)| other == id).map(|&(_, span_idx)| span_idx),
+            _ => by_id.get(&id).copied(),
+        };
         let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
-            .map(|(span_idx, (span, _))| span.parent_id.and_then(|id| by_id.get(&id).copied()).filter(|&parent| parent != span_idx))
+            .map(|(span_idx, (span, _))| span.parent_id.and_then(find).filter(|&parent| parent != span_idx))
             .collect();
         cut_cycles(&mut parent, |span_idx| (spans[span_idx].0.start_unix_nanos, spans[span_idx].0.span_id));
         let parents_first = parents_first(&parent);
@@ -126,8 +134,11 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     order
 }
 
-/// One number for each different resource; most spans share theirs by pointer.
+/// One number for each different resource; most traces have one, and most spans share theirs by pointer.
 fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
+    if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
+        return vec![0; spans.len()];
+    }
     let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())

@@ -6,10 +6,14 @@ use super::convention::{Call, Convention, View, is, raw, text};
 use super::keys;
 
 pub(super) const VERCEL_AI: Convention =
-    Convention { name: "vercel_ai", marks: keys::bit(keys::AI_OPERATION), tool_call, agent_run, is_model };
+    Convention { name: "vercel_ai", marks: keys::bit(keys::AI_OPERATION), is_call, call, agent_run, is_model };
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::AI_OPERATION, "ai.toolCall").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::AI_OPERATION, "ai.toolCall")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: text(span, keys::AI_TOOL_NAME),
         call_id: text(span, keys::AI_CALL_ID),
         args: raw(span, keys::AI_ARGS),
@@ -18,7 +22,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         // openinference-vercel copies the first error of a trace onto every later span: the exception event alone tells.
         status_lies: span.get(keys::OI_KIND).is_some(),
         ..Call::default()
-    })
+    }
 }
 
 /// A plain completion looks the same: [`is_plain_completion`] is asked once the spans below are known.

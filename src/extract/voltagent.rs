@@ -7,12 +7,16 @@ use super::convention::{Call, Convention, View, first_text, is, no_model, raw, t
 use super::keys;
 
 pub(super) const VOLTAGENT: Convention =
-    Convention { name: "voltagent", marks: keys::bit(keys::VOLTAGENT_TYPE), tool_call, agent_run, is_model: no_model };
+    Convention { name: "voltagent", marks: keys::bit(keys::VOLTAGENT_TYPE), is_call, call, agent_run, is_model: no_model };
 
 const AGENTS: &[crate::span::KeyId] = &[keys::SUBAGENT_NAME, keys::ENTITY_NAME, keys::AGENT_NAME];
 
-fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
-    is(span, keys::VOLTAGENT_TYPE, "tool").then(|| Call {
+fn is_call(span: &View<'_>) -> bool {
+    is(span, keys::VOLTAGENT_TYPE, "tool")
+}
+
+fn call<'a>(span: &View<'a>) -> Call<'a> {
+    Call {
         name: text(span, keys::TOOL_NAME),
         last_name: span.name().strip_prefix("tool.execution:"),
         call_id: text(span, keys::TOOL_CALL_ID),
@@ -22,7 +26,7 @@ fn tool_call<'a>(span: &View<'a>) -> Option<Call<'a>> {
         failed: span.get(keys::ERROR_MESSAGE).is_some(),
         agent: first_text(span, AGENTS),
         ..Call::default()
-    })
+    }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

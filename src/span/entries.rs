@@ -23,20 +23,16 @@ pub(super) enum Tag {
 
 impl Tag {
     const ALL: [Self; 8] = [Self::TraceState, Self::Event, Self::Str, Self::Bool, Self::Int, Self::Double, Self::Json, Self::Bytes];
-
-    #[inline]
-    fn is_value(self) -> bool {
-        !matches!(self, Self::TraceState | Self::Event)
-    }
 }
 
-/// What a head says: two times 28 bits, in four bytes each.
+/// What a head says, in eight bytes of seven bits each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
-    /// Key (16 bits), tag (3), whether it belongs to the event before it (1), suffix length (8).
+    /// As it stands in memory: key (2 bytes, the low bits first); tag (3 bits), whether it belongs to the event before it, whether the value was
+    /// cut, the highest bit of the suffix length; the other bits of the suffix length.
     what: u32,
-    /// Where the suffix begins, behind the heads (27 bits), whether the value was cut (1).
-    place: u32,
+    /// Where the suffix begins, behind the heads.
+    start: u32,
 }
 
 pub(super) const HEAD_SIZE: usize = 8;
@@ -45,41 +41,42 @@ const COUNT_SIZE: usize = 4;
 /// Longest suffix, in bytes; longer keys are no key of ours.
 pub(super) const MAX_SUFFIX: usize = 255;
 /// No entry begins behind this.
-pub(super) const MAX_START: usize = (1 << 27) - 1;
+pub(super) const MAX_START: usize = (1 << 28) - 1;
 
+const KEY: u32 = 0x7f7f;
+const TAG: u32 = 7 << 16;
 const INNER: u32 = 1 << 19;
-const CUT: u32 = 1 << 27;
+const CUT: u32 = 1 << 20;
 
 impl Head {
     #[inline]
     pub(super) fn new(tag: Tag, key: KeyId, is_inner: bool, suffix_len: usize, start: usize, cut: bool) -> Self {
         let inner = if is_inner { INNER } else { 0 };
         let cut = if cut { CUT } else { 0 };
-        Self {
-            what: u32::from(key.0) | (tag as u32) << 16 | inner | (suffix_len.min(MAX_SUFFIX) as u32) << 20,
-            place: start.min(MAX_START) as u32 | cut,
-        }
+        let suffix_len = suffix_len.min(MAX_SUFFIX) as u32;
+        let suffix_len = (suffix_len >> 7) << 21 | (suffix_len & 0x7f) << 24;
+        Self { what: spread_key(key) | (tag as u32) << 16 | inner | cut | suffix_len, start: start.min(MAX_START) as u32 }
     }
 
     #[inline]
     fn read([a, b, c, d, e, f, g, h]: [u8; HEAD_SIZE]) -> Self {
-        Self { what: gather([a, b, c, d]), place: gather([e, f, g, h]) }
+        Self { what: u32::from_le_bytes([a, b, c, d]), start: gather([e, f, g, h]) }
     }
 
     #[inline]
     pub(super) fn to_bytes(self) -> [u8; HEAD_SIZE] {
-        let ([a, b, c, d], [e, f, g, h]) = (spread(self.what), spread(self.place));
+        let ([a, b, c, d], [e, f, g, h]) = (self.what.to_le_bytes(), spread(self.start));
         [a, b, c, d, e, f, g, h]
     }
 
     #[inline]
     fn key(self) -> KeyId {
-        KeyId(self.what as u16)
+        KeyId((self.what & 0x7f | (self.what & 0x7f00) >> 1) as u16)
     }
 
     #[inline]
     fn tag(self) -> Tag {
-        Tag::ALL[(self.what >> 16 & 7) as usize]
+        Tag::ALL[((self.what & TAG) >> 16) as usize]
     }
 
     #[inline]
@@ -89,18 +86,31 @@ impl Head {
 
     #[inline]
     fn suffix_len(self) -> usize {
-        (self.what >> 20) as usize
+        ((self.what >> 21 & 1) << 7 | self.what >> 24) as usize
     }
 
     #[inline]
     fn start(self) -> usize {
-        (self.place & !CUT) as usize
+        self.start as usize
     }
 
     #[inline]
     fn is_cut(self) -> bool {
-        self.place & CUT != 0
+        self.what & CUT != 0
     }
+
+    /// Is it an attribute that belongs to no event?
+    #[inline]
+    fn is_attribute(self) -> bool {
+        self.what & INNER == 0 && self.what & TAG > (Tag::Event as u32) << 16
+    }
+}
+
+/// A key as it stands in a head.
+#[inline]
+fn spread_key(key: KeyId) -> u32 {
+    let key = u32::from(key.0.min(KeyId::NONE.0));
+    key & 0x7f | (key & 0x3f80) << 1
 }
 
 /// The entries of some facts.
@@ -151,31 +161,23 @@ impl<'a> Entries<'a> {
     /// The keys of attributes that belong to no event.
     #[inline]
     pub(super) fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
-        self.heads.iter().map(|head| Head::read(*head)).filter(|head| head.tag().is_value() && !head.is_inner()).map(Head::key)
+        self.heads.iter().map(|head| Head::read(*head)).filter(|head| head.is_attribute()).map(Head::key)
     }
 
-    /// The place and key of each attribute and event, and whether it is an event; what belongs to events is left out.
+    /// Is there an event among them?
     #[inline]
-    pub(super) fn places(self) -> impl Iterator<Item = (usize, KeyId, bool)> + use<'a> {
-        let heads = self.heads.iter().map(|head| Head::read(*head)).enumerate();
-        heads
-            .filter(|(_, head)| !head.is_inner() && head.tag() != Tag::TraceState)
-            .map(|(nth, head)| (nth, head.key(), head.tag() == Tag::Event))
+    pub(super) fn has_events(self) -> bool {
+        self.heads.iter().any(|head| Head::read(*head).tag() == Tag::Event)
     }
 
-    /// The first attribute with this key that belongs to no event.
+    /// The place of the first attribute with this key that belongs to no event.
     #[inline]
-    pub(super) fn find(self, key: KeyId) -> Option<Entry<'a>> {
-        const KEY: u32 = u32::from_le_bytes(spread(0xffff));
-        let wanted = u32::from_le_bytes(spread(u32::from(key.0)));
-        let is_it = |head: &[u8; HEAD_SIZE]| {
-            let [a, b, c, d, ..] = *head;
-            u32::from_le_bytes([a, b, c, d]) & KEY == wanted && {
-                let head = Head::read(*head);
-                head.tag().is_value() && !head.is_inner()
-            }
-        };
-        self.heads.iter().position(is_it).map(|nth| self.entry(nth))
+    pub(super) fn find(self, key: KeyId) -> Option<usize> {
+        let wanted = spread_key(key);
+        self.heads.iter().position(|head| {
+            let head = Head::read(*head);
+            head.what & KEY == wanted && head.is_attribute()
+        })
     }
 
     /// The entries of each event, after its key.

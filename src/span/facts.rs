@@ -97,13 +97,12 @@ impl Facts {
     /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender repeats one, the first counts).
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
         let entries = self.entries();
-        entries.value(entries.find(key)?)
+        entries.value(entries.entry(entries.find(key)?))
     }
 
     /// The first attribute with this key.
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
-        let entries = self.entries();
-        entries.attribute(entries.find(key)?)
+        self.opened().attribute(key)
     }
 
     /// For who reads many attributes.
@@ -163,7 +162,7 @@ impl Default for Facts {
     }
 }
 
-/// Facts whose attributes are read by their places.
+/// Facts of which much is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened<'a>(Entries<'a>);
 
@@ -173,22 +172,28 @@ impl<'a> Opened<'a> {
         self.0.name()
     }
 
-    /// The place and key of each kept attribute and event, in the order they were sent, and whether it is an event.
+    /// The keys of the kept attributes, in the order they were sent.
     #[inline]
-    pub fn places(self) -> impl Iterator<Item = (usize, KeyId, bool)> + use<'a> {
-        self.0.places()
+    pub fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
+        self.0.keys()
     }
 
-    /// The attribute at a place.
+    /// Are there events?
     #[inline]
-    pub fn attribute(self, place: usize) -> Option<Attribute<'a>> {
-        self.0.attribute(self.0.entry(place))
+    pub fn has_events(self) -> bool {
+        self.0.has_events()
     }
 
-    /// The same, if it is a string.
+    /// The first attribute with this key.
     #[inline]
-    pub fn text(self, place: usize) -> Option<&'a str> {
-        self.0.text(place)
+    pub fn attribute(self, key: KeyId) -> Option<Attribute<'a>> {
+        self.0.attribute(self.0.entry(self.0.find(key)?))
+    }
+
+    /// The value of the same, if it is a string.
+    #[inline]
+    pub fn text(self, key: KeyId) -> Option<&'a str> {
+        self.0.text(self.0.find(key)?)
     }
 }
 
@@ -356,7 +361,7 @@ mod tests {
         builder.end_event();
         builder.begin_event(KeyId(301));
         builder.end_event();
-        builder.attribute(attribute(u16::MAX - 1, Value::Bytes(b"last")));
+        builder.attribute(attribute(KeyId::NONE.0 - 1, Value::Bytes(b"last")));
         builder.finish()
     }
 
@@ -365,7 +370,7 @@ mod tests {
         let facts = sample();
         assert_eq!((facts.name(), facts.trace_state()), ("näme", "a=1"));
         let mut expected: Vec<_> = (0..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
-        expected.push(attribute(u16::MAX - 1, Value::Bytes(b"last")));
+        expected.push(attribute(KeyId::NONE.0 - 1, Value::Bytes(b"last")));
         assert_eq!(facts.attributes().collect::<Vec<_>>(), expected);
         assert_eq!(facts.keys().collect::<Vec<_>>(), expected.iter().map(|attribute| attribute.key).collect::<Vec<_>>());
         assert!(expected.iter().all(|attribute| facts.attribute(attribute.key) == Some(*attribute)));

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 pub struct KeyId(pub u16);
 
 impl KeyId {
-    /// The key of what has none.
-    pub(super) const NONE: Self = Self(u16::MAX);
+    /// The key of what has none; every key has a lower id.
+    pub(super) const NONE: Self = Self((1 << 14) - 1);
 }
 
 /// What is kept of an attribute with a certain key.
@@ -91,14 +91,17 @@ impl KeySet {
         keys
     }
 
-    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it).
+    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it). A full set has room for 16 383 keys; of
+    /// others nothing is kept.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(id) = self.exact.get(key.as_bytes()) {
             return *id;
         }
         let id = self.next_id();
-        self.keys.push((key.into(), keep));
-        self.exact.insert(key.as_bytes().into(), id);
+        if id != KeyId::NONE {
+            self.keys.push((key.into(), keep));
+            self.exact.insert(key.as_bytes().into(), id);
+        }
         id
     }
 
@@ -156,6 +159,6 @@ impl KeySet {
     }
 
     fn next_id(&self) -> KeyId {
-        KeyId(u16::try_from(self.keys.len()).unwrap_or(u16::MAX - 1))
+        u16::try_from(self.keys.len()).map_or(KeyId::NONE, |id| KeyId(id).min(KeyId::NONE))
     }
 }
