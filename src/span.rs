@@ -2,6 +2,7 @@
 //! and kept attributes.
 //! Knows which keys to keep only because it is told; knows nothing of wire formats, traces, tools or criteria.
 
+mod arena;
 mod entries;
 mod facts;
 mod key_set;
@@ -12,6 +13,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use arena::{Arena, ArenaPlace, Lent, Pieces};
+pub use entries::Bytes;
 pub use facts::{Attribute, Event, Facts, FactsBuilder, Opened, Value, cut_at_char};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
 

@@ -16,6 +16,9 @@ use super::trace::Held;
 use super::{CloseReason, Closed, Inserted, Mark, Memo, Settings, Stats};
 use crate::span::{Now, Span, TraceId};
 
+/// The facts of a trace are numbered in 32 bits.
+const MAX_SIZE_LIMIT: usize = 2 << 30;
+
 /// Spans in, closed traces out.
 ///
 /// `now` must not run backwards. After [`insert`](Self::insert) and [`miss`](Self::miss) call [`close_due`](Self::close_due): traces that a
@@ -45,7 +48,8 @@ pub struct TraceBuffer<M> {
 
 impl<M: Memo> TraceBuffer<M> {
     /// An empty buffer, whose memory of traces begins now.
-    pub fn new(settings: Settings, now: Now) -> Self {
+    pub fn new(mut settings: Settings, now: Now) -> Self {
+        settings.size_limit = settings.size_limit.min(MAX_SIZE_LIMIT);
         let hasher = DefaultHashBuilder::default();
         Self {
             start: now,
@@ -219,7 +223,7 @@ impl<M: Memo> TraceBuffer<M> {
             return;
         }
         held.memo = memo;
-        held.take_back(trace, &self.hasher);
+        held.take_back(trace);
         self.recent.fill(self.hasher.hash_one(held.trace_id), held, tick);
     }
 

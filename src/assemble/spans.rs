@@ -18,7 +18,7 @@ use super::Mark;
 use super::resources::Common;
 use super::timers::{Quiet, ticks};
 use super::version::{Node, NodeIdx, Version};
-use crate::span::{Facts, Resource, Span, SpanId, TraceId};
+use crate::span::{Arena, Lent, Resource, Span, SpanId, TraceId};
 
 /// Among so many ids one is found by looking at all: most traces are no larger, and a table with its hashes would add a quarter to what the buffer costs.
 const A_FEW: usize = 16;
@@ -31,7 +31,7 @@ pub(super) struct Spans {
     ids: Vec<SpanId>,
     /// Positions in `nodes`, by span id, of a trace that has more than a few.
     index: HashTable<u32>,
-    /// Bytes of the three.
+    /// Bytes of these three.
     nodes_size: usize,
     resources: SmallVec<[Arc<Resource>; 1]>,
     n_spans: usize,
@@ -43,7 +43,7 @@ pub(super) struct Spans {
     n_remote_tops_ended: u32,
     /// A newer version took back what made a span's ancestors `beneath`: the marks must be made anew before they are relied on.
     stale: bool,
-    facts_size: usize,
+    facts: Arena,
     resources_size: usize,
 }
 
@@ -65,15 +65,15 @@ impl Spans {
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
+        let Some(facts) = self.facts.insert(span.facts) else { return News::Known };
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
         let resource_idx = self.resource(common);
-        self.facts_size += span.facts.size();
         let mut version = Version {
             start_unix_nanos: span.start_unix_nanos,
             end_unix_nanos: span.end_unix_nanos,
             update: mark.update,
-            facts: span.facts,
+            facts,
             parent,
             resource_idx,
             flags: span.flags,
@@ -97,7 +97,7 @@ impl Spans {
                 *self.get_mut(at) = Node::Here(version);
             }
             Node::Here(old) => {
-                let old_size = old.facts.size();
+                let old_facts = old.facts;
                 if old.lifts() && (old.parent != version.parent || !lifts) {
                     self.stale = true;
                 }
@@ -105,7 +105,9 @@ impl Spans {
                 if let Node::Here(old) = self.get_mut(at) {
                     std::mem::swap(old, &mut version);
                 }
-                self.facts_size -= old_size;
+                if self.facts.remove(old_facts) {
+                    self.facts.rewrite(self.nodes.iter_mut().filter_map(Node::version_mut).map(|version| &mut version.facts));
+                }
             }
         }
         self.tally(at, |n| *n += 1);
@@ -155,24 +157,19 @@ impl Spans {
     }
 
     /// The spans by start, then id, then the log records likewise, with copies of their facts.
-    pub(super) fn copy(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
-        self.unpack(trace_id, |facts| facts.clone())
+    pub(super) fn copy(&self, trace_id: TraceId) -> Vec<(Span, Mark)> {
+        self.unpack(trace_id, &self.facts.copy())
     }
 
-    /// The same with the facts themselves: until they are given back, this trace is of no use.
+    /// The same with the facts themselves: until they are taken back, this trace is of no use.
     pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
-        self.unpack(trace_id, std::mem::take)
+        let lent = self.facts.lend();
+        self.unpack(trace_id, &lent)
     }
 
-    /// Take back what was lent.
-    pub(super) fn give_back(&mut self, spans: impl IntoIterator<Item = (Span, Mark)>, hasher: &DefaultHashBuilder) {
-        for (span, _) in spans {
-            if let Some(at) = self.find(span.span_id, hasher)
-                && let Node::Here(version) = self.get_mut(at)
-            {
-                version.facts = span.facts;
-            }
-        }
+    /// Take back what was lent, once the spans are dropped.
+    pub(super) fn take_back(&mut self) {
+        self.facts.take_back();
     }
 
     /// How many spans there are.
@@ -183,7 +180,7 @@ impl Spans {
     /// Bytes this holds on to beyond itself.
     #[inline]
     pub(super) fn size(&self) -> usize {
-        self.nodes_size + self.facts_size + self.resources_size
+        self.nodes_size + self.facts.size() + self.resources_size
     }
 
     /// Does this version win over the one that is there? The order is total over all that is kept of a version, so that the winner is the same in
@@ -195,7 +192,7 @@ impl Spans {
         let facts = || {
             let ours = (self.span_id(old.parent), old.flags, old.status, old.tool_call, old.agent_run, old.model);
             let theirs = (span.parent_id, span.flags, span.status, mark.tool_call, mark.agent_run, mark.model);
-            theirs.cmp(&ours).then_with(|| span.facts.cmp(&old.facts))
+            theirs.cmp(&ours).then_with(|| self.facts.compare(&span.facts, old.facts))
         };
         let resource = || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
         theirs.cmp(&ours).then_with(facts).then_with(resource).is_gt()
@@ -337,22 +334,21 @@ impl Spans {
         }
     }
 
-    fn unpack(&mut self, trace_id: TraceId, facts: impl Fn(&mut Facts) -> Facts) -> Vec<(Span, Mark)> {
+    fn unpack(&self, trace_id: TraceId, lent: &Lent) -> Vec<(Span, Mark)> {
         let mut spans = Vec::with_capacity(self.n_spans);
-        for idx in 0..self.nodes.len() {
-            let parent_id = self.nodes[idx].version().and_then(|version| self.span_id(version.parent));
-            let Node::Here(version) = &mut self.nodes[idx] else { continue };
+        for (node, span_id) in self.nodes.iter().zip(&self.ids) {
+            let Some(version) = node.version() else { continue };
             let span = Span {
                 trace_id,
-                span_id: self.ids[idx],
-                parent_id,
+                span_id: *span_id,
+                parent_id: self.span_id(version.parent),
                 start_unix_nanos: version.start_unix_nanos,
                 end_unix_nanos: version.end_unix_nanos,
                 flags: version.flags,
                 n_attributes: version.n_attributes,
                 status: version.status,
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
-                facts: facts(&mut version.facts),
+                facts: self.facts.facts(lent, version.facts),
             };
             let Version { tool_call, agent_run, model, partial, update, record, edition, .. } = *version;
             spans.push((span, Mark { tool_call, agent_run, model, partial, update, record, edition }));

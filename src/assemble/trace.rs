@@ -1,7 +1,5 @@
 //! Pure. One trace as the buffer holds it, open or closed: its spans, what was reported of it, and what is known against it.
 
-use hashbrown::DefaultHashBuilder;
-
 use super::spans::Spans;
 use super::timers::Quiet;
 use super::{CloseReason, Mark, Memo, Settings, Trace};
@@ -51,14 +49,15 @@ impl<M: Memo> Held<M> {
     }
 
     /// The trace, with copies of its facts.
-    pub(super) fn copy(&mut self, reason: CloseReason) -> Trace {
+    pub(super) fn copy(&self, reason: CloseReason) -> Trace {
         let spans = self.spans.copy(self.trace_id);
         self.trace(reason, spans)
     }
 
     /// Take back what was lent.
-    pub(super) fn take_back(&mut self, trace: Trace, hasher: &DefaultHashBuilder) {
-        self.spans.give_back(trace.spans.into_iter().chain(trace.records), hasher);
+    pub(super) fn take_back(&mut self, trace: Trace) {
+        drop(trace);
+        self.spans.take_back();
     }
 
     fn trace(&self, reason: CloseReason, mut spans: Vec<(Span, Mark)>) -> Trace {

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::span::{Facts, Span, Status};
+use crate::span::{ArenaPlace, Span, Status};
 
 /// A place in the tree of a trace.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ pub(super) struct Version {
     pub(super) start_unix_nanos: u64,
     pub(super) end_unix_nanos: u64,
     pub(super) update: u64,
-    pub(super) facts: Facts,
+    /// Where its facts are among the trace's.
+    pub(super) facts: ArenaPlace,
     /// Position in `nodes`.
     pub(super) parent: Option<NodeIdx>,
     /// Position in `resources`.
@@ -52,6 +53,13 @@ pub(super) type NodeIdx = NonZeroU32;
 
 impl Node {
     pub(super) fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Here(version) => Some(version),
+            Self::Awaited { .. } => None,
+        }
+    }
+
+    pub(super) fn version_mut(&mut self) -> Option<&mut Version> {
         match self {
             Self::Here(version) => Some(version),
             Self::Awaited { .. } => None,

@@ -107,7 +107,7 @@ pub(super) fn finish(trajectory: &mut Trajectory, trace: &Trace) {
     // A record is written when the call is over.
     trajectory.tool_calls.iter_mut().for_each(|call| (call.span_id, call.partial) = (None, false));
     let own_trace = |span: &&Span| match span.get(keys::LOG_TRACE_ID) {
-        Some(Value::Bytes(id)) => TraceId::try_new(id),
+        Some(Value::Bytes(id)) => TraceId::try_new(&id.to_vec()),
         _ => None,
     };
     trajectory.trace_id = records.iter().find_map(own_trace).unwrap_or(trace.trace_id);

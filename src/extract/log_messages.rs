@@ -31,7 +31,7 @@ pub(super) fn is_held(span: &View<'_>) -> bool {
 /// A record as it is held with its trace. `None` where it names no trace or no span, or tells of no call: there is nothing to join it with.
 pub(super) fn held(record: LogCall) -> Option<Span> {
     let Some(Value::Bytes(trace_id)) = record.facts.get(keys::LOG_TRACE_ID) else { return None };
-    let (trace_id, parent_id) = (TraceId::try_new(trace_id)?, Some(record.span_id?));
+    let (trace_id, parent_id) = (TraceId::try_new(&trace_id.to_vec())?, Some(record.span_id?));
     let mut span = log_calls::as_span(record, trace_id, parent_id);
     if span.name() == TOOL_MESSAGE {
         // Every request repeats the answers of all tools before it. Without a place and a time they are one record, which is held once.

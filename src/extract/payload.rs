@@ -123,7 +123,7 @@ fn received(raw: Raw<'_>) -> Read {
         Value::Double(value) => {
             serde_json::Number::from_f64(value).map_or_else(|| of_text(&value.to_string()), |n| read_json(Json::Number(n)))
         }
-        Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(bytes)),
+        Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
     read.cut |= raw.cut;
     read

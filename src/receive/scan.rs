@@ -49,7 +49,7 @@ pub struct Scanned {
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     let mut scan = RequestScan::new(keys, body.len());
     match scan.request(body) {
-        Ok(()) => Ok(Scanned { n_spans: scan.n_spans, batch: scan.batch }),
+        Ok(()) => Ok(scan.finish()),
         Err(fault) => Err(fault.locate(body)),
     }
 }
@@ -91,11 +91,16 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
-            walk: SpanWalk::new(keys.map(Keeper::new)),
-            resources: Resources { keeper: keys.map(Keeper::new), seen: HashSet::new(), last: None },
+            walk: SpanWalk::new(keys.map(|keys| Keeper::new(keys, body_len / 2))),
+            resources: Resources { keeper: keys.map(|keys| Keeper::new(keys, 0)), seen: HashSet::new(), last: None },
             n_spans: 0,
             batch,
         }
+    }
+
+    fn finish(mut self) -> Scanned {
+        self.walk.finish();
+        Scanned { n_spans: self.n_spans, batch: self.batch }
     }
 
     fn request(&mut self, body: &'b [u8]) -> Result<(), Fault> {
@@ -228,7 +233,7 @@ impl Resources<'_> {
                 keeper.attribute(kept, held, attribute);
             }
         }
-        let facts = self.keeper.as_mut().map(Keeper::finish).unwrap_or_default();
+        let facts = self.keeper.as_mut().map(Keeper::take_alone).unwrap_or_default();
         Resource { encoded: encoded.into(), service: service.unwrap_or_default(), facts }
     }
 }

@@ -5,6 +5,8 @@
 //! and its payload. Numbers and heads are written in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
 //! again, which would be a tenth of all a span costs; and a key is found by comparing heads that stand side by side.
 
+use std::fmt;
+
 use super::{Attribute, KeyId, Value};
 
 /// What an entry is.
@@ -37,7 +39,7 @@ pub(super) struct Head {
 
 pub(super) const HEAD_SIZE: usize = 8;
 /// What stands before the heads.
-const COUNT_SIZE: usize = 4;
+pub(super) const COUNT_SIZE: usize = 4;
 /// Longest suffix, in bytes; longer keys are no key of ours.
 pub(super) const MAX_SUFFIX: usize = 255;
 /// No entry begins behind this.
@@ -119,8 +121,6 @@ pub(super) struct Entries<'a> {
     heads: &'a [[u8; HEAD_SIZE]],
     /// What stands behind the heads.
     text: &'a str,
-    /// Values that are bytes.
-    bytes: &'a [u8],
 }
 
 /// One of them.
@@ -137,10 +137,10 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entries<'a> {
     #[inline]
-    pub(super) fn new(packed: &'a str, bytes: &'a [u8]) -> Self {
+    pub(super) fn new(packed: &'a str) -> Self {
         let n_heads = packed.as_bytes().first_chunk().map_or(0, |count| gather(*count) as usize);
         let (heads, text) = packed.get(COUNT_SIZE..).and_then(|rest| rest.split_at_checked(n_heads * HEAD_SIZE)).unwrap_or_default();
-        Self { heads: heads.as_bytes().as_chunks().0, text, bytes }
+        Self { heads: heads.as_bytes().as_chunks().0, text }
     }
 
     /// What stands before the first entry.
@@ -187,7 +187,7 @@ impl<'a> Entries<'a> {
             let event = heads(nth).filter(|head| head.tag() == Tag::Event)?;
             let n_inner = (nth + 1..).map_while(heads).take_while(|head| head.is_inner()).count();
             let end = self.start(nth + 1 + n_inner);
-            Some((event.key(), Self { heads: self.heads.get(nth + 1..=nth + n_inner)?, text: self.text.get(..end)?, bytes: self.bytes }))
+            Some((event.key(), Self { heads: self.heads.get(nth + 1..=nth + n_inner)?, text: self.text.get(..end)? }))
         })
     }
 
@@ -198,10 +198,7 @@ impl<'a> Entries<'a> {
             Tag::Bool => Value::Bool(read_number(entry.payload)? == 1),
             Tag::Int => Value::Int(read_number(entry.payload)? as i64),
             Tag::Double => Value::Double(f64::from_bits(read_number(entry.payload)?)),
-            Tag::Bytes => {
-                let place = read_number(entry.payload)?;
-                Value::Bytes(self.bytes.get((place >> 32) as usize..)?.get(..place as u32 as usize)?)
-            }
+            Tag::Bytes => Value::Bytes(Bytes(entry.payload)),
             Tag::TraceState | Tag::Event => return None,
         })
     }
@@ -263,4 +260,48 @@ pub(super) fn number(number: u64) -> [u8; NUMBER_SIZE] {
 fn read_number(text: &str) -> Option<u64> {
     let bytes: &[u8; NUMBER_SIZE] = text.as_bytes().try_into().ok()?;
     Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(*byte)))
+}
+
+/// A value that is bytes, as it is kept: seven bits to a byte like all else.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Bytes<'a>(&'a str);
+
+impl<'a> Bytes<'a> {
+    /// The bytes themselves.
+    pub fn to_vec(self) -> Vec<u8> {
+        let groups = self.0.as_bytes().chunks(8);
+        let read = |group: &[u8]| group.iter().rev().fold(0, |bits, byte| bits << 7 | u64::from(*byte));
+        groups.flat_map(|group| read(group).to_le_bytes().into_iter().take(group.len() - 1)).collect()
+    }
+
+    pub(super) fn packed(self) -> &'a str {
+        self.0
+    }
+}
+
+impl fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_vec().fmt(f)
+    }
+}
+
+/// Every seven bytes in eight, what is left in one more than it is.
+pub(super) fn pack_bytes(bytes: &[u8]) -> Vec<u8> {
+    let read = |group: &[u8]| group.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    bytes.chunks(7).flat_map(|group| number(read(group)).into_iter().take(group.len() + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_any_number_are_packed_and_read_again() {
+        for n_bytes in 0..40 {
+            let bytes: Vec<u8> = (0..n_bytes).map(|nth| 255 - nth * 3).collect();
+            let packed = String::from_utf8(pack_bytes(&bytes)).unwrap();
+            assert_eq!(Bytes(&packed).to_vec(), bytes);
+            assert_eq!(packed.len(), bytes.len() + bytes.len().div_ceil(7));
+        }
+    }
 }

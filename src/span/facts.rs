@@ -1,10 +1,13 @@
 //! Pure. What is kept of a span beyond its fixed fields, packed into one text, and read from it again.
 //! Knows what can be kept; does not know which keys somebody reads, nor what they mean.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 use super::KeyId;
-use super::entries::{Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number, spread};
+use super::arena::{Place, Shared};
+use super::entries::{Bytes, COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number, pack_bytes, spread};
 
 /// A value of an attribute, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +23,7 @@ pub enum Value<'a> {
     /// An OTLP array or map, as compact JSON.
     Json(&'a str),
     /// Bytes.
-    Bytes(&'a [u8]),
+    Bytes(Bytes<'a>),
 }
 
 /// One kept attribute.
@@ -54,20 +57,32 @@ impl<'a> Event<'a> {
 
 /// What is kept of a span beyond its fixed fields, packed together: name, trace state, attributes, events.
 /// Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties between versions of a span.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone)]
 pub struct Facts(Packed);
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone)]
 enum Packed {
-    Text(Box<str>),
-    /// With the values that are bytes, which no text can hold and hardly anybody sends.
-    WithBytes(Box<(Box<str>, Box<[u8]>)>),
+    /// With those of other spans in one text.
+    Shared(Shared, Place),
+    Alone(Arc<str>),
+    Nothing,
 }
 
-/// Those values cost nothing where there are none.
-const _: () = assert!(size_of::<Facts>() == size_of::<Box<str>>());
-
 impl Facts {
+    pub(super) fn shared(text: Shared, place: Place) -> Self {
+        Self(if place.len() > 0 { Packed::Shared(text, place) } else { Packed::Nothing })
+    }
+
+    /// As they are written.
+    #[inline]
+    pub(super) fn packed(&self) -> &str {
+        match &self.0 {
+            Packed::Shared(text, place) => text.get().map_or("", |text| place.of(text)),
+            Packed::Alone(text) => text,
+            Packed::Nothing => "",
+        }
+    }
+
     /// The span's name.
     pub fn name(&self) -> &str {
         self.entries().name()
@@ -140,25 +155,44 @@ impl Facts {
     }
 
     /// Bytes on the heap.
+    #[inline]
     pub fn size(&self) -> usize {
         match &self.0 {
-            Packed::Text(text) => text.len(),
-            Packed::WithBytes(both) => size_of_val(&**both) + both.0.len() + both.1.len(),
+            Packed::Shared(_, place) => place.len(),
+            Packed::Alone(text) => text.len(),
+            Packed::Nothing => 0,
         }
     }
 
     #[inline]
     fn entries(&self) -> Entries<'_> {
-        match &self.0 {
-            Packed::Text(text) => Entries::new(text, &[]),
-            Packed::WithBytes(both) => Entries::new(&both.0, &both.1),
-        }
+        Entries::new(self.packed())
     }
 }
 
 impl Default for Facts {
     fn default() -> Self {
-        Self(Packed::Text(Box::default()))
+        Self(Packed::Nothing)
+    }
+}
+
+impl PartialEq for Facts {
+    fn eq(&self, other: &Self) -> bool {
+        self.packed() == other.packed()
+    }
+}
+
+impl Eq for Facts {}
+
+impl PartialOrd for Facts {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Facts {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.packed().cmp(other.packed())
     }
 }
 
@@ -216,9 +250,7 @@ pub struct FactsBuilder {
     heads: Vec<[u8; HEAD_SIZE]>,
     /// The name, then what belongs to each head.
     text: Vec<u8>,
-    /// The values that are bytes.
-    bytes: Vec<u8>,
-    /// All of them, to be checked at once.
+    /// All of it, to be checked at once.
     packed: Vec<u8>,
     /// Is an event open?
     in_event: bool,
@@ -227,7 +259,7 @@ pub struct FactsBuilder {
 impl FactsBuilder {
     /// What an attribute or an event takes beyond its suffix and value, in bytes.
     pub const HEAD_SIZE: usize = HEAD_SIZE;
-    /// What a bool, an integer or a double takes, or where a value that is bytes lies.
+    /// What a bool, an integer or a double takes, in bytes.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
     /// Longest suffix of a key that is kept whole, in bytes.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
@@ -260,15 +292,16 @@ impl FactsBuilder {
         match value {
             Value::Str(text) => self.push(Tag::Str, key, suffix, text.as_bytes(), cut),
             Value::Json(text) => self.push(Tag::Json, key, suffix, text.as_bytes(), cut),
-            Value::Bytes(bytes) => {
-                let place = (self.bytes.len() as u64) << 32 | bytes.len() as u64;
-                self.bytes.extend_from_slice(bytes);
-                self.push(Tag::Bytes, key, suffix, &number(place), cut);
-            }
+            Value::Bytes(bytes) => self.push(Tag::Bytes, key, suffix, bytes.packed().as_bytes(), cut),
             Value::Bool(value) => self.push(Tag::Bool, key, suffix, &number(u64::from(value)), cut),
             Value::Int(value) => self.push(Tag::Int, key, suffix, &number(value as u64), cut),
             Value::Double(value) => self.push(Tag::Double, key, suffix, &number(value.to_bits()), cut),
         }
+    }
+
+    /// Add an attribute whose value is bytes; they take an eighth more than they are.
+    pub fn bytes(&mut self, key: KeyId, suffix: &[u8], bytes: &[u8], cut: bool) {
+        self.push(Tag::Bytes, key, suffix, &pack_bytes(bytes), cut);
     }
 
     /// Open an event: the attributes that follow are its own.
@@ -290,19 +323,26 @@ impl FactsBuilder {
 
     /// Hand out what was built, in an allocation of its own size, and start anew.
     pub fn finish(&mut self) -> Facts {
+        Facts(if self.is_empty() { Packed::Nothing } else { Packed::Alone(self.pack().into()) })
+    }
+
+    /// What was built takes so many bytes.
+    pub(super) fn size(&self) -> usize {
+        if self.is_empty() { 0 } else { COUNT_SIZE + self.heads.len() * HEAD_SIZE + self.text.len() }
+    }
+
+    /// What was built, and start anew.
+    pub(super) fn pack(&mut self) -> &str {
         self.in_event = false;
-        if self.is_empty() {
-            return Facts::default();
-        }
         self.packed.clear();
-        self.packed.extend_from_slice(&spread(self.heads.len() as u32));
-        self.packed.extend_from_slice(self.heads.as_flattened());
-        self.packed.extend_from_slice(&self.text);
-        let text = simdutf8::basic::from_utf8(&self.packed).unwrap_or_default().into();
-        let bytes = std::mem::take(&mut self.bytes);
+        if !self.is_empty() {
+            self.packed.extend_from_slice(&spread(self.heads.len() as u32));
+            self.packed.extend_from_slice(self.heads.as_flattened());
+            self.packed.extend_from_slice(&self.text);
+        }
         self.heads.clear();
         self.text.clear();
-        Facts(if bytes.is_empty() { Packed::Text(text) } else { Packed::WithBytes(Box::new((text, bytes.into()))) })
+        simdutf8::basic::from_utf8(&self.packed).unwrap_or_default()
     }
 
     #[inline]
@@ -336,16 +376,17 @@ pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
 mod tests {
     use super::*;
 
-    const VALUES: [Value<'_>; 8] = [
+    const VALUES: [Value<'_>; 7] = [
         Value::Str("über"),
         Value::Bool(true),
         Value::Int(i64::MIN),
         Value::Int(-1),
         Value::Double(-0.5),
         Value::Json("[1]"),
-        Value::Bytes(b"\xff\x00"),
         Value::Str(""),
     ];
+
+    const LAST: KeyId = KeyId(KeyId::NONE.0 - 1);
 
     fn attribute(key: u16, value: Value<'_>) -> Attribute<'_> {
         Attribute { key: KeyId(key), suffix: "ä.0", value, cut: key.is_multiple_of(2) }
@@ -358,10 +399,11 @@ mod tests {
         (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key, value)));
         builder.begin_event(KeyId(300));
         (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key + 100, value)));
+        builder.bytes(KeyId(200), b"", b"inner", false);
         builder.end_event();
         builder.begin_event(KeyId(301));
         builder.end_event();
-        builder.attribute(attribute(KeyId::NONE.0 - 1, Value::Bytes(b"last")));
+        builder.bytes(LAST, b"", b"\xff\x00last", true);
         builder.finish()
     }
 
@@ -369,14 +411,22 @@ mod tests {
     fn what_was_packed_is_read_again() {
         let facts = sample();
         assert_eq!((facts.name(), facts.trace_state()), ("näme", "a=1"));
-        let mut expected: Vec<_> = (0..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
-        expected.push(attribute(KeyId::NONE.0 - 1, Value::Bytes(b"last")));
-        assert_eq!(facts.attributes().collect::<Vec<_>>(), expected);
-        assert_eq!(facts.keys().collect::<Vec<_>>(), expected.iter().map(|attribute| attribute.key).collect::<Vec<_>>());
+        let expected: Vec<_> = (0..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        let keys = expected.iter().map(|attribute| attribute.key).chain([LAST]);
+        assert!(facts.keys().eq(keys));
+        assert!(facts.attributes().take(expected.len()).eq(expected.iter().copied()));
         assert!(expected.iter().all(|attribute| facts.attribute(attribute.key) == Some(*attribute)));
         let events: Vec<_> = facts.events().map(|event| (event.name, event.attributes().collect::<Vec<_>>())).collect();
-        let inner = (100..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
-        assert_eq!(events, [(KeyId(300), inner), (KeyId(301), Vec::new())]);
+        let inner: Vec<_> = (100..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        let (in_first, with_bytes) = events[0].1.split_at(inner.len());
+        assert_eq!((events[0].0, in_first, with_bytes.len()), (KeyId(300), &*inner, 1));
+        assert_eq!(events[1..], [(KeyId(301), Vec::new())]);
+        let bytes = |attribute: Attribute<'_>| match attribute.value {
+            Value::Bytes(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        };
+        let last = facts.attribute(LAST).unwrap();
+        assert_eq!((bytes(with_bytes[0]), bytes(last), last.cut), (b"inner".to_vec(), b"\xff\x00last".to_vec(), true));
         assert_eq!((facts.get(KeyId(100)), facts.get(KeyId(300))), (None, None), "what an event holds is no attribute of the span");
     }
 

@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 use super::render::value_as_json;
 use super::value::{Held, HeldKind, VALUE};
 use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
-use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Value, cut_at_char};
+use crate::span::{Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Pieces, Value, cut_at_char};
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
@@ -35,6 +35,7 @@ const MAX_BROUGHT: usize = 4;
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     facts: FactsBuilder,
+    pieces: Pieces,
     json: Vec<u8>,
     /// A value up to this size is small and never cut.
     small_value: usize,
@@ -46,11 +47,12 @@ pub(super) struct Keeper<'k> {
 }
 
 impl<'k> Keeper<'k> {
-    pub(super) fn new(keys: &'k KeySet) -> Self {
-        let (facts, json) = (FactsBuilder::default(), Vec::new());
+    /// `size` is about how many bytes there may be to keep in all.
+    pub(super) fn new(keys: &'k KeySet, size: usize) -> Self {
+        let (facts, pieces, json) = (FactsBuilder::default(), Pieces::with_capacity(size), Vec::new());
         let small_value = SMALL.min(keys.max_value_size);
         let mut keeper =
-            Self { keys, facts, json, small_value, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
+            Self { keys, facts, pieces, json, small_value, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
         keeper.make_room();
         keeper
     }
@@ -85,11 +87,11 @@ impl<'k> Keeper<'k> {
             (_, HeldKind::Bool) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Bool(bits != 0)),
             (_, HeldKind::Int) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Int(bits as i64)),
             (_, HeldKind::Double) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
-            // Where its bytes lie is a number.
             (_, HeldKind::Bytes) => {
-                if let Some(room) = self.small_room.checked_sub(FactsBuilder::NUMBER_SIZE) {
-                    self.small_room = room;
-                    self.rare(kept, held.bytes.len(), |granted| Value::Bytes(&held.bytes[..granted]));
+                let size = held.bytes.len();
+                if let Some(granted) = self.grant(kept, size + size.div_ceil(7)) {
+                    let granted = size.min(granted - granted.div_ceil(8));
+                    self.facts.bytes(kept.key, kept.suffix, &held.bytes[..granted], granted < size);
                 }
             }
             (_, HeldKind::Nested) => self.nested(kept, encoded, tag_of(VALUE), false),
@@ -122,18 +124,29 @@ impl<'k> Keeper<'k> {
         self.facts.end_event();
     }
 
-    /// Hand out what was kept, and make room for the next span.
-    pub(super) fn finish(&mut self) -> Facts {
+    /// Hand out what was kept, and make room for the next span. It can be read after [`Self::finish`].
+    pub(super) fn take(&mut self) -> Facts {
+        self.make_room();
+        self.pieces.add(&mut self.facts)
+    }
+
+    /// The same in memory of its own, for what outlives the request.
+    pub(super) fn take_alone(&mut self) -> Facts {
         self.make_room();
         self.facts.finish()
     }
 
-    /// Forget what was kept since the last `finish`.
+    /// Forget what was kept since the last was taken.
     pub(super) fn discard(&mut self) {
         if !self.facts.is_empty() {
             drop(self.facts.finish());
         }
         self.make_room();
+    }
+
+    /// Make readable what was taken.
+    pub(super) fn finish(&mut self) {
+        self.pieces.finish();
     }
 
     fn make_room(&mut self) {

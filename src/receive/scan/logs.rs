@@ -26,8 +26,8 @@ const OBSERVED_TIME: u64 = key(11, FIXED64);
 
 /// The records that tell of tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
 pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> {
-    let mut keeper = Keeper::new(keys);
-    let mut resources = Resources { keeper: Some(Keeper::new(keys)), seen: HashSet::new(), last: None };
+    let mut keeper = Keeper::new(keys, 0);
+    let mut resources = Resources { keeper: Some(Keeper::new(keys, 0)), seen: HashSet::new(), last: None };
     let mut calls = Vec::new();
     for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
         let mut resource = None;
@@ -40,6 +40,7 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> 
             calls.extend(log_call(record, wanted_body, &mut keeper, Arc::clone(resource)));
         }
     }
+    keeper.finish();
     calls
 }
 
@@ -86,7 +87,7 @@ fn log_call(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>, res
     {
         keeper.body(key, held, record, BODY, wanted_body == WantedBody::Whole);
     }
-    let facts = keeper.finish();
+    let facts = keeper.take();
     let span_id = SpanId::try_new(last_field(record, SPAN_ID));
     let record_id = Sha256::digest(record).first_chunk::<8>().and_then(|digest| SpanId::try_new(digest))?;
     Some(LogCall { record_id, time_unix_nanos: time(record), span_id, resource, facts })

@@ -88,6 +88,13 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Self { keeper, known_keys: KnownKeys::new() }
     }
 
+    /// All spans were walked: make their facts readable.
+    pub(super) fn finish(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.finish();
+        }
+    }
+
     /// Validate a span and add it to the batch, or count it there if it has no ids.
     pub(super) fn span(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>, batch: &mut Batch) -> Result<(), Fault> {
         let mut fields = Fields::default();
@@ -129,7 +136,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 _ => Status::Unset,
             },
             resource: Arc::clone(resource),
-            facts: keeper.finish(),
+            facts: keeper.take(),
         });
         Ok(())
     }
