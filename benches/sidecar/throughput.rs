@@ -188,16 +188,17 @@ pub(crate) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// What compressed requests cost more than plain ones, ours beside the null receiver's.
+/// What compressed requests cost more than plain ones, ours beside the null receiver's. Scoring is off: it sees the same bytes either way, and the
+/// noise of what it costs would be larger than the difference.
 pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
-    for (profile, n) in [(Profile::Lean, 150), (Profile::Genai, 15)] {
+    for (profile, n) in [(Profile::Lean, 300), (Profile::Genai, 30)] {
         let mut loads = [loader(profile, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0];
-        let on = Variant::on(&plan.program).set(ROOMY);
+        let off = Variant::off(&plan.program).set(ROOMY);
         let mut rows = vec![
             Row::new("null receiver, raw bytes, plain", Target::null(1, "raw")?, 0, n * 2),
             Row::new("null receiver, raw bytes, gzip", Target::null(2, "raw")?, 0, n).gzip(),
-            Row::new("spanscore, plain", Target::sidecar(3, &on)?, 0, n * 2),
-            Row::new("spanscore, gzip", Target::sidecar(4, &on)?, 0, n).gzip(),
+            Row::new("spanscore, plain", Target::sidecar(3, &off)?, 0, n * 2),
+            Row::new("spanscore, gzip", Target::sidecar(4, &off)?, 0, n).gzip(),
         ];
         rounds(&mut rows, &mut loads, plan, &[n / 3])?;
         heading(&format!("gzip in: {}", profile.name()));
