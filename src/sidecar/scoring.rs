@@ -44,8 +44,8 @@ pub(super) struct Scoring {
     shared: Arc<Shared>,
 }
 
-/// A batch, and when it came: timers run on arrival, however long it waits here.
-type Arrived = (Now, Batch);
+/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits here.
+type Arrived = (Now, usize, Batch);
 
 #[derive(Debug)]
 struct Shared {
@@ -110,7 +110,7 @@ impl Scoring {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             return self.miss(batch);
         }
-        if let Err(TrySendError::Full((_, batch)) | TrySendError::Disconnected((_, batch))) = self.sender.try_send((now(), batch)) {
+        if let Err(TrySendError::Full((.., batch)) | TrySendError::Disconnected((.., batch))) = self.sender.try_send((now(), size, batch)) {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             self.miss(batch);
         }
@@ -166,9 +166,9 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
         let mut n_taken = 0;
-        for (arrived, batch) in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+        for (arrived, size, batch) in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
             n_taken += 1;
-            shared.waiting.fetch_sub(batch.size(), Ordering::Relaxed);
+            shared.waiting.fetch_sub(size, Ordering::Relaxed);
             time = later(time, arrived);
             let intake = pipeline.accept(&rules, batch, time);
             // Log records that name no prompt and no session: as spans without ids, they are forwarded and not assembled.
