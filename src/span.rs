@@ -191,6 +191,8 @@ pub struct Batch {
     pub log_calls: Vec<LogCall>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
+    /// Bytes of the pieces of memory that hold the facts of several spans, also of those that were left out.
+    pub pieces_size: usize,
 }
 
 /// A log record that tells of tool calls: some coding agents report theirs in no other way, and some instrumentations put the messages of a
@@ -216,20 +218,15 @@ impl LogCall {
     pub const TRACE_ID: &str = "spanscore.log.trace_id";
     /// The key under which the facts hold the record's body: messages of a model.
     pub const BODY: &str = "spanscore.log.body";
-
-    /// Bytes it holds on to, its resource left out.
-    pub fn size(&self) -> usize {
-        size_of::<Self>() + self.facts.size()
-    }
 }
 
 impl Batch {
     /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since the spans of one stand together.
     pub fn size(&self) -> usize {
-        let spans = self.spans.iter().map(|span| (span.size(), &span.resource));
-        let log_calls = self.log_calls.iter().map(|log_call| (log_call.size(), &log_call.resource));
+        let spans = self.spans.iter().map(|span| (size_of::<Span>() + span.facts.alone_size(), &span.resource));
+        let log_calls = self.log_calls.iter().map(|call| (size_of::<LogCall>() + call.facts.alone_size(), &call.resource));
         let mut last = None;
-        let mut size = 0;
+        let mut size = self.pieces_size;
         for (own_size, resource) in spans.chain(log_calls) {
             size += own_size;
             if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {

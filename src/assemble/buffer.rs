@@ -16,9 +16,6 @@ use super::trace::Held;
 use super::{CloseReason, Closed, Inserted, Mark, Memo, Settings, Stats};
 use crate::span::{Now, Span, TraceId};
 
-/// The facts of a trace are numbered in 32 bits.
-const MAX_SIZE_LIMIT: usize = 2 << 30;
-
 /// Spans in, closed traces out.
 ///
 /// `now` must not run backwards. After [`insert`](Self::insert) and [`miss`](Self::miss) call [`close_due`](Self::close_due): traces that a
@@ -48,8 +45,7 @@ pub struct TraceBuffer<M> {
 
 impl<M: Memo> TraceBuffer<M> {
     /// An empty buffer, whose memory of traces begins now.
-    pub fn new(mut settings: Settings, now: Now) -> Self {
-        settings.size_limit = settings.size_limit.min(MAX_SIZE_LIMIT);
+    pub fn new(settings: Settings, now: Now) -> Self {
         let hasher = DefaultHashBuilder::default();
         Self {
             start: now,
@@ -85,8 +81,10 @@ impl<M: Memo> TraceBuffer<M> {
         }
         let size = held.spans.size();
         let common = self.resources.common(&span.resource);
-        if held.spans.upsert(span, mark, common, &self.hasher) == News::Known {
-            return Inserted::Known;
+        match held.spans.upsert(span, mark, common, &self.hasher) {
+            News::New => {}
+            News::Known => return Inserted::Known,
+            News::TooMuch => return Inserted::TooLate,
         }
         let inserted = if held.reported { Inserted::Late } else { Inserted::Taken };
         if held.condemned.is_some() {
@@ -97,7 +95,7 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.news(slot, std::mem::replace(&mut held.quiet, quiet), quiet, tick);
         if held.spans.len() >= self.settings.span_limit {
             self.condemn(slot, CloseReason::SpanLimit, tick);
-        } else if held.spans.size() >= self.settings.size_limit {
+        } else if held.spans.size() >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
             self.condemn(slot, CloseReason::SizeLimit, tick);
         }
         self.evict(tick);

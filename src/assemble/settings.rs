@@ -19,7 +19,7 @@ pub struct Settings {
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of kept facts of one trace.
+    /// Most bytes of kept facts of one trace, up to [`Settings::MAX_SIZE_LIMIT`].
     pub size_limit: usize,
     /// Most open traces; also the most ids of missed traces.
     pub max_open_traces: usize,
@@ -34,7 +34,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// No clock, no limits, no guard: a trace closes at the end of input only (`replay`, `inspect`).
+    /// Whatever is set, no trace takes more than 2 GiB: places in its facts are numbers of 32 bits.
+    pub const MAX_SIZE_LIMIT: usize = 2 << 30;
+
+    /// No clock, no other limits, no guard: a trace closes at the end of input only (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
             settle: Duration::MAX,

@@ -54,6 +54,8 @@ pub(super) enum News {
     New,
     /// Nothing that was not known.
     Known,
+    /// There is no room for it.
+    TooMuch,
 }
 
 // === impl Spans ===
@@ -65,7 +67,7 @@ impl Spans {
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
-        let Some(facts) = self.facts.insert(span.facts) else { return News::Known };
+        let Some(facts) = self.facts.insert(span.facts) else { return News::TooMuch };
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
         let resource_idx = self.resource(common);
@@ -105,7 +107,7 @@ impl Spans {
                 if let Node::Here(old) = self.get_mut(at) {
                     std::mem::swap(old, &mut version);
                 }
-                if self.facts.remove(old_facts) {
+                if self.facts.remove(old_facts, self.nodes.len()) {
                     self.facts.rewrite(self.nodes.iter_mut().filter_map(Node::version_mut).map(|version| &mut version.facts));
                 }
             }
@@ -184,7 +186,7 @@ impl Spans {
     }
 
     /// Does this version win over the one that is there? The order is total over all that is kept of a version, so that the winner is the same in
-    /// whatever order they come, and equal versions cannot be told apart.
+    /// whatever order they come, and equal versions cannot be told apart but by the edition they were recognised by, which changes no result.
     fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
         let Node::Here(old) = self.get(at) else { return true };
         let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);

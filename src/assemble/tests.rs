@@ -286,3 +286,20 @@ fn fifty_thousand_children_can_wait_for_one_parent() {
     buffer.send(span(1));
     assert_eq!(buffer.wait(5)[0].reason, RootEnded);
 }
+
+#[test]
+fn of_many_versions_of_small_and_large_spans_the_last_is_told_and_hardly_more_is_held() {
+    let mut buffer = buffer();
+    let large = "l".repeat(2_000);
+    let versions = 500;
+    for version in 1..=versions {
+        for (id, name) in [(1, "root"), (2, "small"), (3, &large)] {
+            let sent = span(id).named(&format!("{name} {version}")).lasting(1, 1 + version);
+            buffer.send(if id == 1 { sent } else { sent.under(1) });
+        }
+        assert!(buffer.buffer.stats().open_size < 8_000, "{}", buffer.buffer.stats().open_size);
+    }
+    let told = buffer.wait(60);
+    let names: Vec<&str> = told[0].spans.iter().map(|sent| sent.span.name()).collect();
+    assert_eq!(names, ["root 500", "small 500", &format!("{large} 500")]);
+}

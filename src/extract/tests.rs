@@ -511,6 +511,33 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
     assert_eq!(found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["new"]);
 }
 
+#[test]
+fn what_other_settings_recognised_is_looked_at_again() {
+    let house = |kind: &str| HouseConvention {
+        name: "acme".into(),
+        matches: [("acme.kind".to_owned(), kind.to_owned())].into(),
+        name_from: None,
+        args_from: None,
+        result_from: None,
+        id_from: None,
+    };
+    let tools = |kind: &str| Tools { conventions: vec![house(kind)], ..Tools::default() };
+    let mut recogniser = Recogniser::new(&tools("job"), [], None);
+    let spans = [agent(1, 0, "desk", 0, 99), span(2, 1, "fetch", 1, 2).with("acme.kind", "tool")];
+    // A span that came under these settings is none of their calls.
+    let taken = trace(&spans, &recogniser);
+    assert!(trajectory(&taken, &recogniser).unwrap().tool_calls.is_empty());
+    // More changes than can be counted, each of which turns the answer round.
+    for nth in 0..600 {
+        let kind = if nth % 2 == 0 { "tool" } else { "job" };
+        recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));
+        let names: Vec<_> = trajectory(&taken, &recogniser).unwrap().tool_calls.iter().map(|call| call.name.to_string()).collect();
+        assert_eq!(names, if kind == "tool" { vec!["fetch"] } else { vec![] }, "after {nth} changes");
+        let fresh = trace(&spans, &recogniser);
+        assert_eq!(trajectory(&fresh, &recogniser).unwrap().tool_calls.len(), names.len());
+    }
+}
+
 // === how far a trace can be trusted ===
 
 #[test]

@@ -32,10 +32,10 @@ pub(super) struct Tree {
 impl Tree {
     /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest span.
     pub(super) fn new(spans: &[(Span, Mark)]) -> Self {
-        let place: Vec<(SpanId, SpanIdx)> = (0..).zip(spans).map(|(span_idx, (span, _))| (span.span_id, span_idx)).collect();
-        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW { place.iter().copied().collect() } else { HashMap::new() };
+        let ids = (0..).zip(spans).map(|(span_idx, (span, _))| (span.span_id, span_idx));
+        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW { ids.collect() } else { HashMap::new() };
         let find = |id: SpanId| match spans.len() {
-            ..=A_FEW => place.iter().find(|&&(other, _)| other == id).map(|&(_, span_idx)| span_idx),
+            ..=A_FEW => spans.iter().position(|(span, _)| span.span_id == id),
             _ => by_id.get(&id).copied(),
         };
         let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())

@@ -1,6 +1,7 @@
 //! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
 //! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
-//! and sends little, or sends little that unpacks to much, holds no more than what is really there.
+//! and sends little, or sends little that unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once
+//! there are 64 KiB).
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -261,8 +262,8 @@ impl<'a> Message<'a> {
                     // The rest unpacks about as the beginning did; an eighth more spares the last step.
                     let expected = (bytes.len() + bytes.len() / 8).saturating_mul(n_announced) / n_received;
                     let expected = expected.min(limits.max_size).min(RESERVED_AT_ONCE);
-                    let is_trusted = bytes.len() >= TRUSTED_FROM && room.grow_to(expected).is_ok();
-                    let ahead = if is_trusted { expected.saturating_sub(bytes.len()) } else { 0 };
+                    let has_room = bytes.len() >= TRUSTED_FROM && room.grow_to(expected).is_ok();
+                    let ahead = if has_room { expected.saturating_sub(bytes.len()) } else { 0 };
                     grow(bytes, bytes.capacity(), guess.max(ahead), None, room, limits).map(drop)
                 })
             }

@@ -91,15 +91,15 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
-            walk: SpanWalk::new(keys.map(|keys| Keeper::new(keys, body_len / 2))),
-            resources: Resources { keeper: keys.map(|keys| Keeper::new(keys, 0)), seen: HashSet::new(), last: None },
+            walk: SpanWalk::new(keys.map(Keeper::new)),
+            resources: Resources { keeper: keys.map(Keeper::new), seen: HashSet::new(), last: None },
             n_spans: 0,
             batch,
         }
     }
 
     fn finish(mut self) -> Scanned {
-        self.walk.finish();
+        self.batch.pieces_size = self.walk.finish();
         Scanned { n_spans: self.n_spans, batch: self.batch }
     }
 

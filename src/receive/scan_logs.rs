@@ -22,8 +22,7 @@ pub struct Scanned {
 /// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to take such a record as belonging to no trace.
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     let n_records = count_request(body).map_err(|fault| fault.locate(body))?;
-    let log_calls = keys.map(|keys| log_calls(body, keys)).unwrap_or_default();
-    Ok(Scanned { n_records, batch: Batch { log_calls, ..Batch::default() } })
+    Ok(Scanned { n_records, batch: keys.map(|keys| log_calls(body, keys)).unwrap_or_default() })
 }
 
 const RESOURCE_LOGS: u64 = key(1, LEN);

@@ -12,8 +12,17 @@ pub(super) type Shared = Arc<OnceLock<String>>;
 /// So much text is gathered before it is handed out, in bytes: facts that somebody keeps keep no more than this from being let go.
 const PIECE_SIZE: usize = 32 << 10;
 
+/// The first piece of a request begins with so much, which a small request does not use up.
+const FIRST_SIZE: usize = 4 << 10;
+
 /// Facts from this size on, in bytes, have memory of their own: to copy them costs more than to allocate.
 const LARGE: usize = 1 << 10;
+
+/// The least that the text of a trace grows by, in bytes: the first spans of each would otherwise move it again and again.
+const MIN_GROWTH: usize = 512;
+
+/// The most, in bytes, if no facts need more: what is not used yet counts as much as what is.
+const MAX_GROWTH: usize = 256 << 10;
 
 // === Pieces ===
 
@@ -21,15 +30,11 @@ const LARGE: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub struct Pieces {
     text: String,
-    shared: Shared,
+    shared: Option<Shared>,
+    size: usize,
 }
 
 impl Pieces {
-    /// With room for facts of so many bytes.
-    pub fn with_capacity(size: usize) -> Self {
-        Self { text: String::with_capacity(size.min(PIECE_SIZE)), shared: Shared::default() }
-    }
-
     /// What was built. It can be read once [`Self::finish`] was called.
     pub fn add(&mut self, facts: &mut FactsBuilder) -> Facts {
         if facts.size() >= LARGE {
@@ -38,22 +43,28 @@ impl Pieces {
         if self.text.len() + facts.size() > PIECE_SIZE {
             self.finish();
             self.text.reserve_exact(PIECE_SIZE);
+        } else if self.text.is_empty() {
+            self.text.reserve_exact(FIRST_SIZE);
         }
         let start = self.text.len();
         self.text.push_str(facts.pack());
         let place = Place::try_new(start, self.text.len() - start).unwrap_or_default();
-        Facts::shared(Arc::clone(&self.shared), place)
+        Facts::shared(Arc::clone(self.shared.get_or_insert_default()), place)
     }
 
-    /// Make readable what was added.
-    pub fn finish(&mut self) {
-        let mut text = std::mem::take(&mut self.text);
-        // Many small requests can wait to be read.
-        if text.len() < text.capacity() / 2 {
-            text.shrink_to_fit();
+    /// Make readable what was added. How many bytes all pieces take up to now, whether somebody still refers to them or not.
+    pub fn finish(&mut self) -> usize {
+        if let Some(shared) = self.shared.take() {
+            let mut text = std::mem::take(&mut self.text);
+            // Many small requests can wait to be read.
+            if text.len() < text.capacity() / 2 {
+                text.shrink_to_fit();
+            }
+            self.size += text.capacity();
+            // Nobody else can have set it.
+            let _ = shared.set(text);
         }
-        // Nobody else can have set it.
-        let _ = std::mem::take(&mut self.shared).set(text);
+        self.size
     }
 }
 
@@ -88,6 +99,8 @@ pub struct Arena {
     /// Bytes of the text that nobody refers to any more.
     n_dead: usize,
     large: Vec<Facts>,
+    /// Places among them that are free again.
+    free: Vec<u32>,
     large_size: usize,
     lent: Option<Shared>,
 }
@@ -107,24 +120,32 @@ impl Arena {
         if facts.size() < LARGE {
             return self.insert_text(facts.packed()).map(ArenaPlace::Here);
         }
+        self.large_size += facts.size();
+        if let Some(at) = self.free.pop()
+            && let Some(free) = self.large.get_mut(at as usize)
+        {
+            *free = facts;
+            return Some(ArenaPlace::Apart(at));
+        }
         let at = u32::try_from(self.large.len()).ok()?;
-        self.large_size += size_of::<Facts>() + facts.size();
         self.large.push(facts);
         Some(ArenaPlace::Apart(at))
     }
 
-    /// What is there is not referred to any more. Is most of the text such by now? Then it is worth making it anew.
-    pub fn remove(&mut self, kept: ArenaPlace) -> bool {
+    /// What is there is not referred to any more. Is so much of the text such by now that it is worth making it anew? That costs a look at
+    /// `n_places` places.
+    pub fn remove(&mut self, kept: ArenaPlace, n_places: usize) -> bool {
         match kept {
             ArenaPlace::Here(place) => self.n_dead += place.len(),
             ArenaPlace::Apart(at) => {
                 if let Some(facts) = self.large.get_mut(at as usize) {
                     self.large_size -= facts.size();
                     *facts = Facts::default();
+                    self.free.push(at);
                 }
             }
         }
-        self.n_dead > self.text.len() / 2
+        self.n_dead > self.text.len() / 2 + n_places * size_of::<ArenaPlace>()
     }
 
     /// The same facts in a new text, each at the place that takes that of its old one.
@@ -172,13 +193,18 @@ impl Arena {
         if let Some(lent) = self.lent.take() {
             let text = Arc::try_unwrap(lent).unwrap_or_else(|lent| OnceLock::clone(&lent));
             self.text = text.into_inner().unwrap_or_default();
+            // It hardly grows any more, and is remembered for long.
+            if self.text.len() + self.text.len() / 8 < self.text.capacity() {
+                self.text.shrink_to_fit();
+            }
         }
     }
 
     /// Bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
-        self.text.capacity() + self.large_size
+        let places_size = self.large.capacity() * size_of::<Facts>() + self.free.capacity() * size_of::<u32>();
+        self.text.capacity() + self.large_size + places_size
     }
 
     fn insert_text(&mut self, text: &str) -> Option<Place> {
@@ -186,7 +212,7 @@ impl Arena {
         let room = self.text.capacity() - self.text.len();
         if room < text.len() {
             // By a half, not by doubling: with many open traces the slack would be most of what they hold.
-            self.text.reserve_exact(text.len().max(self.text.len() / 2));
+            self.text.reserve_exact(text.len().max((self.text.len() / 2).clamp(MIN_GROWTH, MAX_GROWTH)));
         }
         self.text.push_str(text);
         Some(place)
@@ -212,29 +238,61 @@ mod tests {
         let names: Vec<String> = (0..5_000).map(|n| format!("a span with the number {n}")).collect();
         let mut pieces = Pieces::default();
         let facts: Vec<Facts> = names.iter().map(|name| pieces.add(&mut named(name))).collect();
-        pieces.finish();
+        let size = pieces.finish();
         assert!(facts.iter().map(Facts::name).eq(&names));
+        assert!(size >= facts.iter().map(Facts::size).sum() && size > 4 * PIECE_SIZE, "{size}");
         assert_eq!(pieces.add(&mut FactsBuilder::default()), Facts::default());
     }
 
-    #[test]
-    fn what_was_lent_comes_back_and_what_is_dead_goes() {
-        let large = "l".repeat(LARGE);
-        let name = |n: usize| if n % 10 == 9 { format!("{large} {n}") } else { format!("span {n}") };
+    fn filled(names: &[String]) -> (Arena, Vec<ArenaPlace>) {
         let mut arena = Arena::default();
-        let mut kept: Vec<ArenaPlace> = (0..100).map(|n| arena.insert(named(&name(n)).finish()).unwrap()).collect();
-        let size = arena.size();
+        let kept = names.iter().map(|name| arena.insert(named(name).finish()).unwrap()).collect();
+        (arena, kept)
+    }
+
+    /// Every tenth is large.
+    fn names() -> Vec<String> {
+        let large = "l".repeat(LARGE);
+        (0..400).map(|n| if n % 10 == 9 { format!("{large} {n}") } else { format!("span {n}") }).collect()
+    }
+
+    #[test]
+    fn what_was_lent_comes_back() {
+        let names = names();
+        let (mut arena, kept) = filled(&names);
         let lent = arena.lend();
         let held = arena.facts(&lent, kept[8]);
-        assert!(kept.iter().enumerate().all(|(n, &kept)| arena.facts(&lent, kept).name() == name(n)));
+        assert!(names.iter().zip(&kept).all(|(name, &kept)| arena.facts(&lent, kept).name() == *name));
         drop(lent);
         arena.take_back();
-        assert_eq!(held.name(), "span 8");
-        assert_eq!(arena.compare(&held, kept[8]), Ordering::Equal);
-        let n_removed = kept.drain(..90).take_while(|&kept| !arena.remove(kept)).count();
-        assert!((40..70).contains(&n_removed), "{n_removed}");
-        arena.rewrite(kept.iter_mut());
-        assert!(arena.size() < size / 2, "{} of {size}", arena.size());
-        assert!((90..).zip(kept).all(|(n, kept)| arena.facts(&arena.copy(), kept).name() == name(n)));
+        assert_eq!((held.name(), arena.compare(&held, kept[8])), ("span 8", Ordering::Equal));
+        assert!(names.iter().zip(&kept).all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name));
+    }
+
+    #[test]
+    fn what_is_dead_goes_for_no_more_than_it_frees() {
+        let names = names();
+        let (mut arena, mut kept) = filled(&names);
+        let size = arena.size();
+        // One span is sent over and over, among many that stay: each rewriting looks at all of them.
+        let mut n_rewritten = 0;
+        for nth in 0..10_000 {
+            let again = arena.insert(named(&format!("span {nth}")).finish()).unwrap();
+            let old = std::mem::replace(&mut kept[0], again);
+            if arena.remove(old, kept.len()) {
+                arena.rewrite(kept.iter_mut());
+                n_rewritten += 1;
+            }
+        }
+        assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
+        // And a large one.
+        for nth in 0..1_000 {
+            let again = arena.insert(named(&format!("{} {nth}", names[9])).finish()).unwrap();
+            arena.remove(std::mem::replace(&mut kept[9], again), kept.len());
+        }
+        assert!(arena.size() < 2 * size, "{} of {size}", arena.size());
+        assert!(arena.facts(&arena.copy(), kept[9]).name().ends_with(" 999"));
+        assert!(names.iter().zip(&kept).skip(10).all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name));
+        assert_eq!(arena.facts(&arena.copy(), kept[0]).name(), "span 9999");
     }
 }

@@ -111,8 +111,7 @@ impl Facts {
 
     /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender repeats one, the first counts).
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        let entries = self.entries();
-        entries.value(entries.entry(entries.find(key)?))
+        self.opened().attribute(key).map(|attribute| attribute.value)
     }
 
     /// The first attribute with this key.
@@ -162,6 +161,11 @@ impl Facts {
             Packed::Alone(text) => text.len(),
             Packed::Nothing => 0,
         }
+    }
+
+    /// Of these, what is not shared with other spans.
+    pub(super) fn alone_size(&self) -> usize {
+        if let Packed::Alone(text) = &self.0 { text.len() } else { 0 }
     }
 
     #[inline]
@@ -299,7 +303,7 @@ impl FactsBuilder {
         }
     }
 
-    /// Add an attribute whose value is bytes; they take an eighth more than they are.
+    /// Add an attribute whose value is bytes; they take a seventh more than they are.
     pub fn bytes(&mut self, key: KeyId, suffix: &[u8], bytes: &[u8], cut: bool) {
         self.push(Tag::Bytes, key, suffix, &pack_bytes(bytes), cut);
     }

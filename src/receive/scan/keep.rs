@@ -20,7 +20,7 @@ const SMALL: usize = 256;
 const SMALL_ROOM: usize = 64 << 10;
 /// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size` fit, up to `MAX_ROOM`.
 const LARGE_ROOM: usize = 64 << 10;
-/// Most of each of these rooms, whatever the settings say: facts find nothing that begins behind 128 MiB.
+/// Most of each of these rooms, whatever the settings say: facts find nothing that begins behind 256 MiB.
 const MAX_ROOM: usize = 32 << 20;
 /// Values that a span says about its own judgement: there are two keys, and keys are unique.
 const MAX_BROUGHT: usize = 4;
@@ -30,8 +30,8 @@ const MAX_BROUGHT: usize = 4;
 /// # Bounds
 /// Whatever a span holds, its facts take at most 1 KiB of name, 4 KiB of trace state, 64 KiB of small values, the larger of 64 KiB and
 /// `4 * max_value_size` of larger ones, and `max_messages_size` of messages, and `max_brought_size` of what it says about its
-/// own judgement, each of the last three at most 32 MiB. A value for which there is no room is cut and marked; once the
-/// room for small values is used up, further ones are left out.
+/// own judgement, each of the last three at most 32 MiB; values that are bytes take a seventh more. A value for which there is no room is
+/// cut and marked; once the room for small values is used up, further ones are left out.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     facts: FactsBuilder,
@@ -47,9 +47,8 @@ pub(super) struct Keeper<'k> {
 }
 
 impl<'k> Keeper<'k> {
-    /// `size` is about how many bytes there may be to keep in all.
-    pub(super) fn new(keys: &'k KeySet, size: usize) -> Self {
-        let (facts, pieces, json) = (FactsBuilder::default(), Pieces::with_capacity(size), Vec::new());
+    pub(super) fn new(keys: &'k KeySet) -> Self {
+        let (facts, pieces, json) = (FactsBuilder::default(), Pieces::default(), Vec::new());
         let small_value = SMALL.min(keys.max_value_size);
         let mut keeper =
             Self { keys, facts, pieces, json, small_value, small_room: 0, large_room: 0, messages_room: 0, brought_room: 0, n_brought: 0 };
@@ -88,10 +87,10 @@ impl<'k> Keeper<'k> {
             (_, HeldKind::Int) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Int(bits as i64)),
             (_, HeldKind::Double) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
             (_, HeldKind::Bytes) => {
-                let size = held.bytes.len();
-                if let Some(granted) = self.grant(kept, size + size.div_ceil(7)) {
-                    let granted = size.min(granted - granted.div_ceil(8));
-                    self.facts.bytes(kept.key, kept.suffix, &held.bytes[..granted], granted < size);
+                if let Some(granted) = self.grant(kept, held.bytes.len()) {
+                    // What they take beyond themselves.
+                    self.small_room = self.small_room.saturating_sub(granted.div_ceil(7));
+                    self.facts.bytes(kept.key, kept.suffix, &held.bytes[..granted], granted < held.bytes.len());
                 }
             }
             (_, HeldKind::Nested) => self.nested(kept, encoded, tag_of(VALUE), false),
@@ -144,9 +143,9 @@ impl<'k> Keeper<'k> {
         self.make_room();
     }
 
-    /// Make readable what was taken.
-    pub(super) fn finish(&mut self) {
-        self.pieces.finish();
+    /// Make readable what was taken. How many bytes the pieces take that it lies in.
+    pub(super) fn finish(&mut self) -> usize {
+        self.pieces.finish()
     }
 
     fn make_room(&mut self) {

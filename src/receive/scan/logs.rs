@@ -10,7 +10,7 @@ use super::keep::Keeper;
 use super::value::{Held, HeldKind, any_value, key_value};
 use super::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 use super::{Pieces, Resources};
-use crate::span::{Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
+use crate::span::{Batch, Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
 
 const RESOURCE_LOGS: u64 = 1;
 const RESOURCE_FIELD: u64 = 1;
@@ -25,9 +25,9 @@ const TIME: u64 = key(1, FIXED64);
 const OBSERVED_TIME: u64 = key(11, FIXED64);
 
 /// The records that tell of tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
-pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> {
-    let mut keeper = Keeper::new(keys, 0);
-    let mut resources = Resources { keeper: Some(Keeper::new(keys, 0)), seen: HashSet::new(), last: None };
+pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
+    let mut keeper = Keeper::new(keys);
+    let mut resources = Resources { keeper: Some(Keeper::new(keys)), seen: HashSet::new(), last: None };
     let mut calls = Vec::new();
     for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
         let mut resource = None;
@@ -40,8 +40,7 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Vec<LogCall> 
             calls.extend(log_call(record, wanted_body, &mut keeper, Arc::clone(resource)));
         }
     }
-    keeper.finish();
-    calls
+    Batch { log_calls: calls, pieces_size: keeper.finish(), ..Batch::default() }
 }
 
 fn last_field(bytes: &[u8], tag: u64) -> &[u8] {

@@ -88,11 +88,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Self { keeper, known_keys: KnownKeys::new() }
     }
 
-    /// All spans were walked: make their facts readable.
-    pub(super) fn finish(&mut self) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.finish();
-        }
+    /// All spans were walked: make their facts readable. How many bytes the pieces take that these lie in.
+    pub(super) fn finish(&mut self) -> usize {
+        self.keeper.as_mut().map_or(0, Keeper::finish)
     }
 
     /// Validate a span and add it to the batch, or count it there if it has no ids.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
@@ -150,6 +150,24 @@ fn resources_count_in_the_bytes_that_wait() {
     let resource = Resource { attributes: vec![text("host.description", &"x".repeat(50_000))], ..Resource::default() };
     let [one, two] = [vec![span(1, 1, "")], vec![span(1, 1, ""), span(1, 2, "a")]].map(|spans| batch_of(resource.clone(), spans).size());
     assert!(one > 50_000 && two < one + 1_000, "{one}, {two}: a resource counts once");
+}
+
+#[test]
+fn what_is_thrown_away_counts_as_long_as_its_memory_is_held() {
+    let long = "x".repeat(900);
+    let spans = |n: u8| (1..=n).map(|id| span(1, id, &long)).collect::<Vec<_>>();
+    let own = |spans: Vec<Span>| ScopeSpans {
+        scope: Some(InstrumentationScope { name: "spanscore".to_owned(), ..InstrumentationScope::default() }),
+        spans,
+        ..ScopeSpans::default()
+    };
+    let foreign = ScopeSpans { spans: vec![span(1, 200, "a")], ..ScopeSpans::default() };
+    let size = |scope_spans: Vec<ScopeSpans>| {
+        let request = ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] };
+        scan::scan(&request.encode_to_vec(), Some(rules().keys())).unwrap().batch.size()
+    };
+    let (alone, beside) = (size(vec![foreign.clone()]), size(vec![own(spans(100)), foreign]));
+    assert!(beside > alone + 100 * long.len(), "{alone}, {beside}");
 }
 
 #[test]
