@@ -343,7 +343,7 @@ impl Metrics {
             let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
             value.parse::<f64>().ok()
         });
-        values.sum()
+        values.fold(0.0, |sum, value| sum + value)
     }
 
     /// One series, as it is written.
