@@ -31,7 +31,5 @@ cargo bench --locked --quiet --bench scan
 cargo bench --locked --quiet --bench buffer
 cargo bench --locked --quiet --bench lcs
 cargo bench --locked --quiet --bench sidecar -- --program "$measured/spanscore" "$@"
-if [ -n "${OTELCOL:-}" ]; then
-  cargo bench --locked --quiet --bench sidecar -- peers --program "$measured/spanscore" "$@"
-fi
+[ -z "${OTELCOL:-}" ] || benches/peers.sh "$@"
 uptime

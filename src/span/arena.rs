@@ -1,5 +1,5 @@
-//! Pure. The memory that facts lie in: one text for the facts of many spans, so that a span costs no allocation of its own, and is let go of
-//! without one. Knows who holds the text and where in it facts stand; does not know how they are written.
+//! Pure. The memory that facts lie in: one text for the small facts of many spans, so that none costs an allocation, or is let go of by
+//! itself. Knows who holds the text and where in it facts stand; does not know how they are written.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -21,8 +21,9 @@ const LARGE: usize = 1 << 10;
 /// The least that the text of a trace grows by, in bytes: the first spans of each would otherwise move it again and again.
 const MIN_GROWTH: usize = 512;
 
-/// The most, in bytes, if no facts need more: what is not used yet counts as much as what is.
-const MAX_GROWTH: usize = 256 << 10;
+/// From here on, in bytes, it grows by an eighth of itself at the most: what is not used yet counts as much as what is. Never by a fixed step, with
+/// which moving a text of any size would cost its square.
+const LARGE_GROWTH: usize = 256 << 10;
 
 // === Pieces ===
 
@@ -150,7 +151,8 @@ impl Arena {
 
     /// The same facts in a new text, each at the place that takes that of its old one.
     pub fn rewrite<'k>(&mut self, kept: impl Iterator<Item = &'k mut ArenaPlace>) {
-        let old = std::mem::take(&mut self.text);
+        let n_live = self.text.len() - self.n_dead;
+        let old = std::mem::replace(&mut self.text, String::with_capacity(n_live));
         self.n_dead = 0;
         for kept in kept {
             if let ArenaPlace::Here(place) = kept {
@@ -212,7 +214,8 @@ impl Arena {
         let room = self.text.capacity() - self.text.len();
         if room < text.len() {
             // By a half, not by doubling: with many open traces the slack would be most of what they hold.
-            self.text.reserve_exact(text.len().max((self.text.len() / 2).clamp(MIN_GROWTH, MAX_GROWTH)));
+            let size = self.text.len();
+            self.text.reserve_exact(text.len().max((size / 2).clamp(MIN_GROWTH, LARGE_GROWTH.max(size / 8))));
         }
         self.text.push_str(text);
         Some(place)
@@ -267,6 +270,19 @@ mod tests {
         arena.take_back();
         assert_eq!((held.name(), arena.compare(&held, kept[8])), ("span 8", Ordering::Equal));
         assert!(names.iter().zip(&kept).all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name));
+    }
+
+    #[test]
+    fn a_text_of_many_megabytes_is_moved_a_few_dozen_times() {
+        let mut arena = Arena::default();
+        let facts = named(&"n".repeat(900)).finish();
+        let (mut n_moved, mut size) = (0, 0);
+        while arena.size() < 100 << 20 {
+            arena.insert(facts.clone()).unwrap();
+            n_moved += usize::from(arena.size() != size);
+            size = arena.size();
+        }
+        assert!((20..80).contains(&n_moved), "{n_moved}");
     }
 
     #[test]
