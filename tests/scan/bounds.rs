@@ -79,6 +79,20 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
 }
 
 #[test]
+fn huge_bytes_do_not_crowd_out_small_values() {
+    let mut keys = keys();
+    keys.max_value_size = 1024 * KIB;
+    let mut attributes = vec![attribute("input.value", Any::BytesValue(vec![0xff; 1024 * KIB])); 5];
+    attributes.push(text("tool.name", "search"));
+    let scanned = scan(&request(span(attributes)), Some(&keys)).unwrap();
+    let facts = &scanned.batch.spans[0].facts;
+    let kept: Vec<_> = facts.attributes().collect();
+    let Value::Bytes(first) = kept[0].value else { panic!("{:?}", kept[0]) };
+    assert_eq!((first.to_vec().len(), kept[0].cut, kept[4].cut), (1024 * KIB, false, true));
+    assert_eq!((kept[5].value, kept[5].cut), (Value::Str("search"), false));
+}
+
+#[test]
 fn huge_values_are_cut_and_do_not_crowd_out_small_ones() {
     let huge = "ü".repeat(50 * KIB);
     let mut attributes = vec![text("input.value", &huge); 100];

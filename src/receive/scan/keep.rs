@@ -88,8 +88,9 @@ impl<'k> Keeper<'k> {
             (_, HeldKind::Double) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Double(f64::from_bits(bits))),
             (_, HeldKind::Bytes) => {
                 if let Some(granted) = self.grant(kept, held.bytes.len()) {
-                    // What they take beyond themselves.
-                    self.small_room = self.small_room.saturating_sub(granted.div_ceil(7));
+                    // What they take beyond themselves comes off the room of their like, so that huge ones crowd out no tool's name.
+                    let room = if granted > SMALL { &mut self.large_room } else { &mut self.small_room };
+                    *room = room.saturating_sub(granted.div_ceil(7));
                     self.facts.bytes(kept.key, kept.suffix, &held.bytes[..granted], granted < held.bytes.len());
                 }
             }
