@@ -10,10 +10,13 @@ use bytes::{BufMut, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2::SendRequest;
-use hyper::{Method, Request, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::http::request;
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::clock::{instant_at, monotonic_nanos};
@@ -49,7 +52,7 @@ struct Loader {
 }
 
 /// Sends until standard input ends. Says `ready N` first, N being the requests of the ring.
-/// Answers `send PORT TARGET N none|gzip CONNECTIONS` (N requests on each connection, the next when the last was answered) with
+/// Answers `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each connection, the next when the last was answered) with
 /// `requests roots digest refused nanos`, and `pace PORT TARGET N RATE` (N requests in all, so many a second, whether answered or not) with
 /// N lines `digest due answered` and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
@@ -70,9 +73,9 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
                 writeln!(out, "end")?;
             }
             _ => {
-                let gzip = words.get(4) == Some(&"gzip");
+                let wire = words.get(4).and_then(|word| Wire::of(word)).ok_or(io::ErrorKind::InvalidInput)?;
                 let started = monotonic_nanos();
-                let sent = runtime.block_on(loader.send(number(1)?, number(2)?, number(3)?, gzip, number(5)?))?;
+                let sent = runtime.block_on(loader.send(number(1)?, number(2)?, number(3)?, wire, number(5)?))?;
                 let Sent { n_requests, n_roots, digest, n_refused } = sent;
                 writeln!(out, "{n_requests} {n_roots} {digest} {n_refused} {}", monotonic_nanos() - started)?;
             }
@@ -82,18 +85,18 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
 }
 
 impl Loader {
-    async fn send(&mut self, port: u64, target: u64, n_requests: u64, gzip: bool, n_connections: u64) -> io::Result<Sent> {
+    async fn send(&mut self, port: u64, target: u64, n_requests: u64, wire: Wire, n_connections: u64) -> io::Result<Sent> {
         let mut senders = JoinSet::new();
         for connection in 0..n_connections {
             let stream = stream(target, connection);
             let first = self.take(stream, n_requests);
             let ring = Arc::clone(&self.ring);
-            let mut client = Client::connect(port).await?;
+            let mut client = Client::connect(port, wire).await?;
             senders.spawn(async move {
                 let mut sent = Sent::default();
                 for position in first..first + n_requests {
                     let filled = ring.fill(stream, position);
-                    let is_taken = client.send(&filled.body, gzip).await?;
+                    let is_taken = client.send(&filled.body).await?;
                     sent.add(&match is_taken {
                         true => Sent { n_requests: 1, n_roots: filled.n_roots, digest: filled.digest, n_refused: 0 },
                         false => Sent { n_refused: 1, ..Sent::default() },
@@ -112,7 +115,7 @@ impl Loader {
     async fn pace(&mut self, port: u64, target: u64, n_requests: u64, rate: u64) -> io::Result<Vec<(u64, u64, u64)>> {
         let mut clients = Vec::new();
         for _ in 0..N_CONNECTIONS {
-            clients.push(Client::connect(port).await?);
+            clients.push(Client::connect(port, Wire::Grpc).await?);
         }
         // Made beforehand, so that what is measured is not how fast we write them.
         let each = n_requests.div_ceil(N_CONNECTIONS);
@@ -135,7 +138,7 @@ impl Loader {
             let mut client = clients[(nth % N_CONNECTIONS) as usize].clone();
             tokio::time::sleep_until(instant_at(due).into()).await;
             senders.spawn(async move {
-                let is_taken = client.send(&filled.body, false).await?;
+                let is_taken = client.send(&filled.body).await?;
                 let timing = (filled.digest, due, monotonic_nanos());
                 is_taken.then_some(timing).ok_or_else(|| io::Error::other("a paced request was refused"))
             });
@@ -159,61 +162,116 @@ fn stream(target: u64, connection: u64) -> u64 {
     target * 1_000 + connection
 }
 
+/// How a request travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// OTLP/gRPC.
+    Grpc,
+    /// OTLP/gRPC, compressed.
+    Gzip,
+    /// OTLP/HTTP with protobuf, over HTTP/1.1 as most SDKs send it.
+    Http,
+}
+
+impl Wire {
+    const ALL: [(Self, &'static str); 3] = [(Self::Grpc, "grpc"), (Self::Gzip, "gzip"), (Self::Http, "http")];
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(wire, name)| (name == word).then_some(wire))
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        Self::ALL.into_iter().find_map(|(wire, name)| (wire == self).then_some(name)).unwrap_or_default()
+    }
+}
+
 #[derive(Clone)]
 struct Client {
-    sender: SendRequest<Full<Bytes>>,
+    sender: Sender,
+    wire: Wire,
     uri: Uri,
 }
 
+#[derive(Clone)]
+enum Sender {
+    Http2(http2::SendRequest<Full<Bytes>>),
+    /// Requests of one connection wait for one another.
+    Http1(Arc<Mutex<http1::SendRequest<Full<Bytes>>>>),
+}
+
+impl Sender {
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Self::Http1(sender) => {
+                let mut sender = sender.lock().await;
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
+    }
+}
+
 impl Client {
-    async fn connect(port: u64) -> io::Result<Self> {
+    async fn connect(port: u64, wire: Wire) -> io::Result<Self> {
         let stream = TcpStream::connect(format!("127.0.0.1:{port}")).await?;
         stream.set_nodelay(true)?;
-        let mut http = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-        http.max_send_buf_size(4 << 20);
-        let (sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // It ends with the last handle of its sender; its errors are those of the requests on it.
-        tokio::spawn(connection);
-        let uri = format!("http://127.0.0.1:{port}/opentelemetry.proto.collector.trace.v1.TraceService/Export");
-        Ok(Self { sender, uri: uri.parse().map_err(io::Error::other)? })
+        let stream = TokioIo::new(stream);
+        // A connection ends with the last handle of its sender; its errors are those of the requests on it.
+        let (sender, path) = if wire == Wire::Http {
+            let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
+            tokio::spawn(connection);
+            (Sender::Http1(Arc::new(Mutex::new(sender))), "v1/traces")
+        } else {
+            let mut http = http2::Builder::new(TokioExecutor::new());
+            http.max_send_buf_size(4 << 20);
+            let (sender, connection) = http.handshake(stream).await.map_err(io::Error::other)?;
+            tokio::spawn(connection);
+            (Sender::Http2(sender), "opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        };
+        let uri = format!("http://127.0.0.1:{port}/{path}").parse().map_err(io::Error::other)?;
+        Ok(Self { sender, wire, uri })
     }
 
     /// `false` if there was no room for it.
-    async fn send(&mut self, message: &[u8], gzip: bool) -> io::Result<bool> {
-        let compressed;
-        let message = if gzip {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
-            encoder.write_all(message)?;
-            compressed = encoder.finish()?;
-            &compressed[..]
-        } else {
-            message
+    async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
+        let request = Request::builder().method(Method::POST).uri(self.uri.clone());
+        let request = match self.wire {
+            Wire::Grpc => grpc(request, message, false),
+            Wire::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
+                encoder.write_all(message)?;
+                grpc(request.header("grpc-encoding", "gzip"), &encoder.finish()?, true)
+            }
+            Wire::Http => request
+                .header("host", self.uri.authority().map(|authority| authority.as_str()).unwrap_or_default())
+                .header("content-type", "application/x-protobuf")
+                .body(Full::new(Bytes::copy_from_slice(message))),
         };
-        let mut body = Vec::with_capacity(5 + message.len());
-        body.put_u8(u8::from(gzip));
-        body.put_u32(message.len() as u32);
-        body.extend_from_slice(message);
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(self.uri.clone())
-            .header("content-type", "application/grpc")
-            .header("te", "trailers");
-        if gzip {
-            request = request.header("grpc-encoding", "gzip");
-        }
-        let request = request.body(Full::new(Bytes::from(body))).map_err(io::Error::other)?;
-        self.sender.ready().await.map_err(io::Error::other)?;
+        let request = request.map_err(io::Error::other)?;
         let exchange = async {
-            let response = self.sender.send_request(request).await?;
-            let headers = response.headers().clone();
-            let collected = response.into_body().collect().await?;
-            Ok::<_, hyper::Error>(collected.trailers().unwrap_or(&headers).get("grpc-status").cloned())
+            let response = self.sender.send(request).await?;
+            let (head, body) = response.into_parts();
+            let collected = body.collect().await?;
+            let status = collected.trailers().unwrap_or(&head.headers).get("grpc-status").cloned();
+            Ok::<_, hyper::Error>((head.status, status))
         };
-        let status = tokio::time::timeout(Duration::from_secs(60), exchange).await?.map_err(io::Error::other)?;
-        match status.as_ref().map(|status| status.as_bytes()) {
-            Some(b"0") => Ok(true),
-            Some(b"14") => Ok(false),
-            other => Err(io::Error::other(format!("the answer's status is {other:?}"))),
+        let (http_status, status) = tokio::time::timeout(Duration::from_secs(60), exchange).await?.map_err(io::Error::other)?;
+        match (self.wire, http_status, status.as_ref().map(|status| status.as_bytes())) {
+            (Wire::Http, StatusCode::OK, _) | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"0")) => Ok(true),
+            (Wire::Http, StatusCode::SERVICE_UNAVAILABLE, _) | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"14")) => Ok(false),
+            other => Err(io::Error::other(format!("the answer is {other:?}"))),
         }
     }
+}
+
+fn grpc(request: request::Builder, message: &[u8], compressed: bool) -> hyper::http::Result<Request<Full<Bytes>>> {
+    let mut body = Vec::with_capacity(5 + message.len());
+    body.put_u8(u8::from(compressed));
+    body.put_u32(message.len() as u32);
+    body.extend_from_slice(message);
+    request.header("content-type", "application/grpc").header("te", "trailers").body(Full::new(Bytes::from(body)))
 }

@@ -5,6 +5,13 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::clock::{monotonic_nanos, pause};
+
+/// How long a process may take to end when it is asked to.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A process that answers questions on its standard output.
 pub(crate) struct Process {
     child: Child,
@@ -108,7 +115,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // A program that is asked to end does what it does at its end: one that was built to, writes its profile. It may have ended already.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;
+        while matches!(self.child.try_wait(), Ok(None)) && monotonic_nanos() < deadline {
+            pause(Duration::from_millis(1));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -10,6 +10,7 @@ use spanscore::receive::scan::scan;
 use spanscore::span::TraceId;
 
 use crate::clock::pause;
+use crate::load::Wire;
 use crate::payload::{Profile, Recipe, Ring};
 use crate::report::{goal, heading, line, spread};
 use crate::target::{Dose, Target, Variant};
@@ -44,7 +45,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     let variant = Variant::on(&plan.program).set("memory.limit=3GiB").set("assemble.recent.max_traces=0");
     let (mut few, _) = loader(profile, 64, 512, 9)?;
     let (mut many, cycle) = loader(profile, n_open, 512, 1)?;
-    let dose = Dose { per_connection: cycle, spans_per_request: 512, gzip: false };
+    let dose = Dose { per_connection: cycle, spans_per_request: 512, wire: Wire::Grpc };
     let held = |load: &mut crate::process::Process| -> io::Result<[f64; 3]> {
         let mut target = Target::sidecar(1, &variant)?;
         target.turn(load, dose)?;

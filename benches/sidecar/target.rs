@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::clock::{monotonic_nanos, pause};
-use crate::load::N_CONNECTIONS;
+use crate::load::{N_CONNECTIONS, Wire};
 use crate::process::Process;
 
 /// One `tool_call_order` and two cheap ones, as the goals have it.
@@ -35,6 +35,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Variant {
     pub(crate) scoring: bool,
     pub(crate) score_spans: bool,
+    /// Does it take OTLP/HTTP too?
+    pub(crate) http: bool,
     /// `key=value`, as on the command line.
     pub(crate) set: Vec<String>,
     pub(crate) program: PathBuf,
@@ -78,6 +80,8 @@ pub(crate) struct Target {
     pub(crate) sink: Process,
     /// Where it takes OTLP/gRPC.
     pub(crate) port: u64,
+    /// Where it takes OTLP/HTTP, if it does.
+    http_port: u64,
     /// Tells its streams from those of other targets.
     id: u64,
     /// From its start to when it said that it listens.
@@ -97,14 +101,14 @@ pub(crate) struct Turn {
 pub(crate) struct Dose {
     pub(crate) per_connection: u64,
     pub(crate) spans_per_request: u64,
-    pub(crate) gzip: bool,
+    pub(crate) wire: Wire,
 }
 
 impl Target {
     /// `raw` or `prost`.
     pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
         let (sink, port) = Process::role(&["sink", kind])?;
-        let target = Self { measured: Measured::Sink, sink, port, id, ready_after: Duration::ZERO, n_roots: 0 };
+        let target = Self { measured: Measured::Sink, sink, port, http_port: 0, id, ready_after: Duration::ZERO, n_roots: 0 };
         target.check_port()?;
         Ok(target)
     }
@@ -119,7 +123,8 @@ impl Target {
         command.env_clear().args(["run", "--config"]).arg(&file);
         let settings = [
             "receivers.otlp.grpc.listen=127.0.0.1:0".to_owned(),
-            "receivers.otlp.http.enabled=false".to_owned(),
+            format!("receivers.otlp.http.enabled={}", variant.http),
+            "receivers.otlp.http.listen=127.0.0.1:0".to_owned(),
             "admin.listen=127.0.0.1:0".to_owned(),
             format!("forward.endpoint=http://127.0.0.1:{sink_port}"),
             format!("scoring.enabled={}", variant.scoring),
@@ -141,7 +146,7 @@ impl Target {
         let stderr = process.child_mut().stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut log = BufReader::new(stderr);
         let mut addresses = BTreeMap::new();
-        while addresses.len() < 2 {
+        while addresses.len() < 2 + usize::from(variant.http) {
             let mut line = String::new();
             if log.read_line(&mut line)? == 0 {
                 return Err(io::Error::other("spanscore ended before it listened"));
@@ -156,8 +161,10 @@ impl Target {
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
         // What else it says is shown: in a benchmark a warning is news. It ends with the process.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| eprint_line(&line)));
-        let [admin, grpc] = ["admin.listen", "receivers.otlp.grpc.listen"].map(|setting| addresses.remove(setting).unwrap_or_default());
-        let port = grpc.rsplit(':').next().and_then(|port| port.parse().ok()).ok_or_else(|| io::Error::other("no gRPC port"))?;
+        let port = |setting: &str| addresses.get(setting)?.rsplit(':').next()?.parse().ok();
+        let http_port = port("receivers.otlp.http.listen").unwrap_or_default();
+        let port = port("receivers.otlp.grpc.listen").ok_or_else(|| io::Error::other("no gRPC port"))?;
+        let admin = addresses.remove("admin.listen").unwrap_or_default();
         let measured = Measured::Sidecar {
             process,
             admin,
@@ -165,7 +172,7 @@ impl Target {
             expects_score_spans: variant.score_spans,
             _config: config,
         };
-        let target = Self { measured, sink, port, id, ready_after, n_roots: 0 };
+        let target = Self { measured, sink, port, http_port, id, ready_after, n_roots: 0 };
         target.check_port()?;
         Ok(target)
     }
@@ -190,7 +197,7 @@ impl Target {
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
         let measured = Measured::Peer { process, _config: config };
-        let target = Self { measured, sink, port: u64::from(port), id, ready_after, n_roots: 0 };
+        let target = Self { measured, sink, port: u64::from(port), http_port: 0, id, ready_after, n_roots: 0 };
         target.check_port()?;
         Ok(target)
     }
@@ -204,11 +211,11 @@ impl Target {
 
     /// Send, wait until all has come out, check it, and say what it cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
-        let Dose { per_connection, spans_per_request, gzip } = dose;
+        let Dose { per_connection, spans_per_request, wire } = dose;
+        let port = if wire == Wire::Http { self.http_port } else { self.port };
         let before = self.arrived()?;
         let cpu = self.process().cpu()?;
-        let encoding = if gzip { "gzip" } else { "none" };
-        let answer = load.ask(&format!("send {} {} {per_connection} {encoding} {N_CONNECTIONS}", self.port, self.id))?;
+        let answer = load.ask(&format!("send {port} {} {per_connection} {} {N_CONNECTIONS}", self.id, wire.word()))?;
         let [n_requests, n_roots, digest, n_refused] = numbers(&answer)?;
         if n_refused > 0 {
             return Err(io::Error::other(format!("{n_refused} requests were refused")));

@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::load::Wire;
 use crate::payload::{Profile, Recipe, Ring};
 use crate::process::Process;
 use crate::report::{Series, goal, heading, line, ratio, spread};
@@ -31,11 +32,17 @@ struct Row {
 
 impl Row {
     fn new(name: &'static str, target: Target, load: usize, per_connection: u64) -> Self {
-        Self { name, target, load, dose: Dose { per_connection, spans_per_request: SPANS_PER_REQUEST, gzip: false }, turns: Vec::new() }
+        Self {
+            name,
+            target,
+            load,
+            dose: Dose { per_connection, spans_per_request: SPANS_PER_REQUEST, wire: Wire::Grpc },
+            turns: Vec::new(),
+        }
     }
 
-    fn gzip(mut self) -> Self {
-        self.dose.gzip = true;
+    fn over(mut self, wire: Wire) -> Self {
+        self.dose.wire = wire;
         self
     }
 
@@ -196,9 +203,9 @@ pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
         let off = Variant::off(&plan.program).set(ROOMY);
         let mut rows = vec![
             Row::new("null receiver, raw bytes, plain", Target::null(1, "raw")?, 0, n * 2),
-            Row::new("null receiver, raw bytes, gzip", Target::null(2, "raw")?, 0, n).gzip(),
+            Row::new("null receiver, raw bytes, gzip", Target::null(2, "raw")?, 0, n).over(Wire::Gzip),
             Row::new("spanscore, plain", Target::sidecar(3, &off)?, 0, n * 2),
-            Row::new("spanscore, gzip", Target::sidecar(4, &off)?, 0, n).gzip(),
+            Row::new("spanscore, gzip", Target::sidecar(4, &off)?, 0, n).over(Wire::Gzip),
         ];
         rounds(&mut rows, &mut loads, plan, &[n / 3])?;
         heading(&format!("gzip in: {}", profile.name()));
@@ -208,6 +215,26 @@ pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
             with.nanos_per_span().iter().zip(without.nanos_per_span()).map(|(with, without)| with - without).collect()
         };
         goal("what gzip costs spanscore / what it costs the null receiver", ratio(&more(gzip, plain), &more(null_gzip, null_plain)), 1.1);
+    }
+    Ok(())
+}
+
+/// OTLP/HTTP, which most SDKs speak unless told otherwise, beside OTLP/gRPC.
+pub(crate) fn http(plan: &Plan) -> io::Result<()> {
+    let variant = Variant { http: true, ..Variant::on(&plan.program).set(ROOMY) };
+    for spans_per_request in [512, 12] {
+        let mut loads = [loader(Profile::Lean, N_OPEN, spans_per_request, 9)?.0];
+        let n = if spans_per_request == 12 { 3_000 } else { 600 };
+        let mut rows = vec![
+            Row::new("spanscore, scoring on, OTLP/gRPC", Target::sidecar(1, &variant)?, 0, n),
+            Row::new("spanscore, scoring on, OTLP/HTTP", Target::sidecar(2, &variant)?, 0, n).over(Wire::Http),
+        ];
+        rows.iter_mut().for_each(|row| row.dose.spans_per_request = spans_per_request as u64);
+        rounds(&mut rows, &mut loads, plan, &[n / 6])?;
+        heading(&format!("OTLP/HTTP: requests of {spans_per_request} lean spans"));
+        print_costs(&rows);
+        let [grpc, http] = &rows[..] else { return Ok(()) };
+        line("OTLP/HTTP / OTLP/gRPC", ratio(&http.nanos_per_span(), &grpc.nanos_per_span()), "");
     }
     Ok(())
 }
