@@ -258,9 +258,10 @@ impl<'a> Message<'a> {
             Some(decoder) => {
                 let guess = chunk.len().saturating_mul(4);
                 let (n_announced, n_received) = (self.announced.unwrap_or_default(), self.n_received);
-                decoder.feed(&chunk, &mut self.bytes, |bytes| {
+                decoder.feed(&chunk, &mut self.bytes, |bytes, n_unread| {
                     // The rest unpacks about as the beginning did; an eighth more spares the last step.
-                    let expected = (bytes.len() + bytes.len() / 8).saturating_mul(n_announced) / n_received;
+                    let n_read = (n_received - n_unread).max(1);
+                    let expected = (bytes.len() + bytes.len() / 8).saturating_mul(n_announced) / n_read;
                     let expected = expected.min(limits.max_size).min(RESERVED_AT_ONCE);
                     let has_room = bytes.len() >= TRUSTED_FROM && room.grow_to(expected).is_ok();
                     let ahead = if has_room { expected.saturating_sub(bytes.len()) } else { 0 };

@@ -70,16 +70,17 @@ enum Inner {
 }
 
 impl Decoder {
-    /// Decompresses a chunk to the end of `output`. Whenever its capacity is used up, `grow` makes more, or says why not.
+    /// Decompresses a chunk to the end of `output`. Whenever its capacity is used up, `grow`, told how much of the chunk is still unread,
+    /// makes more, or says why not.
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],
         output: &mut Vec<u8>,
-        mut grow: impl FnMut(&mut Vec<u8>) -> Result<(), Problem>,
+        mut grow: impl FnMut(&mut Vec<u8>, usize) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
         loop {
             if output.len() == output.capacity() {
-                grow(output)?;
+                grow(output, input.len())?;
             }
             let before = (input.len(), output.len());
             match &mut self.inner {

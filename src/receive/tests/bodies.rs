@@ -127,6 +127,26 @@ async fn a_bomb_is_refused_with_no_more_memory_than_the_limit() {
     }
 }
 
+#[test]
+fn room_is_asked_for_with_what_is_unread() {
+    let plain = text(200_000);
+    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Deflate, zlib(&plain))] {
+        let mut unpacked = Vec::new();
+        let mut n_asked = 0;
+        let mut decoder = encoding.decoder().unwrap().unwrap();
+        let grow = |bytes: &mut Vec<u8>, n_unread: usize| {
+            // As much of the one is unread as of the other is not unpacked, to a tenth.
+            let left = n_unread * plain.len() / packed.len();
+            assert!(left.abs_diff(plain.len() - bytes.len()) < plain.len() / 10, "{encoding:?}: {n_unread} unread after {}", bytes.len());
+            n_asked += 1;
+            bytes.reserve_exact(20_000);
+            Ok(())
+        };
+        decoder.feed(&packed, &mut unpacked, grow).unwrap();
+        assert!(unpacked == plain && n_asked > 9, "{encoding:?}: asked {n_asked} times");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn truncated_and_damaged_bodies_are_malformed() {
     let plain = text(50_000);
