@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The image: packed from a static binary by buildah, as deploy/Dockerfile says, then run from an empty root.
 #
-#   image.sh [BINARY]     without one it is built: the release build, whose last step is done again with a static C library
+#   image.sh [BINARY]     without one it is built, without a profile: the release build, whose last step is done again with a static C library
 #
 # Leaves target/kubernetes/spanscore.tar (an OCI archive, localhost/spanscore:test) for the node, unless given a debug binary for a quick look.
 # Does not prove that the build stage of the Dockerfile works, whose base image comes from a registry, nor what containerd makes of the
@@ -14,8 +14,8 @@ packages buildah:buildah readelf:binutils ip:iproute2 unshare:util-linux python3
 
 binary=${1:-}
 if [ -z "$binary" ]; then
-  (cd "$root" && cargo rustc --release --locked --bin spanscore -- -C target-feature=+crt-static)
-  binary=$root/target/release/spanscore
+  "$root/deploy/build.sh" --static --plain
+  binary=$root/target/deploy/spanscore
 fi
 # A dynamic binary has an interpreter, which is not in the image.
 ! readelf --program-headers "$binary" | grep INTERP >/dev/null || fail "$binary is not static: it needs an interpreter"
