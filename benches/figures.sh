@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All figures of docs/performance.md, on standard output: about twelve minutes of a quiet machine, after the builds.
 #   [OTELCOL=/path/to/otelcol] [SPANSCORE=/path/to/spanscore] benches/figures.sh [--record] [--rounds N]
-# Rounds are seven unless given. With OTELCOL also goal 9, see benches/peers.sh. With SPANSCORE of that one, built by deploy/build.sh perhaps, else of
-# the release. --record puts them into docs/performance.md.
+# Rounds are seven unless given. With OTELCOL also goal 9, see benches/peers.sh. With SPANSCORE that program is measured (what deploy/build.sh built,
+# perhaps), else the release. --record puts the figures into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --record ]; then
@@ -18,16 +18,10 @@ if [ "${1:-}" = --record ]; then
   mv "$figures.md" docs/performance.md
   exit
 fi
-if [ -z "${SPANSCORE:-}" ]; then
-  # The benchmarks build it once more in its place, with the features that tests want of its dependencies.
-  cargo build --release --locked
-  measured=$(mktemp -d)
-  trap 'rm -rf "$measured"' EXIT
-  cp target/release/spanscore "$measured/spanscore"
-  export SPANSCORE=$measured/spanscore
-fi
+. benches/measured.sh
 cargo bench --locked --no-run
 date -u +%FT%TZ
+echo "program: ${SPANSCORE#"$PWD"/}"
 grep -m 1 'model name' /proc/cpuinfo
 rustc --version
 uptime

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # spanscore beside a real OpenTelemetry Collector, in the same rounds: forwarding only, and grouping by trace (goal 9). By hand, not in CI.
-#   OTELCOL=/path/to/otelcol benches/peers.sh [--rounds N]
+#   OTELCOL=/path/to/otelcol [SPANSCORE=/path/to/spanscore] benches/peers.sh [--rounds N]
 # The Collector must have otlpreceiver, otlpexporter, batchprocessor and groupbytraceprocessor: otelcol-contrib has, or build one with the
 # builder (go install go.opentelemetry.io/collector/cmd/builder@v0.160.0). Its configurations are benches/peers/*.yaml.
 set -euo pipefail
@@ -8,12 +8,5 @@ cd "$(dirname "$0")/.."
 : "${OTELCOL:?set OTELCOL to the path of an OpenTelemetry Collector}"
 [ -x "$OTELCOL" ] || { echo "$OTELCOL is no program" >&2; exit 2; }
 "$OTELCOL" --version
-if [ -z "${SPANSCORE:-}" ]; then
-  # The benchmarks build it once more in its place, with the features that tests want of its dependencies.
-  cargo build --release --locked
-  measured=$(mktemp -d)
-  trap 'rm -rf "$measured"' EXIT
-  cp target/release/spanscore "$measured/spanscore"
-  export SPANSCORE=$measured/spanscore
-fi
+. benches/measured.sh
 OTELCOL=$(realpath "$OTELCOL") cargo bench --locked --bench sidecar -- peers --program "$SPANSCORE" "$@"

@@ -16,7 +16,6 @@ use hyper::http::request;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::clock::{instant_at, monotonic_nanos};
@@ -26,6 +25,36 @@ pub(crate) const N_CONNECTIONS: u64 = 4;
 
 /// The common SDKs' default.
 const GZIP_LEVEL: u32 = 6;
+
+/// How a request travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// OTLP/gRPC.
+    Grpc,
+    /// OTLP/gRPC, compressed.
+    Gzip,
+    /// OTLP/HTTP with protobuf, over HTTP/1.1, as most SDKs send it.
+    Http,
+}
+
+impl Wire {
+    fn try_new(word: &str) -> io::Result<Self> {
+        match word {
+            "grpc" => Ok(Self::Grpc),
+            "gzip" => Ok(Self::Gzip),
+            "http" => Ok(Self::Http),
+            other => Err(io::Error::other(format!("nothing travels by `{other}`"))),
+        }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Gzip => "gzip",
+            Self::Http => "http",
+        }
+    }
+}
 
 /// What was sent.
 #[derive(Default)]
@@ -73,7 +102,7 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
                 writeln!(out, "end")?;
             }
             _ => {
-                let wire = words.get(4).and_then(|word| Wire::of(word)).ok_or(io::ErrorKind::InvalidInput)?;
+                let wire = Wire::try_new(words.get(4).copied().unwrap_or_default())?;
                 let started = monotonic_nanos();
                 let sent = runtime.block_on(loader.send(number(1)?, number(2)?, number(3)?, wire, number(5)?))?;
                 let Sent { n_requests, n_roots, digest, n_refused } = sent;
@@ -135,7 +164,7 @@ impl Loader {
         let mut senders = JoinSet::new();
         for (nth, filled) in (0..).zip(filled) {
             let due = begin + nth * 1_000_000_000 / rate;
-            let mut client = clients[(nth % N_CONNECTIONS) as usize].clone();
+            let mut client = clients[(nth % N_CONNECTIONS) as usize].beside()?;
             tokio::time::sleep_until(instant_at(due).into()).await;
             senders.spawn(async move {
                 let is_taken = client.send(&filled.body).await?;
@@ -162,41 +191,16 @@ fn stream(target: u64, connection: u64) -> u64 {
     target * 1_000 + connection
 }
 
-/// How a request travels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
-    /// OTLP/gRPC.
-    Grpc,
-    /// OTLP/gRPC, compressed.
-    Gzip,
-    /// OTLP/HTTP with protobuf, over HTTP/1.1 as most SDKs send it.
-    Http,
-}
-
-impl Wire {
-    const ALL: [(Self, &'static str); 3] = [(Self::Grpc, "grpc"), (Self::Gzip, "gzip"), (Self::Http, "http")];
-
-    fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find_map(|(wire, name)| (name == word).then_some(wire))
-    }
-
-    pub(crate) fn word(self) -> &'static str {
-        Self::ALL.into_iter().find_map(|(wire, name)| (wire == self).then_some(name)).unwrap_or_default()
-    }
-}
-
-#[derive(Clone)]
 struct Client {
     sender: Sender,
     wire: Wire,
     uri: Uri,
+    host: String,
 }
 
-#[derive(Clone)]
 enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
-    /// Requests of one connection wait for one another.
-    Http1(Arc<Mutex<http1::SendRequest<Full<Bytes>>>>),
+    Http1(http1::SendRequest<Full<Bytes>>),
 }
 
 impl Sender {
@@ -207,7 +211,6 @@ impl Sender {
                 sender.send_request(request).await
             }
             Self::Http1(sender) => {
-                let mut sender = sender.lock().await;
                 sender.ready().await?;
                 sender.send_request(request).await
             }
@@ -217,39 +220,45 @@ impl Sender {
 
 impl Client {
     async fn connect(port: u64, wire: Wire) -> io::Result<Self> {
-        let stream = TcpStream::connect(format!("127.0.0.1:{port}")).await?;
+        let host = format!("127.0.0.1:{port}");
+        let stream = TcpStream::connect(&host).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
         // A connection ends with the last handle of its sender; its errors are those of the requests on it.
-        let (sender, path) = if wire == Wire::Http {
+        let (sender, uri) = if wire == Wire::Http {
             let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
-            (Sender::Http1(Arc::new(Mutex::new(sender))), "v1/traces")
+            (Sender::Http1(sender), "/v1/traces".to_owned())
         } else {
             let mut http = http2::Builder::new(TokioExecutor::new());
             http.max_send_buf_size(4 << 20);
             let (sender, connection) = http.handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
-            (Sender::Http2(sender), "opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            (Sender::Http2(sender), format!("http://{host}/opentelemetry.proto.collector.trace.v1.TraceService/Export"))
         };
-        let uri = format!("http://127.0.0.1:{port}/{path}").parse().map_err(io::Error::other)?;
-        Ok(Self { sender, wire, uri })
+        Ok(Self { sender, wire, uri: uri.parse().map_err(io::Error::other)?, host })
+    }
+
+    /// Another one on the same connection, which takes several requests at once.
+    fn beside(&self) -> io::Result<Self> {
+        let Sender::Http2(sender) = &self.sender else { return Err(io::Error::other("HTTP/1.1 takes one request at a time")) };
+        Ok(Self { sender: Sender::Http2(sender.clone()), wire: self.wire, uri: self.uri.clone(), host: self.host.clone() })
     }
 
     /// `false` if there was no room for it.
     async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
         let request = Request::builder().method(Method::POST).uri(self.uri.clone());
         let request = match self.wire {
-            Wire::Grpc => grpc(request, message, false),
+            Wire::Grpc => grpc(request, message, None),
             Wire::Gzip => {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
                 encoder.write_all(message)?;
-                grpc(request.header("grpc-encoding", "gzip"), &encoder.finish()?, true)
+                grpc(request, &encoder.finish()?, Some("gzip"))
             }
-            Wire::Http => request
-                .header("host", self.uri.authority().map(|authority| authority.as_str()).unwrap_or_default())
-                .header("content-type", "application/x-protobuf")
-                .body(Full::new(Bytes::copy_from_slice(message))),
+            Wire::Http => {
+                let request = request.header("host", &self.host).header("content-type", "application/x-protobuf");
+                request.body(Full::new(Bytes::copy_from_slice(message)))
+            }
         };
         let request = request.map_err(io::Error::other)?;
         let exchange = async {
@@ -268,10 +277,12 @@ impl Client {
     }
 }
 
-fn grpc(request: request::Builder, message: &[u8], compressed: bool) -> hyper::http::Result<Request<Full<Bytes>>> {
+fn grpc(request: request::Builder, message: &[u8], encoding: Option<&str>) -> hyper::http::Result<Request<Full<Bytes>>> {
     let mut body = Vec::with_capacity(5 + message.len());
-    body.put_u8(u8::from(compressed));
+    body.put_u8(u8::from(encoding.is_some()));
     body.put_u32(message.len() as u32);
     body.extend_from_slice(message);
-    request.header("content-type", "application/grpc").header("te", "trailers").body(Full::new(Bytes::from(body)))
+    let request = request.header("content-type", "application/grpc").header("te", "trailers");
+    let request = encoding.into_iter().fold(request, |request, encoding| request.header("grpc-encoding", encoding));
+    request.body(Full::new(Bytes::from(body)))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::Plan;
 use crate::clock::{monotonic_nanos, pause};
+use crate::load::Wire;
 use crate::loader;
 use crate::payload::Profile;
 use crate::process::Process;
@@ -51,7 +52,7 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
         let mut load = loader(profile, 64, 512, 9)?.0;
         let mut target = Target::sidecar(1, &Variant::on(&plan.program).set("memory.limit=128MiB"))?;
         target.sink.ask("delay 1000")?;
-        let answer = load.ask(&format!("send {} 1 {n_requests} none 16", target.port))?;
+        let answer = load.ask(&format!("send {} 1 {n_requests} {} 16", target.port, Wire::Grpc.word()))?;
         let numbers: Vec<u64> = answer.split(' ').filter_map(|word| word.parse().ok()).collect();
         let [n_taken, _, digest, n_refused, nanos] = numbers[..] else { return Err(io::Error::other(answer)) };
         target.sink.ask("delay 0")?;

@@ -2,8 +2,8 @@
 //! the operating system's; variants run in turn within each round; a turn counts only if every span has arrived once and every trace was judged
 //! once by every criterion. Prints the table of goals. Does not prove anything about networks: all of it is one machine's loopback.
 //!
-//! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean genai small gzip http latency memory
-//! overload scaling`, and by hand `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) takes more or fewer than seven rounds, `--minutes N`
+//! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean genai small gzip http latency memory overload
+//! scaling`, and by hand `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) takes more or fewer than seven rounds, `--minutes N`
 //! is for the soak, `--program PATH` measures another spanscore than the one built along (whose tokio has the tests' features), and `--against PATH`
 //! one more in the same rounds of `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches` calls it) one short round of `lean`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]

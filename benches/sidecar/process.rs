@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// How long a process may take to end when it is asked to.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a process may take to end when it is asked to: a sidecar has twenty seconds for what it still has to deliver.
+const END_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A process that answers questions on its standard output.
 pub(crate) struct Process {
@@ -114,15 +114,19 @@ impl Process {
 }
 
 impl Drop for Process {
+    #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // A program that is asked to end does what it does at its end: one that was built to, writes its profile. It may have ended already.
+        // What is asked to end does what it does at its end: one that was built to, writes its profile. It may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;
         while matches!(self.child.try_wait(), Ok(None)) && monotonic_nanos() < deadline {
             pause(Duration::from_millis(1));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            eprintln!("process {} did not end when it was asked to", self.child.id());
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Target {
     /// Where it takes OTLP/gRPC.
     pub(crate) port: u64,
     /// Where it takes OTLP/HTTP, if it does.
-    http_port: u64,
+    http_port: Option<u64>,
     /// Tells its streams from those of other targets.
     id: u64,
     /// From its start to when it said that it listens.
@@ -108,7 +108,7 @@ impl Target {
     /// `raw` or `prost`.
     pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
         let (sink, port) = Process::role(&["sink", kind])?;
-        let target = Self { measured: Measured::Sink, sink, port, http_port: 0, id, ready_after: Duration::ZERO, n_roots: 0 };
+        let target = Self { measured: Measured::Sink, sink, port, http_port: None, id, ready_after: Duration::ZERO, n_roots: 0 };
         target.check_port()?;
         Ok(target)
     }
@@ -133,6 +133,8 @@ impl Target {
             "assemble.settle=100ms".to_owned(),
             // What is open at the end of a turn goes on in the next, however long the others take.
             "assemble.inactive=1h".to_owned(),
+            // Nobody sends any more when it is asked to end.
+            "shutdown.quiet=0s".to_owned(),
             "log.format=json".to_owned(),
         ];
         for setting in settings.iter().chain(&variant.set) {
@@ -162,7 +164,7 @@ impl Target {
         // What else it says is shown: in a benchmark a warning is news. It ends with the process.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| eprint_line(&line)));
         let port = |setting: &str| addresses.get(setting)?.rsplit(':').next()?.parse().ok();
-        let http_port = port("receivers.otlp.http.listen").unwrap_or_default();
+        let http_port = port("receivers.otlp.http.listen");
         let port = port("receivers.otlp.grpc.listen").ok_or_else(|| io::Error::other("no gRPC port"))?;
         let admin = addresses.remove("admin.listen").unwrap_or_default();
         let measured = Measured::Sidecar {
@@ -197,7 +199,7 @@ impl Target {
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
         let measured = Measured::Peer { process, _config: config };
-        let target = Self { measured, sink, port: u64::from(port), http_port: 0, id, ready_after, n_roots: 0 };
+        let target = Self { measured, sink, port: u64::from(port), http_port: None, id, ready_after, n_roots: 0 };
         target.check_port()?;
         Ok(target)
     }
@@ -212,7 +214,7 @@ impl Target {
     /// Send, wait until all has come out, check it, and say what it cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
         let Dose { per_connection, spans_per_request, wire } = dose;
-        let port = if wire == Wire::Http { self.http_port } else { self.port };
+        let port = if wire == Wire::Http { self.http_port.ok_or_else(|| io::Error::other("it takes no OTLP/HTTP"))? } else { self.port };
         let before = self.arrived()?;
         let cpu = self.process().cpu()?;
         let answer = load.ask(&format!("send {port} {} {per_connection} {} {N_CONNECTIONS}", self.id, wire.word()))?;
@@ -324,10 +326,12 @@ impl Target {
     }
 
     fn check_port(&self) -> io::Result<()> {
-        match self.process().listens_on(self.port as u16)? {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("port {} belongs to another process", self.port))),
+        for port in std::iter::once(self.port).chain(self.http_port) {
+            if !self.process().listens_on(port as u16)? {
+                return Err(io::Error::other(format!("port {port} belongs to another process")));
+            }
         }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
 //! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
 //! and sends little, or sends little that unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once
-//! there are 64 KiB).
+//! there are 32 KiB).
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -39,8 +39,8 @@ const MIN_CAPACITY: usize = 4 << 10;
 /// twice, into pages that are new each time, which is a third of what it costs to receive.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// A sender that has sent less than this, unpacked, is not trusted with what it announces.
-const TRUSTED_FROM: usize = 64 << 10;
+/// A sender that has sent less than this, unpacked, is not trusted with what it announces. What the first frame of HTTP/2 unpacks to is more.
+const TRUSTED_FROM: usize = 32 << 10;
 
 /// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
 /// instead of a broken pipe, and can go on using the connection.

@@ -147,6 +147,25 @@ fn room_is_asked_for_with_what_is_unread() {
     }
 }
 
+/// Guessed too small, it would be copied again; guessed too large, copied at the end to give the rest back.
+#[tokio::test(start_paused = true)]
+async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut line = || format!("{{\"gen_ai.operation.name\": \"execute_tool\", \"gen_ai.tool.call.id\": {}}}\n", rng.u32(..));
+    let plain: Vec<u8> = std::iter::repeat_with(|| line().into_bytes()).take(3_000).flatten().collect();
+    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Deflate, zlib(&plain))] {
+        let body = framed(1, &packed);
+        assert!(plain.len() > 6 * packed.len() && packed.len() > 25_000, "{} bytes packed of {}", packed.len(), plain.len());
+        let limits = limits(1 << 20, 1 << 20);
+        let mut body = Chunks { hangs: true, ..Chunks::of([&body[..packed.len() / 2]]) };
+        let reading = read(&mut body, Framing::Prefixed, encoding, &limits);
+        tokio::pin!(reading);
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
+        let expected = plain.len()..plain.len() * 5 / 4;
+        assert!(expected.contains(&taken(&limits)), "{encoding:?}: {} bytes taken for {}", taken(&limits), plain.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn truncated_and_damaged_bodies_are_malformed() {
     let plain = text(50_000);
