@@ -4,8 +4,8 @@
 #   image.sh [BINARY]     without one it is built, without a profile: the release build, whose last step is done again with a static C library
 #
 # Leaves target/kubernetes/spanscore.tar (an OCI archive, localhost/spanscore:test) for the node, unless given a debug binary for a quick look.
-# Does not prove that the build stage of the Dockerfile works, whose base image comes from a registry, nor what containerd makes of the
-# image; on-node.sh runs it there.
+# Does not prove that the build stage of the Dockerfile works, whose base image comes from a registry, nor that the program it builds with a
+# profile does what the plain one does, nor what containerd makes of the image; on-node.sh runs it there.
 . "$(dirname "$0")/lib.sh"
 MAX_SIZE=20000000
 
