@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds spanscore as its image carries it: twice, the second time arranged by what the first did under load (profile-guided optimisation).
-# Against `cargo build --release` that saves a tenth of the CPU of a span and 2 MiB of memory (docs/performance.md), and takes a quarter of an
+# Against `cargo build --release` that saves a tenth of the CPU of a span and 3 MiB of memory (docs/performance.md), and takes a quarter of an
 # hour of two cores.
 #   deploy/build.sh            leaves it in target/deploy/spanscore
 #   deploy/build.sh --static   the same with the C library in it, for an image that has none

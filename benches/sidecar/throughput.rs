@@ -274,8 +274,7 @@ pub(crate) fn peers(plan: &Plan) -> io::Result<()> {
         std::env::var("OTELCOL").map(PathBuf::from).map_err(|_| io::Error::other("set OTELCOL to a Collector; see benches/peers.sh"))?;
     for (profile, scale, goals) in [(Profile::Lean, 1, [0.40, 0.09]), (Profile::Genai, 6, [0.58, 0.22])] {
         let mut loads = [loader(profile, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0];
-        // As it would be deployed: peak memory is shown too, and what is remembered fills a tenth of the limit.
-        let on = Variant::on(&plan.program).set("memory.limit=128MiB");
+        let on = Variant::on(&plan.program).set(ROOMY);
         let mut rows = vec![
             Row::new("spanscore, scoring on", Target::sidecar(1, &on)?, 0, 300 / scale),
             Row::new("Collector, forwarding only", Target::peer(2, &program, include_str!("../peers/forward.yaml"))?, 0, 120 / scale),
