@@ -4,7 +4,7 @@
 # hour of two cores.
 #   deploy/build.sh            leaves it in target/deploy/spanscore
 #   deploy/build.sh --static   the same with the C library in it, for an image that has none
-#   … --plain                  built once, without a profile: where the machine is emulated, or two builds must be the same to the byte
+#   … --plain                  built once, without a profile: where the machine is emulated, or a build must be repeatable
 # The profile is read by the llvm-profdata of the compiler's own LLVM; rustup is asked for it where it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
