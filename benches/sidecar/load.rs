@@ -282,7 +282,9 @@ fn grpc(request: request::Builder, message: &[u8], encoding: Option<&str>) -> hy
     body.put_u8(u8::from(encoding.is_some()));
     body.put_u32(message.len() as u32);
     body.extend_from_slice(message);
-    let request = request.header("content-type", "application/grpc").header("te", "trailers");
-    let request = encoding.into_iter().fold(request, |request, encoding| request.header("grpc-encoding", encoding));
+    let mut request = request.header("content-type", "application/grpc").header("te", "trailers");
+    if let Some(encoding) = encoding {
+        request = request.header("grpc-encoding", encoding);
+    }
     request.body(Full::new(Bytes::from(body)))
 }

@@ -354,6 +354,7 @@ impl Metrics {
             let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
             value.parse::<f64>().ok()
         });
+        // Of none at all `sum` would make -0.
         values.fold(0.0, |sum, value| sum + value)
     }
 
