@@ -69,12 +69,12 @@ pub(super) fn mention_unread(config: &Config, environment: &BTreeMap<String, Str
 
 /// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over what the file says.
 pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, texts: &mut Texts, problems: &mut Problems) {
-    let known = keys::known();
     for (variable, text) in environment.iter().filter(|(_, text)| !text.trim().is_empty()) {
         let Some(name) = variable.strip_prefix(PREFIX) else { continue };
         if is_service_link(name) {
             continue;
         }
+        let known = keys::known();
         let path: Vec<String> = name.split("__").map(str::to_lowercase).collect();
         match spelled(known, &path) {
             Some(path) => put(root, &path, variable, text.trim(), texts, problems),
@@ -94,8 +94,8 @@ pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, t
 
 /// Puts `--set forward.endpoint=…` over everything.
 pub(super) fn put_flags(root: &mut Node, flags: &[(String, String)], texts: &mut Texts, problems: &mut Problems) {
-    let known = keys::known();
     for (key, text) in flags {
+        let known = keys::known();
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         match spelled(known, &path) {
             Some(path) => put(root, &path, &format!("--set {key}"), text.trim(), texts, problems),

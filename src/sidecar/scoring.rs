@@ -44,8 +44,9 @@ pub(super) struct Scoring {
     shared: Arc<Shared>,
 }
 
-/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits here.
-type Arrived = (Now, usize, Batch);
+/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits here. Boxed in the channel, whose places are all
+/// there from the beginning.
+type Arrived = Box<(Now, usize, Batch)>;
 
 #[derive(Debug)]
 struct Shared {
@@ -110,9 +111,10 @@ impl Scoring {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             return self.miss(batch);
         }
-        if let Err(TrySendError::Full((.., batch)) | TrySendError::Disconnected((.., batch))) = self.sender.try_send((now(), size, batch)) {
+        let arrived = Box::new((now(), size, batch));
+        if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) = self.sender.try_send(arrived) {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            self.miss(batch);
+            self.miss(arrived.2);
         }
     }
 
@@ -166,7 +168,8 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
         let mut n_taken = 0;
-        for (arrived, size, batch) in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+        for taken in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+            let (arrived, size, batch) = *taken;
             n_taken += 1;
             shared.waiting.fetch_sub(size, Ordering::Relaxed);
             time = later(time, arrived);

@@ -81,11 +81,11 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     let (sender, inbox) = sync_channel(MAX_BATCHES);
     let arrived = now();
     // All of this came at one moment, long ago by the settling time of this test, and takes several rounds to read.
-    sender.send((arrived, 0, batch(vec![span(1, 1, ""), span(1, 2, "a")]))).unwrap();
+    sender.send(Box::new((arrived, 0, batch(vec![span(1, 1, ""), span(1, 2, "a")])))).unwrap();
     for trace in 10..=u8::MAX {
-        sender.send((arrived, 0, batch(vec![span(trace, 1, "")]))).unwrap();
+        sender.send(Box::new((arrived, 0, batch(vec![span(trace, 1, "")])))).unwrap();
     }
-    sender.send((arrived, 0, batch(vec![span(1, 3, "b")]))).unwrap();
+    sender.send(Box::new((arrived, 0, batch(vec![span(1, 3, "b")])))).unwrap();
     drop(sender);
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
