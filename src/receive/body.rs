@@ -1,7 +1,7 @@
 //! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
 //! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
 //! and sends little, or sends little that unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once
-//! there are 32 KiB).
+//! there are 32 KiB). Only a compressed body that is there as a whole is believed how long it is, for as long as it is unpacked.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -29,8 +29,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be a small part.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Compressed bytes that are unpacked without a break: a few milliseconds at worst.
-const DECOMPRESSED_AT_ONCE: usize = 16 << 10;
+/// Compressed bytes that are gathered and unpacked without a break: most requests whole, so that nothing of them has to be copied to look back
+/// at. A few milliseconds, unless a bomb unpacks to all that one request may have.
+const UNPACKED_AT_ONCE: usize = 64 << 10;
 
 /// The least that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
@@ -39,7 +40,7 @@ const MIN_CAPACITY: usize = 4 << 10;
 /// twice, into pages that are new each time, which is a third of what it costs to receive.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// A sender that has sent less than this, unpacked, is not trusted with what it announces. What the first frame of HTTP/2 unpacks to is more.
+/// A sender that has sent less than this, unpacked, is not trusted with what it announces.
 const TRUSTED_FROM: usize = 32 << 10;
 
 /// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
@@ -217,6 +218,10 @@ struct Message<'a> {
     framed: bool,
     n_received: usize,
     decoder: Option<Decoder>,
+    /// What is to be unpacked next.
+    packed: Vec<u8>,
+    /// How much was given to the decoder.
+    n_fed: usize,
     /// The first piece of what is not compressed. If it is the only one it is passed on without a copy.
     first: Bytes,
     /// Everything, once there is more than one piece.
@@ -231,20 +236,23 @@ impl<'a> Message<'a> {
         if announced.is_some_and(|announced| announced > limits.max_size) {
             return Err(limits.too_large());
         }
-        let (room, decoder) = (limits.budget.room(), encoding.decoder()?);
-        Ok(Self { limits, room, announced, framed: false, n_received: 0, decoder, first: Bytes::new(), bytes: Vec::new(), granted: 0 })
+        Ok(Self {
+            limits,
+            room: limits.budget.room(),
+            announced,
+            framed: false,
+            n_received: 0,
+            decoder: encoding.decoder()?,
+            packed: Vec::new(),
+            n_fed: 0,
+            first: Bytes::new(),
+            bytes: Vec::new(),
+            granted: 0,
+        })
     }
 
     /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between which others get their turn.
     async fn take(&mut self, mut chunk: Bytes) -> Result<(), Problem> {
-        while self.decoder.is_some() && chunk.len() > DECOMPRESSED_AT_ONCE {
-            self.push(chunk.split_to(DECOMPRESSED_AT_ONCE))?;
-            tokio::task::yield_now().await;
-        }
-        self.push(chunk)
-    }
-
-    fn push(&mut self, chunk: Bytes) -> Result<(), Problem> {
         if chunk.is_empty() {
             return Ok(());
         }
@@ -253,45 +261,79 @@ impl<'a> Message<'a> {
         if self.framed && self.announced.is_some_and(|announced| self.n_received > announced) {
             return Err(Problem::Malformed("more than one message in a request".to_owned()));
         }
-        let (room, limits) = (&mut self.room, self.limits);
-        match &mut self.decoder {
-            Some(decoder) => {
-                let guess = chunk.len().saturating_mul(4);
-                let (n_announced, n_received) = (self.announced.unwrap_or_default(), self.n_received);
-                decoder.feed(&chunk, &mut self.bytes, |bytes, n_unread| {
-                    // The rest unpacks about as the beginning did; an eighth more spares the last step.
-                    let n_read = (n_received - n_unread).max(1);
-                    let expected = (bytes.len() + bytes.len() / 8).saturating_mul(n_announced) / n_read;
-                    let expected = expected.min(limits.max_size).min(RESERVED_AT_ONCE);
-                    let has_room = bytes.len() >= TRUSTED_FROM && room.grow_to(expected).is_ok();
-                    let ahead = if has_room { expected.saturating_sub(bytes.len()) } else { 0 };
-                    grow(bytes, bytes.capacity(), guess.max(ahead), None, room, limits).map(drop)
-                })
-            }
-            None if self.n_received > limits.max_size => Err(limits.too_large()),
-            None if is_first => {
-                room.grow_to(chunk.len())?;
-                self.first = chunk;
-                Ok(())
-            }
-            None => {
-                let first = std::mem::take(&mut self.first);
-                for piece in [first, chunk] {
-                    if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
-                        self.granted = grow(&mut self.bytes, self.granted, piece.len(), self.announced, room, limits)?;
-                    }
-                    self.bytes.extend_from_slice(&piece);
-                }
-                Ok(())
-            }
+        if self.decoder.is_none() {
+            return self.push(chunk, is_first);
         }
+        while self.packed.len() + chunk.len() > UNPACKED_AT_ONCE {
+            self.gather(&chunk.split_to(UNPACKED_AT_ONCE - self.packed.len()))?;
+            self.unpack(false)?;
+            tokio::task::yield_now().await;
+        }
+        self.gather(&chunk)
     }
 
-    fn finish(self) -> Result<Held, Problem> {
-        let Self { mut room, announced, framed, n_received, decoder, first, mut bytes, limits, .. } = self;
-        if framed && announced.is_some_and(|announced| n_received < announced) {
+    fn push(&mut self, chunk: Bytes, is_first: bool) -> Result<(), Problem> {
+        if self.n_received > self.limits.max_size {
+            return Err(self.limits.too_large());
+        }
+        if is_first {
+            self.room.grow_to(chunk.len())?;
+            self.first = chunk;
+            return Ok(());
+        }
+        let first = std::mem::take(&mut self.first);
+        for piece in [first, chunk] {
+            if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
+                self.granted = grow(&mut self.bytes, self.granted, piece.len(), self.announced, &mut self.room, self.limits)?;
+            }
+            self.bytes.extend_from_slice(&piece);
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, chunk: &[u8]) -> Result<(), Problem> {
+        let gathered = self.packed.len() + chunk.len();
+        self.room.grow_to(self.bytes.capacity() + gathered)?;
+        if self.packed.capacity() < gathered {
+            let to_come = self.announced.unwrap_or_default().min(UNPACKED_AT_ONCE).min(gathered * 4);
+            self.packed.reserve_exact(to_come.max(gathered) - self.packed.len());
+        }
+        self.packed.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Unpacks what was gathered.
+    fn unpack(&mut self, is_last: bool) -> Result<(), Problem> {
+        let Self { limits, room, announced, decoder: Some(decoder), packed, n_fed, bytes, .. } = self else { return Ok(()) };
+        let is_whole = is_last && *n_fed == 0;
+        *n_fed += packed.len();
+        let guess = packed.len().saturating_mul(4);
+        // One byte more, for a full buffer would be made larger. Nothing real unpacks to more than a thousand times its size.
+        let claimed = if is_whole { decoder.claimed_len(packed) } else { None };
+        let claimed = claimed.map(|len| len.min(packed.len() << 10) + 1);
+        decoder.feed(packed, is_last, bytes, |bytes, n_unread| {
+            // The rest unpacks about as the beginning did; an eighth more spares the last step.
+            let n_read = (*n_fed - n_unread).max(1);
+            let in_all = || (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default()) / n_read;
+            let expected = match claimed {
+                Some(claimed) if bytes.is_empty() => claimed,
+                _ if bytes.len() >= TRUSTED_FROM => in_all(),
+                _ => 0,
+            };
+            let ahead = expected.min(limits.max_size + 1).min(RESERVED_AT_ONCE).saturating_sub(bytes.len());
+            let has_room = ahead > 0 && room.grow_to(bytes.len() + ahead).is_ok();
+            grow(bytes, bytes.capacity(), if has_room { ahead } else { guess }, None, room, limits).map(drop)
+        })?;
+        packed.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Held, Problem> {
+        if self.framed && self.announced.is_some_and(|announced| self.n_received < announced) {
             return Err(Problem::Malformed("the message ends early; it was truncated on its way".to_owned()));
         }
+        self.unpack(true)?;
+        let Self { mut room, decoder, first, mut bytes, limits, .. } = self;
         if let Some(decoder) = decoder {
             decoder.finish()?;
         }

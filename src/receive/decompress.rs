@@ -70,14 +70,28 @@ enum Inner {
 }
 
 impl Decoder {
-    /// Decompresses a chunk to the end of `output`. Whenever its capacity is used up, `grow`, told how much of the chunk is still unread,
-    /// makes more, or says why not.
+    /// How long a body says that it is unpacked: a gzip member at its end (RFC 1952, section 2.3.1), a zstd frame at its beginning. Nobody
+    /// checked that, and there may be more members or frames; zlib does not say.
+    pub(super) fn claimed_len(&self, body: &[u8]) -> Option<usize> {
+        let claimed = match &self.inner {
+            Inner::Gzip(_) => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
+            Inner::Zlib(_) => return None,
+            Inner::Zstd(_) => zstd::zstd_safe::get_frame_content_size(body).ok()??,
+        };
+        usize::try_from(claimed).ok()
+    }
+
+    /// Decompresses a piece of the body to the end of `output`. Whenever its capacity is used up, `grow`, told how much of the piece is still
+    /// unread, makes more, or says why not.
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],
+        is_last: bool,
         output: &mut Vec<u8>,
         mut grow: impl FnMut(&mut Vec<u8>, usize) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
+        // Told that no more will come, inflate copies nothing into a window of its own.
+        let flush = if is_last { FlushDecompress::Finish } else { FlushDecompress::None };
         loop {
             if output.len() == output.capacity() {
                 grow(output, input.len())?;
@@ -91,7 +105,7 @@ impl Decoder {
                         self.at_end = false;
                     }
                     if !self.at_end {
-                        self.at_end = inflate(gzip, &mut input, output).map_err(|error| malformed("gzip", &error))?;
+                        self.at_end = inflate(gzip, &mut input, output, flush).map_err(|error| malformed("gzip", &error))?;
                     }
                 }
                 Inner::Zlib(_) if self.at_end => {
@@ -100,7 +114,7 @@ impl Decoder {
                     }
                 }
                 Inner::Zlib(zlib) => {
-                    self.at_end = inflate(zlib, &mut input, output).map_err(|error| malformed("deflate", &error))?;
+                    self.at_end = inflate(zlib, &mut input, output, flush).map_err(|error| malformed("deflate", &error))?;
                 }
                 Inner::Zstd(zstd) => {
                     if !(self.at_end && input.is_empty()) {
@@ -129,9 +143,14 @@ impl Decoder {
 }
 
 /// One step; `true` at the end of the stream.
-fn inflate(decompress: &mut Decompress, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, flate2::DecompressError> {
+fn inflate(
+    decompress: &mut Decompress,
+    input: &mut &[u8],
+    output: &mut Vec<u8>,
+    flush: FlushDecompress,
+) -> Result<bool, flate2::DecompressError> {
     let n_read_before = decompress.total_in();
-    let status = decompress.decompress_vec(input, output, FlushDecompress::None)?;
+    let status = decompress.decompress_vec(input, output, flush)?;
     let n_read = usize::try_from(decompress.total_in() - n_read_before).unwrap_or(usize::MAX);
     *input = input.get(n_read..).unwrap_or_default();
     Ok(status == Status::StreamEnd)

@@ -142,8 +142,28 @@ fn room_is_asked_for_with_what_is_unread() {
             bytes.reserve_exact(20_000);
             Ok(())
         };
-        decoder.feed(&packed, &mut unpacked, grow).unwrap();
+        decoder.feed(&packed, true, &mut unpacked, grow).unwrap();
         assert!(unpacked == plain && n_asked > 9, "{encoding:?}: asked {n_asked} times");
+    }
+}
+
+#[test]
+fn what_a_body_says_of_its_length_is_room_enough_for_it() {
+    let plain = text(100_000);
+    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Zstd, zstd(&plain))] {
+        let mut unpacked = Vec::new();
+        let mut n_asked = 0;
+        let mut decoder = encoding.decoder().unwrap().unwrap();
+        let claimed = decoder.claimed_len(&packed);
+        assert_eq!(claimed, Some(plain.len()), "{encoding:?}");
+        let grow = |bytes: &mut Vec<u8>, _: usize| {
+            n_asked += 1;
+            bytes.reserve_exact(claimed.unwrap() + 1);
+            Ok(())
+        };
+        decoder.feed(&packed, true, &mut unpacked, grow).unwrap();
+        assert!(unpacked == plain && n_asked == 1, "{encoding:?}: asked {n_asked} times");
+        assert_eq!(decoder.claimed_len(&packed[..3]), None, "{encoding:?}");
     }
 }
 
@@ -152,12 +172,17 @@ fn room_is_asked_for_with_what_is_unread() {
 async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut line = || format!("{{\"gen_ai.operation.name\": \"execute_tool\", \"gen_ai.tool.call.id\": {}}}\n", rng.u32(..));
-    let plain: Vec<u8> = std::iter::repeat_with(|| line().into_bytes()).take(3_000).flatten().collect();
+    let plain: Vec<u8> = std::iter::repeat_with(|| line().into_bytes()).take(15_000).flatten().collect();
     for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Deflate, zlib(&plain))] {
         let body = framed(1, &packed);
-        assert!(plain.len() > 6 * packed.len() && packed.len() > 25_000, "{} bytes packed of {}", packed.len(), plain.len());
-        let limits = limits(1 << 20, 1 << 20);
-        let mut body = Chunks { hangs: true, ..Chunks::of([&body[..packed.len() / 2]]) };
+        assert!(
+            plain.len() > 6 * packed.len() && packed.len() > 140_000 && plain.len() < 4 << 20,
+            "{} bytes packed of {}",
+            packed.len(),
+            plain.len()
+        );
+        let limits = limits(4 << 20, 4 << 20);
+        let mut body = Chunks { hangs: true, ..Chunks::of([&body[..packed.len() / 2 + 5]]) };
         let reading = read(&mut body, Framing::Prefixed, encoding, &limits);
         tokio::pin!(reading);
         assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
@@ -172,11 +197,15 @@ async fn truncated_and_damaged_bodies_are_malformed() {
     let (gzipped, zstded, zlibbed) = (gzip(&plain), zstd(&plain), zlib(&plain));
     let mut flipped = gzipped.clone();
     flipped[25_000] ^= 0x40;
+    let mut boasting = gzip(&plain[..100]);
+    let at = boasting.len() - 4;
+    boasting[at..].fill(0xff);
     let twice = [framed(0, &plain), framed(0, &plain)].concat();
     let cases: Vec<(&str, Framing, Encoding, Vec<u8>)> = vec![
         ("half a gzip", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() / 2].to_vec()),
         ("gzip without its checksum", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() - 4].to_vec()),
         ("gzip with a wrong bit", Framing::Whole, Encoding::Gzip, flipped),
+        ("100 bytes that claim to be 4 GiB", Framing::Whole, Encoding::Gzip, boasting),
         ("gzip and garbage", Framing::Whole, Encoding::Gzip, [gzipped.as_slice(), b"garbage"].concat()),
         ("half a zstd", Framing::Whole, Encoding::Zstd, zstded[..zstded.len() / 2].to_vec()),
         ("zstd and garbage", Framing::Whole, Encoding::Zstd, [zstded.as_slice(), b"garbage"].concat()),
