@@ -2,6 +2,8 @@
 //! `build.rs` compiled; has no code of its own for any field, but for the one that the file writes as a pair ([`spelling`]).
 
 mod spelling;
+#[cfg(test)]
+mod tests;
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
@@ -57,7 +59,7 @@ pub(super) fn routes(register: Register) -> Router {
 }
 
 fn services(register: Register) -> Router {
-    let mut router = Router::new();
+    let mut router = Router::new().fallback(async || Status::unimplemented("no such method").into_http::<Body>());
     let service = POOL.get_service_by_name("spanscore.v1.CriteriaService").expect("it is in the descriptor set");
     for method in service.methods() {
         let path = format!("/{}/{}", service.full_name(), method.name());

@@ -13,7 +13,7 @@ use crate::config::Sources;
 use crate::sidecar;
 
 /// A register over a configuration text.
-pub(super) fn register(text: &str) -> Register {
+pub(in crate::register) fn register(text: &str) -> Register {
     opened(text, sidecar::now).0
 }
 
@@ -31,7 +31,13 @@ fn loaded(text: &str) -> Config {
 }
 
 /// One call: status, ETag, body.
-async fn call(register: &Register, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, Value) {
+pub(in crate::register) async fn call(
+    register: &Register,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String, Value) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
