@@ -1,13 +1,13 @@
 //! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
 //! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
 //! and sends little, or sends little that unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once
-//! there are 32 KiB). Only a compressed body that is there as a whole is believed how long it is, for as long as it is unpacked.
+//! there are 32 KiB; and 64 KiB for what is compressed). Only a compressed body that is there as a whole is believed how long it is, for as
+//! long as it is unpacked.
 
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -16,6 +16,7 @@ use tokio::time;
 
 use super::decompress::{Decoder, Encoding};
 use super::problem::{NoRoom, Problem};
+use super::room::{Budget, RETRY_AFTER, Room};
 
 /// A sender that is silent for so long in the middle of a body is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,14 +24,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for one body: a sender that drips must not hold room for ever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// When to try again after there was no room: requests in flight are gone within a moment.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
 /// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be a small part.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Compressed bytes that are gathered and unpacked without a break: most requests whole, so that nothing of them has to be copied to look back
-/// at. A few milliseconds, unless a bomb unpacks to all that one request may have.
+/// Compressed bytes that are collected and unpacked without a break. That takes most requests whole, and a stream that ends in the call in which
+/// it began is inflated without copies into a window. A few milliseconds, unless a bomb unpacks to all that one request may have.
 const UNPACKED_AT_ONCE: usize = 64 << 10;
 
 /// The least that a buffer grows to.
@@ -256,27 +254,27 @@ impl<'a> Message<'a> {
         if chunk.is_empty() {
             return Ok(());
         }
-        let is_first = self.n_received == 0;
         self.n_received += chunk.len();
         if self.framed && self.announced.is_some_and(|announced| self.n_received > announced) {
             return Err(Problem::Malformed("more than one message in a request".to_owned()));
         }
         if self.decoder.is_none() {
-            return self.push(chunk, is_first);
+            return self.push(chunk);
         }
         while self.packed.len() + chunk.len() > UNPACKED_AT_ONCE {
-            self.gather(&chunk.split_to(UNPACKED_AT_ONCE - self.packed.len()))?;
+            self.collect(&chunk.split_to(UNPACKED_AT_ONCE - self.packed.len()))?;
             self.unpack(false)?;
             tokio::task::yield_now().await;
         }
-        self.gather(&chunk)
+        self.collect(&chunk)
     }
 
-    fn push(&mut self, chunk: Bytes, is_first: bool) -> Result<(), Problem> {
+    /// Takes what is not compressed.
+    fn push(&mut self, chunk: Bytes) -> Result<(), Problem> {
         if self.n_received > self.limits.max_size {
             return Err(self.limits.too_large());
         }
-        if is_first {
+        if self.n_received == chunk.len() {
             self.room.grow_to(chunk.len())?;
             self.first = chunk;
             return Ok(());
@@ -291,27 +289,28 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    fn gather(&mut self, chunk: &[u8]) -> Result<(), Problem> {
-        let gathered = self.packed.len() + chunk.len();
-        self.room.grow_to(self.bytes.capacity() + gathered)?;
-        if self.packed.capacity() < gathered {
-            let to_come = self.announced.unwrap_or_default().min(UNPACKED_AT_ONCE).min(gathered * 4);
-            self.packed.reserve_exact(to_come.max(gathered) - self.packed.len());
+    /// Takes what is to be unpacked.
+    fn collect(&mut self, chunk: &[u8]) -> Result<(), Problem> {
+        let n_packed = self.packed.len() + chunk.len();
+        self.room.grow_to(self.bytes.capacity() + n_packed)?;
+        if self.packed.capacity() < n_packed {
+            let in_all = self.announced.unwrap_or(UNPACKED_AT_ONCE).min(UNPACKED_AT_ONCE).min(n_packed * 4);
+            self.packed.reserve_exact(in_all.max(n_packed) - self.packed.len());
         }
         self.packed.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Unpacks what was gathered.
+    /// Unpacks what was collected.
     fn unpack(&mut self, is_last: bool) -> Result<(), Problem> {
         let Self { limits, room, announced, decoder: Some(decoder), packed, n_fed, bytes, .. } = self else { return Ok(()) };
         let is_whole = is_last && *n_fed == 0;
         *n_fed += packed.len();
         let guess = packed.len().saturating_mul(4);
-        // One byte more, for a full buffer would be made larger. Nothing real unpacks to more than a thousand times its size.
+        // Nothing real unpacks to more than a thousand times its size.
         let claimed = if is_whole { decoder.claimed_len(packed) } else { None };
-        let claimed = claimed.map(|len| len.min(packed.len() << 10) + 1);
-        decoder.feed(packed, is_last, bytes, |bytes, n_unread| {
+        let claimed = claimed.map(|len| len.min(packed.len() << 10));
+        decoder.feed(packed, bytes, |bytes, n_unread| {
             // The rest unpacks about as the beginning did; an eighth more spares the last step.
             let n_read = (*n_fed - n_unread).max(1);
             let in_all = || (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default()) / n_read;
@@ -378,65 +377,5 @@ fn grow(
 impl Limits {
     fn too_large(&self) -> Problem {
         Problem::TooLarge { limit: self.max_size, setting: self.setting }
-    }
-}
-
-// === Budget ===
-
-/// Bytes of all requests being received.
-#[derive(Debug)]
-pub(super) struct Budget {
-    max: usize,
-    taken: AtomicUsize,
-}
-
-impl Budget {
-    pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, taken: AtomicUsize::new(0) })
-    }
-
-    /// Bytes taken, of how many.
-    pub(super) fn state(&self) -> (usize, usize) {
-        (self.taken.load(Ordering::Relaxed), self.max)
-    }
-
-    /// No room taken yet.
-    pub(super) fn room(self: &Arc<Self>) -> Room {
-        Room { budget: Arc::clone(self), taken: 0 }
-    }
-}
-
-/// Room taken in a [`Budget`], given back when dropped.
-#[derive(Debug)]
-pub(super) struct Room {
-    budget: Arc<Budget>,
-    taken: usize,
-}
-
-impl Room {
-    /// Take so much in all; what is taken already stays taken if there is not enough. Never asks for more than there could be.
-    pub(super) fn grow_to(&mut self, total: usize) -> Result<(), Problem> {
-        let total = total.min(self.budget.max);
-        let more = total.saturating_sub(self.taken);
-        let grown = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= self.budget.max);
-        match self.budget.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
-            Ok(_) => {
-                self.taken += more;
-                Ok(())
-            }
-            Err(_) => Err(Problem::NoRoom { what: NoRoom::InFlight, retry_after: RETRY_AFTER }),
-        }
-    }
-
-    fn shrink_to(&mut self, total: usize) {
-        let less = self.taken.saturating_sub(total);
-        self.budget.taken.fetch_sub(less, Ordering::Relaxed);
-        self.taken -= less;
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.shrink_to(0);
     }
 }

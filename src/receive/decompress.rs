@@ -10,7 +10,7 @@ use super::problem::Problem;
 pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,deflate");
 
 /// Largest zstd window, as a power of two: 8 MiB, what RFC 9659 allows for content in HTTP. A frame may ask for far more,
-/// and gets an answer instead of memory. What is resident of a window has been decompressed, so the room taken covers it twice at most.
+/// and gets an answer instead of memory, unless it is there as a whole, when it needs no window. What is resident of a window has been decompressed, so the room taken covers it twice at most.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// How a body is compressed.
@@ -86,12 +86,9 @@ impl Decoder {
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],
-        is_last: bool,
         output: &mut Vec<u8>,
         mut grow: impl FnMut(&mut Vec<u8>, usize) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
-        // Told that no more will come, inflate copies nothing into a window of its own.
-        let flush = if is_last { FlushDecompress::Finish } else { FlushDecompress::None };
         loop {
             if output.len() == output.capacity() {
                 grow(output, input.len())?;
@@ -105,7 +102,7 @@ impl Decoder {
                         self.at_end = false;
                     }
                     if !self.at_end {
-                        self.at_end = inflate(gzip, &mut input, output, flush).map_err(|error| malformed("gzip", &error))?;
+                        self.at_end = inflate(gzip, &mut input, output).map_err(|error| malformed("gzip", &error))?;
                     }
                 }
                 Inner::Zlib(_) if self.at_end => {
@@ -114,7 +111,7 @@ impl Decoder {
                     }
                 }
                 Inner::Zlib(zlib) => {
-                    self.at_end = inflate(zlib, &mut input, output, flush).map_err(|error| malformed("deflate", &error))?;
+                    self.at_end = inflate(zlib, &mut input, output).map_err(|error| malformed("deflate", &error))?;
                 }
                 Inner::Zstd(zstd) => {
                     if !(self.at_end && input.is_empty()) {
@@ -143,14 +140,9 @@ impl Decoder {
 }
 
 /// One step; `true` at the end of the stream.
-fn inflate(
-    decompress: &mut Decompress,
-    input: &mut &[u8],
-    output: &mut Vec<u8>,
-    flush: FlushDecompress,
-) -> Result<bool, flate2::DecompressError> {
+fn inflate(decompress: &mut Decompress, input: &mut &[u8], output: &mut Vec<u8>) -> Result<bool, flate2::DecompressError> {
     let n_read_before = decompress.total_in();
-    let status = decompress.decompress_vec(input, output, flush)?;
+    let status = decompress.decompress_vec(input, output, FlushDecompress::None)?;
     let n_read = usize::try_from(decompress.total_in() - n_read_before).unwrap_or(usize::MAX);
     *input = input.get(n_read..).unwrap_or_default();
     Ok(status == Status::StreamEnd)

@@ -8,6 +8,7 @@ mod grpc;
 mod http;
 pub mod json;
 mod problem;
+mod room;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
@@ -30,9 +31,10 @@ use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
 use crate::telemetry::{AuthorizationNotPassed, MetricsText, Refused, Telemetry};
 
-use body::{Budget, Held, Limits, Room};
+use body::{Held, Limits};
 use cors::Cors;
 use problem::{NoRoom, Problem};
+use room::{Budget, Room};
 
 /// A request that was read and found valid.
 #[derive(Debug)]

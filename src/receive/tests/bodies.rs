@@ -142,7 +142,7 @@ fn room_is_asked_for_with_what_is_unread() {
             bytes.reserve_exact(20_000);
             Ok(())
         };
-        decoder.feed(&packed, true, &mut unpacked, grow).unwrap();
+        decoder.feed(&packed, &mut unpacked, grow).unwrap();
         assert!(unpacked == plain && n_asked > 9, "{encoding:?}: asked {n_asked} times");
     }
 }
@@ -158,12 +158,86 @@ fn what_a_body_says_of_its_length_is_room_enough_for_it() {
         assert_eq!(claimed, Some(plain.len()), "{encoding:?}");
         let grow = |bytes: &mut Vec<u8>, _: usize| {
             n_asked += 1;
-            bytes.reserve_exact(claimed.unwrap() + 1);
+            bytes.reserve_exact(claimed.unwrap());
             Ok(())
         };
-        decoder.feed(&packed, true, &mut unpacked, grow).unwrap();
+        decoder.feed(&packed, &mut unpacked, grow).unwrap();
         assert!(unpacked == plain && n_asked == 1, "{encoding:?}: asked {n_asked} times");
         assert_eq!(decoder.claimed_len(&packed[..3]), None, "{encoding:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
+    let plain = text(50_000);
+    let packed = gzip(&plain);
+    let limits = limits(200_000, 300_000);
+    let _other = read(&mut Chunks::of([&text(200_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+    assert!(packed.len() * 4 > 100_000, "a guess would not fit");
+    let held = read(&mut Chunks::of([packed.as_slice()]), Framing::Whole, Encoding::Gzip, &limits).await.unwrap();
+    assert!(held.bytes == plain);
+}
+
+/// The claim itself would be refused for now, or be taken from others; what is wrong is the body.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_is() {
+    let mut boasting = gzip(&text(100));
+    let at = boasting.len() - 4;
+    boasting[at..].fill(0xff);
+    for n_left in [8_192, 1 << 30] {
+        let limits = limits(1 << 30, (1 << 20) + n_left);
+        let _other = read(&mut Chunks::of([&vec![0; 1 << 20][..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+        let refusal = read(&mut Chunks::of([boasting.as_slice()]), Framing::Whole, Encoding::Gzip, &limits).await.unwrap_err();
+        assert_eq!(refusal.reason(), "malformed", "{n_left} bytes left: {refusal:?}");
+    }
+}
+
+/// Bodies come to decoders in pieces of 64 KiB; here they are cut everywhere.
+#[test]
+fn any_cut_of_what_is_compressed_unpacks_to_the_same_and_half_of_it_is_not_taken_for_all() {
+    let (left, right) = (text(150), text(90));
+    let plain = [left.as_slice(), &right].concat();
+    let cases = [
+        (Encoding::Gzip, gzip(&left), gzip(&right)),
+        (Encoding::Zstd, zstd(&left), zstd(&right)),
+        (Encoding::Deflate, zlib(&plain), Vec::new()),
+    ];
+    for (encoding, first, second) in cases {
+        let packed = [first.as_slice(), &second].concat();
+        for (cut, capacity) in (0..=packed.len()).flat_map(|cut| [1, plain.len(), 4_096].map(|capacity| (cut, capacity))) {
+            let grow = |bytes: &mut Vec<u8>, _: usize| {
+                bytes.reserve_exact(capacity);
+                Ok(())
+            };
+            let unpacked = |pieces: &[&[u8]]| {
+                let (mut decoder, mut unpacked) = (encoding.decoder().unwrap().unwrap(), Vec::new());
+                pieces.iter().for_each(|piece| decoder.feed(piece, &mut unpacked, grow).unwrap());
+                decoder.finish().map(|()| unpacked)
+            };
+            assert!(unpacked(&[&packed[..cut], &packed[cut..]]).unwrap() == plain, "{encoding:?} cut at {cut}, {capacity} bytes at once");
+            let is_whole = cut == first.len() || cut == packed.len();
+            assert_eq!(unpacked(&[&packed[..cut]]).is_ok(), is_whole, "{encoding:?} cut off at {cut}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_about_as_long_as_one_piece_is_read_like_any_other() {
+    use flate2::{Compression, GzBuilder};
+    let plain = text(1_000);
+    let packed = |name_len: usize| {
+        let mut encoder = GzBuilder::new().filename(vec![b'n'; name_len]).write(Vec::new(), Compression::fast());
+        std::io::Write::write_all(&mut encoder, &plain).unwrap();
+        encoder.finish().unwrap()
+    };
+    for len in [65_535, 65_536, 65_537, 131_072] {
+        let packed = packed(len - packed(0).len());
+        assert_eq!(packed.len(), len);
+        for size in [1_000, 16_384, 65_536, len] {
+            let limits = limits(1 << 20, 1 << 20);
+            let held = read(&mut Chunks::of(packed.chunks(size)), Framing::Whole, Encoding::Gzip, &limits).await.unwrap();
+            assert!(held.bytes == plain, "{len} bytes in chunks of {size}");
+        }
     }
 }
 
@@ -197,15 +271,11 @@ async fn truncated_and_damaged_bodies_are_malformed() {
     let (gzipped, zstded, zlibbed) = (gzip(&plain), zstd(&plain), zlib(&plain));
     let mut flipped = gzipped.clone();
     flipped[25_000] ^= 0x40;
-    let mut boasting = gzip(&plain[..100]);
-    let at = boasting.len() - 4;
-    boasting[at..].fill(0xff);
     let twice = [framed(0, &plain), framed(0, &plain)].concat();
     let cases: Vec<(&str, Framing, Encoding, Vec<u8>)> = vec![
         ("half a gzip", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() / 2].to_vec()),
         ("gzip without its checksum", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() - 4].to_vec()),
         ("gzip with a wrong bit", Framing::Whole, Encoding::Gzip, flipped),
-        ("100 bytes that claim to be 4 GiB", Framing::Whole, Encoding::Gzip, boasting),
         ("gzip and garbage", Framing::Whole, Encoding::Gzip, [gzipped.as_slice(), b"garbage"].concat()),
         ("half a zstd", Framing::Whole, Encoding::Zstd, zstded[..zstded.len() / 2].to_vec()),
         ("zstd and garbage", Framing::Whole, Encoding::Zstd, [zstded.as_slice(), b"garbage"].concat()),
