@@ -55,6 +55,11 @@ impl AnyOf {
         Self([a | d, b | e, c | f])
     }
 
+    /// Is one of them one of those?
+    pub(super) fn has_any_of(self, keys: Self) -> bool {
+        self.0.iter().zip(keys.0).any(|(ours, theirs)| ours & theirs != 0)
+    }
+
     /// Is a key one of them?
     pub(super) fn has(self, key: KeyId) -> bool {
         self.0.get(usize::from(key.0 / 64)).is_some_and(|word| word & 1 << (key.0 % 64) != 0)
@@ -96,7 +101,7 @@ impl<'a> View<'a> {
 
     /// Is there an attribute with one of these keys?
     pub(super) fn has_any_of(&self, keys: AnyOf) -> bool {
-        self.present.0.iter().zip(keys.0).any(|(present, wanted)| present & wanted != 0)
+        self.present.has_any_of(keys)
     }
 
     pub(super) fn has(&self, key: KeyId) -> bool {

@@ -28,7 +28,7 @@ pub(super) struct Outline<'a> {
     pub(super) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
     pub(super) views: Vec<View<'a>>,
     /// The built-in keys of which any of the spans has an attribute.
-    present: AnyOf,
+    pub(super) present: AnyOf,
     pub(super) tree: Tree,
     /// The call that a span is, if it is counted as one.
     pub(super) calls: Vec<Option<Call<'a>>>,
@@ -282,6 +282,9 @@ impl<'a> Outline<'a> {
     }
 
     fn sort_runs(&mut self) {
+        if self.runs.len() < 2 {
+            return;
+        }
         let mut order: Vec<RunIdx> = (0..self.runs.len()).collect();
         order.sort_by_key(|&run_idx| self.rank(self.runs[run_idx].span));
         let mut place = vec![0; order.len()];

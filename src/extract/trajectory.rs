@@ -320,7 +320,8 @@ fn own_session<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 
 /// Agent runs, and the nodes of LangGraph, which every span of a node repeats: its topmost ones count.
 fn node_visits(outline: &Outline<'_>, words: &mut Words) -> Vec<Arc<str>> {
-    let nodes: Vec<Option<Node<'_>>> = outline.views.iter().map(Node::of).collect();
+    let has_nodes = outline.present.has_any_of(MAY_BE_NODE);
+    let nodes: Vec<Option<Node<'_>>> = if has_nodes { outline.views.iter().map(Node::of).collect() } else { Vec::new() };
     let mut visits: Vec<(SpanIdx, Arc<str>)> = outline.runs.iter().map(|run| (run.span, words.held(&run.name))).collect();
     for (span_idx, node) in nodes.iter().enumerate() {
         let Some(node) = node else { continue };

@@ -41,8 +41,12 @@ impl Tree {
         let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
             .map(|(span_idx, (span, _))| span.parent_id.and_then(find).filter(|&parent| parent != span_idx))
             .collect();
-        cut_cycles(&mut parent, |span_idx| (spans[span_idx].0.start_unix_nanos, spans[span_idx].0.span_id));
-        let parents_first = parents_first(&parent);
+        let mut parents_first = self::parents_first(&parent);
+        // From the top down nobody comes to a cycle, nor to what hangs on it.
+        if parents_first.len() < spans.len() {
+            cut_cycles(&mut parent, |span_idx| (spans[span_idx].0.start_unix_nanos, spans[span_idx].0.span_id));
+            parents_first = self::parents_first(&parent);
+        }
         let mut tree = Self { parent, parents_first, depth: vec![0; spans.len()], ..Self::default() };
         tree.set_times(spans);
         tree
@@ -65,7 +69,8 @@ impl Tree {
 
     fn set_times(&mut self, spans: &[(Span, Mark)]) {
         let resources = resource_ids(spans);
-        let mut shift = vec![0_u64; spans.len()];
+        // Spans of one process need none.
+        let mut shift = vec![0_u64; resources.len()];
         self.start = spans.iter().map(|(span, _)| span.start_unix_nanos).collect();
         for &span_idx in &self.parents_first {
             let Some(parent) = self.parent[span_idx] else { continue };
@@ -73,6 +78,9 @@ impl Tree {
             let start = spans[span_idx].0.start_unix_nanos;
             if start == 0 {
                 self.start[span_idx] = self.start[parent];
+                continue;
+            }
+            if shift.is_empty() {
                 continue;
             }
             // A subtree is shifted together, up to the next change of process, which has a clock of its own.
@@ -84,7 +92,10 @@ impl Tree {
             self.clock_adjusted |= shift[span_idx] > 0;
         }
         self.end = (spans.iter().enumerate())
-            .map(|(span_idx, (span, _))| span.end_unix_nanos.saturating_add(shift[span_idx]).max(self.start[span_idx]))
+            .map(|(span_idx, (span, _))| {
+                let shift = shift.get(span_idx).copied().unwrap_or_default();
+                span.end_unix_nanos.saturating_add(shift).max(self.start[span_idx])
+            })
             .collect();
     }
 }
@@ -112,32 +123,38 @@ fn cut_cycles<K: Ord>(parent: &mut [Option<SpanIdx>], rank: impl Fn(SpanIdx) -> 
     }
 }
 
+/// Every span after its parent; those on a cycle and below it are left out.
 fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
-    let mut first_child = vec![usize::MAX; parent.len()];
-    let mut next_sibling = vec![usize::MAX; parent.len()];
+    #[derive(Clone)]
+    struct Links {
+        first_child: usize,
+        next_sibling: usize,
+    }
+    let mut links = vec![Links { first_child: usize::MAX, next_sibling: usize::MAX }; parent.len()];
     for span_idx in (0..parent.len()).rev() {
         if let Some(above) = parent[span_idx] {
-            next_sibling[span_idx] = first_child[above];
-            first_child[above] = span_idx;
+            links[span_idx].next_sibling = links[above].first_child;
+            links[above].first_child = span_idx;
         }
     }
-    let mut order: Vec<SpanIdx> = (0..parent.len()).filter(|&span_idx| parent[span_idx].is_none()).collect();
+    let mut order = Vec::with_capacity(parent.len());
+    order.extend((0..parent.len()).filter(|&span_idx| parent[span_idx].is_none()));
     let mut done = 0;
     while let Some(&span_idx) = order.get(done) {
-        let mut child = first_child[span_idx];
+        let mut child = links[span_idx].first_child;
         while child != usize::MAX {
             order.push(child);
-            child = next_sibling[child];
+            child = links[child].next_sibling;
         }
         done += 1;
     }
     order
 }
 
-/// One number for each different resource; most traces have one, and most spans share theirs by pointer.
+/// One number for each different resource, none at all if all spans have the same; most traces have one, and most spans share theirs by pointer.
 fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
     if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
-        return vec![0; spans.len()];
+        return Vec::new();
     }
     let mut by_pointer: HashMap<*const Resource, usize> = HashMap::new();
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
