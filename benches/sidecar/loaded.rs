@@ -86,7 +86,7 @@ fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
 
 /// A modest rate for a long time, everything on, at the default memory limit: does resident memory grow?
 pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
-    heading(&format!("soak: {minutes} minutes of 10 lean and 2 genai requests a second, score spans and events on"));
+    heading(&format!("soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, score spans and events on"));
     let variant =
         Variant { score_spans: true, ..Variant::on(&plan.program) }.set("scores.event.enabled=true").set("scores.metrics.interval=5s");
     // Each batch of requests leaves traces open that nobody goes on with.
