@@ -263,7 +263,7 @@ impl<'a> Message<'a> {
         }
         while self.packed.len() + chunk.len() > UNPACKED_AT_ONCE {
             self.collect(&chunk.split_to(UNPACKED_AT_ONCE - self.packed.len()))?;
-            self.unpack(false)?;
+            self.unpack(None)?;
             tokio::task::yield_now().await;
         }
         self.collect(&chunk)
@@ -301,14 +301,12 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// Unpacks what was collected.
-    fn unpack(&mut self, is_last: bool) -> Result<(), Problem> {
+    /// Unpacks what was collected, which claims to be so long.
+    fn unpack(&mut self, claimed: Option<usize>) -> Result<(), Problem> {
         let Self { limits, room, announced, decoder: Some(decoder), packed, n_fed, bytes, .. } = self else { return Ok(()) };
-        let is_whole = is_last && *n_fed == 0;
         *n_fed += packed.len();
         let guess = packed.len().saturating_mul(4);
         // Nothing real unpacks to more than a thousand times its size.
-        let claimed = if is_whole { decoder.claimed_len(packed) } else { None };
         let claimed = claimed.map(|len| len.min(packed.len() << 10));
         decoder.feed(packed, bytes, |bytes, n_unread| {
             // The rest unpacks about as the beginning did; an eighth more spares the last step.
@@ -331,7 +329,9 @@ impl<'a> Message<'a> {
         if self.framed && self.announced.is_some_and(|announced| self.n_received < announced) {
             return Err(Problem::Malformed("the message ends early; it was truncated on its way".to_owned()));
         }
-        self.unpack(true)?;
+        let is_whole = self.n_fed == 0;
+        let claimed = self.decoder.as_ref().filter(|_| is_whole).and_then(|decoder| decoder.claimed_len(&self.packed));
+        self.unpack(claimed)?;
         let Self { mut room, decoder, first, mut bytes, limits, .. } = self;
         if let Some(decoder) = decoder {
             decoder.finish()?;
