@@ -1,7 +1,9 @@
-//! What the trace buffer costs: insert, close and remember, per span, with few and with many traces open, beside a prost decode of the same
-//! spans. Prints ratios; nanoseconds drift with the machine. Does not prove what the whole sidecar costs: DESIGN 10 is about that.
+//! What the trace buffer costs: insert, close and remember, per span, with few and with many traces
+//! open, beside a prost decode of the same spans. Prints ratios; nanoseconds drift with the
+//! machine. Does not prove what the whole sidecar costs: DESIGN 10 is about that.
 //!
-//! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) one short round only.
+//! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) one short
+//! round only.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,7 +15,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as P
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use spanscore::assemble::{CloseReason, Mark, Memo, Settings, TraceBuffer};
-use spanscore::span::{Attribute, Facts, FactsBuilder, KeyId, Now, Resource, Span, SpanId, Status, TraceId, Value};
+use spanscore::span::{
+    Attribute, Facts, FactsBuilder, KeyId, Now, Resource, Span, SpanId, Status, TraceId, Value,
+};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -38,15 +42,22 @@ fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
     let mut rounds = Vec::new();
     for round in 0..n_rounds {
-        let buffers = OPEN.map(|n_open| buffer_nanos(n_open.min(n_spans / SPANS_PER_TRACE), n_spans, round));
+        let buffers =
+            OPEN.map(|n_open| buffer_nanos(n_open.min(n_spans / SPANS_PER_TRACE), n_spans, round));
         rounds.push((buffers, decode_nanos(n_spans)));
     }
-    writeln!(out, "trace buffer, insert + close + remember, CPU per span; medians of {n_rounds} rounds")?;
+    writeln!(
+        out,
+        "trace buffer, insert + close + remember, CPU per span; medians of {n_rounds} rounds"
+    )?;
     for (idx, n_open) in OPEN.iter().enumerate() {
         let nanos = median(rounds.iter().map(|(buffers, _)| buffers[idx]));
         let to_few = median(rounds.iter().map(|(buffers, _)| buffers[idx] / buffers[0]));
         let to_decode = median(rounds.iter().map(|(buffers, decode)| buffers[idx] / decode));
-        writeln!(out, "{n_open:>6} open: {nanos:>4.0} ns   {to_few:.2} x 64 open   {to_decode:.2} x prost decode")?;
+        writeln!(
+            out,
+            "{n_open:>6} open: {nanos:>4.0} ns   {to_few:.2} x 64 open   {to_decode:.2} x prost decode"
+        )?;
     }
     let n_traces = 10_000;
     let size = open_size(n_traces);
@@ -57,17 +68,27 @@ fn main() -> io::Result<()> {
     )
 }
 
-/// Traces come interleaved, `n_open` at a time; roots come last and settle at once, so that the rest stays open.
+/// Traces come interleaved, `n_open` at a time; roots come last and settle at once, so that the
+/// rest stays open.
 fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
     let first = round * n_traces + 1;
     let spans: Vec<(Span, Mark)> = (first..first + n_traces)
         .step_by(n_open as usize)
-        .flat_map(|from| (0..SPANS_PER_TRACE).flat_map(move |n| (from..(from + n_open).min(first + n_traces)).map(move |trace| (trace, n))))
+        .flat_map(|from| {
+            (0..SPANS_PER_TRACE).flat_map(move |n| {
+                (from..(from + n_open).min(first + n_traces)).map(move |trace| (trace, n))
+            })
+        })
         .map(|(trace, n)| span(trace, n, &resource))
         .collect();
-    let settings = Settings { settle: Duration::ZERO, inactive: Duration::from_secs(180), max_recent_size: 48 << 20, ..Settings::replay() };
+    let settings = Settings {
+        settle: Duration::ZERO,
+        inactive: Duration::from_secs(180),
+        max_recent_size: 48 << 20,
+        ..Settings::replay()
+    };
     let now = begin();
     let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
     let (mut n_inserted, mut n_closed) = (0, 0);
@@ -92,7 +113,8 @@ fn open_size(n_traces: u64) -> usize {
     let now = begin();
     let mut buffer = TraceBuffer::<Nothing>::new(Settings::replay(), now);
     let resource = resource();
-    for (trace, n) in (1..=n_traces).flat_map(|trace| (0..SPANS_PER_TRACE).map(move |n| (trace, n))) {
+    for (trace, n) in (1..=n_traces).flat_map(|trace| (0..SPANS_PER_TRACE).map(move |n| (trace, n)))
+    {
         let (span, mark) = span(trace, n, &resource);
         buffer.insert(span, mark, now);
     }
@@ -102,13 +124,25 @@ fn open_size(n_traces: u64) -> usize {
 /// Five tool calls, four model spans and two inner ones, each under the root, which comes last.
 fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
     // Mixed, so that ids look as random as real ones.
-    let trace_id = u128::from(trace).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes();
+    let trace_id = u128::from(trace)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+        .to_be_bytes();
     let is_root = n + 1 == SPANS_PER_TRACE;
-    let span_id = |n: u64| SpanId::try_new(&(trace * SPANS_PER_TRACE + n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    let span_id = |n: u64| {
+        SpanId::try_new(
+            &(trace * SPANS_PER_TRACE + n + 1)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .to_be_bytes(),
+        )
+    };
     let span = Span {
         trace_id: TraceId::try_new(&trace_id).expect("an odd factor maps no trace to zero"),
         span_id: span_id(n).expect("an odd factor maps no span to zero"),
-        parent_id: if is_root { None } else { span_id(SPANS_PER_TRACE - 1) },
+        parent_id: if is_root {
+            None
+        } else {
+            span_id(SPANS_PER_TRACE - 1)
+        },
         start_unix_nanos: 1_700_000_000_000_000_000 + n,
         end_unix_nanos: 1_700_000_001_000_000_000 + n,
         flags: 0x101,
@@ -117,30 +151,56 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
         resource: Arc::clone(resource),
         facts: facts(n),
     };
-    (span, Mark { tool_call: n < 5, model: (5..9).contains(&n), agent_run: is_root, ..Mark::default() })
+    (
+        span,
+        Mark {
+            tool_call: n < 5,
+            model: (5..9).contains(&n),
+            agent_run: is_root,
+            ..Mark::default()
+        },
+    )
 }
 
 /// What is kept of a lean span: its name, its kind, and for a tool call name and arguments.
 fn facts(n: u64) -> Facts {
     let mut facts = FactsBuilder::default();
     facts.name("execute_tool search");
-    let kept: &[(u16, &str)] =
-        if n < 5 { &[(1, "execute_tool"), (2, "search"), (3, r#"{"query":"cats and dogs"}"#)] } else { &[(1, "chat")] };
+    let kept: &[(u16, &str)] = if n < 5 {
+        &[
+            (1, "execute_tool"),
+            (2, "search"),
+            (3, r#"{"query":"cats and dogs"}"#),
+        ]
+    } else {
+        &[(1, "chat")]
+    };
     for &(key, value) in kept {
-        facts.attribute(Attribute { key: KeyId(key), suffix: "", value: Value::Str(value), cut: false });
+        facts.attribute(Attribute {
+            key: KeyId(key),
+            suffix: "",
+            value: Value::Str(value),
+            cut: false,
+        });
     }
     facts.finish()
 }
 
 fn resource() -> Arc<Resource> {
-    Arc::new(Resource { encoded: vec![0; 200].into(), service: "shop".into(), facts: Facts::default() })
+    Arc::new(Resource {
+        encoded: vec![0; 200].into(),
+        service: "shop".into(),
+        facts: Facts::default(),
+    })
 }
 
 /// Prost's decoder on requests of 512 spans of 8 short attributes (the lean payload of DESIGN 10).
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {
         key: format!("gen_ai.attribute.{n}"),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue(format!("a short value {n}"))) }),
+        value: Some(AnyValue {
+            value: Some(any_value::Value::StringValue(format!("a short value {n}"))),
+        }),
         ..KeyValue::default()
     };
     let span = |n: u64| ProtoSpan {
@@ -154,13 +214,23 @@ fn decode_nanos(n_spans: u64) -> f64 {
         ..ProtoSpan::default()
     };
     let spans = (0..SPANS_PER_BATCH as u64).map(span).collect();
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let request = ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] };
+    let scope_spans = vec![ScopeSpans {
+        spans,
+        ..ScopeSpans::default()
+    }];
+    let request = ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans,
+            ..ResourceSpans::default()
+        }],
+    };
     let requests: Vec<Vec<u8>> = (0..8).map(|_| request.encode_to_vec()).collect();
     let n_requests = (n_spans as usize / SPANS_PER_BATCH / 4).max(8);
     let cpu = cpu_nanos();
     for body in requests.iter().cycle().take(n_requests) {
-        std::hint::black_box(ExportTraceServiceRequest::decode(body.as_slice()).expect("we have encoded it"));
+        std::hint::black_box(
+            ExportTraceServiceRequest::decode(body.as_slice()).expect("we have encoded it"),
+        );
     }
     (cpu_nanos() - cpu) / (n_requests * SPANS_PER_BATCH) as f64
 }
@@ -176,7 +246,13 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-#[expect(clippy::disallowed_methods, reason = "an Instant can be had in no other way; nothing here measures with it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an Instant can be had in no other way; nothing here measures with it"
+)]
 fn begin() -> Now {
-    Now { instant: Instant::now(), unix_nanos: 1_800_000_000_000_000_000 }
+    Now {
+        instant: Instant::now(),
+        unix_nanos: 1_800_000_000_000_000_000,
+    }
 }

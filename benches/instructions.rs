@@ -1,7 +1,13 @@
-//! Fixed work for an instruction counter: scan, assembly, judgement of N requests of 512 spans, and nothing that depends on the clock.
-//! Run by `benches/instructions.sh` under callgrind, once with none and once with all of its requests: the difference is what they cost.
-//! `cargo bench --bench instructions -- CASE N`; without a case it says which there are. Proves nothing about caches and system calls.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may panic")]
+//! Fixed work for an instruction counter: scan, assembly, judgement of N requests of 512 spans, and
+//! nothing that depends on the clock. Run by `benches/instructions.sh` under callgrind, once with
+//! none and once with all of its requests: the difference is what they cost. `cargo bench --bench
+//! instructions -- CASE N`; without a case it says which there are. Proves nothing about caches and
+//! system calls.
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark prints, and may panic"
+)]
 
 #[path = "support/payload.rs"]
 mod payload;
@@ -22,7 +28,15 @@ use spanscore::span::{Batch, Now, Span};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CASES: [&str; 7] = ["scan lean", "scan genai", "validate lean", "validate genai", "assemble lean", "pipeline lean", "pipeline genai"];
+const CASES: [&str; 7] = [
+    "scan lean",
+    "scan genai",
+    "validate lean",
+    "validate genai",
+    "assemble lean",
+    "pipeline lean",
+    "pipeline genai",
+];
 const N_OPEN: usize = 64;
 
 #[derive(Default)]
@@ -35,29 +49,59 @@ impl Memo for Nothing {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
     let [what, profile_name, n_requests] = arguments.as_slice() else {
         CASES.iter().for_each(|case| println!("{case}"));
         return;
     };
-    let profile = if profile_name == Profile::Lean.name() { Profile::Lean } else { Profile::Genai };
-    let ring = Ring::new(Recipe { profile, n_open: N_OPEN, spans_per_request: 512, min_requests: 9, seed: 7 });
+    let profile = if profile_name == Profile::Lean.name() {
+        Profile::Lean
+    } else {
+        Profile::Genai
+    };
+    let ring = Ring::new(Recipe {
+        profile,
+        n_open: N_OPEN,
+        spans_per_request: 512,
+        min_requests: 9,
+        seed: 7,
+    });
     let rules = rules();
-    let requests: Vec<Vec<u8>> = (0..ring.len() as u64).map(|position| ring.fill(0, position).body).collect();
+    let requests: Vec<Vec<u8>> = (0..ring.len() as u64)
+        .map(|position| ring.fill(0, position).body)
+        .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepared in full however many are worked on, so that the difference of two runs is the work alone.
-    let batches: Vec<Batch> = requests.iter().map(|request| scan(request, Some(rules.keys())).unwrap().batch).collect();
+    // Prepared in full however many are worked on, so that the difference of two runs is the work
+    // alone.
+    let batches: Vec<Batch> = requests
+        .iter()
+        .map(|request| scan(request, Some(rules.keys())).unwrap().batch)
+        .collect();
     let now = begin();
-    let settings = Settings { settle: Duration::ZERO, inactive: Duration::from_secs(180), max_recent_size: 48 << 20, ..Settings::replay() };
+    let settings = Settings {
+        settle: Duration::ZERO,
+        inactive: Duration::from_secs(180),
+        max_recent_size: 48 << 20,
+        ..Settings::replay()
+    };
     match what.as_str() {
         "scan" | "validate" => {
             let keys = (what == "scan").then_some(&**rules.keys());
-            requests.iter().take(n_requests).for_each(|request| drop(black_box(scan(black_box(request), keys).unwrap())));
+            requests
+                .iter()
+                .take(n_requests)
+                .for_each(|request| drop(black_box(scan(black_box(request), keys).unwrap())));
         }
         "assemble" => {
             let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
             let marked = |span: Span| (extract::mark(&span, &rules.recogniser), span);
-            let batches: Vec<Vec<(Mark, Span)>> = batches.into_iter().map(|batch| batch.spans.into_iter().map(marked).collect()).collect();
+            let batches: Vec<Vec<(Mark, Span)>> = batches
+                .into_iter()
+                .map(|batch| batch.spans.into_iter().map(marked).collect())
+                .collect();
             for batch in batches.into_iter().take(n_requests) {
                 for (mark, span) in batch {
                     buffer.insert(span, mark, now);
@@ -75,24 +119,44 @@ fn main() {
             }
         }
     }
-    println!("{what} {profile_name}: {} spans", n_requests.min(requests.len()) * 512);
+    println!(
+        "{what} {profile_name}: {} spans",
+        n_requests.min(requests.len()) * 512
+    );
     // What is dropped at the end would otherwise be counted with the work of some runs only.
     std::process::exit(0);
 }
 
 /// Those of the benchmark of the whole sidecar.
 fn rules() -> Rules {
-    let order = ["validate_user", "check_inventory", "create_order", "send_receipt", "update_crm"];
+    let order = [
+        "validate_user",
+        "check_inventory",
+        "create_order",
+        "send_receipt",
+        "update_crm",
+    ];
     let criteria = json!([
         { "name": "checkout-order", "evaluate": { "tool_call_order": { "tool_calls_order": order } } },
         { "name": "one-order", "evaluate": { "tool_call_count": { "tool_calls_count": { "create_order": ["=", 1] } } } },
         { "name": "no-refund", "evaluate": { "tool_calls": { "disallowed": ["refund_card"] } } },
     ]);
     let config = Config::default();
-    Rules::new(serde_json::from_value(criteria).unwrap(), &config.tools, config.explain, &config.scores.copy_attributes)
+    Rules::new(
+        serde_json::from_value(criteria).unwrap(),
+        &config.tools,
+        config.explain,
+        &config.scores.copy_attributes,
+    )
 }
 
-#[expect(clippy::disallowed_methods, reason = "an Instant can be had in no other way; nothing here measures with it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an Instant can be had in no other way; nothing here measures with it"
+)]
 fn begin() -> Now {
-    Now { instant: Instant::now(), unix_nanos: 1_800_000_000_000_000_000 }
+    Now {
+        instant: Instant::now(),
+        unix_nanos: 1_800_000_000_000_000_000,
+    }
 }

@@ -1,5 +1,6 @@
-//! Times the bit-parallel longest common subsequence, reconstruction included, against the classic table with one reconstruction, and
-//! measures what it keeps in memory at 20 000 × 20 000. Prints ratios; `cargo bench --bench lcs`.
+//! Times the bit-parallel longest common subsequence, reconstruction included, against the classic
+//! table with one reconstruction, and measures what it keeps in memory at 20 000 × 20 000. Prints
+//! ratios; `cargo bench --bench lcs`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,8 +21,12 @@ fn main() {
         let length = common_subsequence(&actual, &expected).len();
         let took = now().duration_since(started);
         let extra = match (before, peak_kib()) {
-            (Some(before), Some(after)) if after - before < 16 << 10 => format!("{} KiB extra (goal 16 MiB) ok", after - before),
-            (Some(before), Some(after)) => format!("{} KiB extra (goal 16 MiB) MISSED", after - before),
+            (Some(before), Some(after)) if after - before < 16 << 10 => {
+                format!("{} KiB extra (goal 16 MiB) ok", after - before)
+            }
+            (Some(before), Some(after)) => {
+                format!("{} KiB extra (goal 16 MiB) MISSED", after - before)
+            }
             _ => "memory not measured: no /proc here".to_owned(),
         };
         println!("n = 20000, {n_names:5} names: {took:.1?}, length {length}, {extra}");
@@ -29,7 +34,10 @@ fn main() {
     for n_names in [4, 20, 200] {
         for (n, goal) in GOALS {
             let (actual, expected) = (sequence(n, n_names, 1), sequence(n, n_names, 2));
-            assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected));
+            assert_eq!(
+                common_subsequence(&actual, &expected),
+                by_table(&actual, &expected)
+            );
             let (mut bits, mut table) = (Vec::new(), Vec::new());
             for _ in 0..N_ROUNDS {
                 bits.push(time(|| common_subsequence(&actual, &expected)));
@@ -38,7 +46,9 @@ fn main() {
             let (bits, table) = (median(bits), median(table));
             let ratio = bits.as_secs_f64() / table.as_secs_f64();
             let verdict = if ratio <= goal { "ok" } else { "MISSED" };
-            println!("n = {n:5}, {n_names:5} names: {bits:.1?} against {table:.1?}, ratio {ratio:.4} (goal {goal}) {verdict}");
+            println!(
+                "n = {n:5}, {n_names:5} names: {bits:.1?} against {table:.1?}, ratio {ratio:.4} (goal {goal}) {verdict}"
+            );
         }
     }
 }
@@ -46,7 +56,13 @@ fn main() {
 /// The most memory the process has held so far.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().trim_end_matches(" kB").parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .ok()
 }
 
 /// The median of several calls in a row, so that short ones are not lost in the clock's grain.
@@ -59,7 +75,10 @@ fn time<T>(run: impl Fn() -> T) -> Duration {
     now().duration_since(started) / N_CALLS
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock; nothing else here does")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock; nothing else here does"
+)]
 fn now() -> Instant {
     Instant::now()
 }
@@ -76,7 +95,11 @@ fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     for (i, actual) in actual.iter().enumerate() {
         let (above, row) = dp[i * width..(i + 2) * width].split_at_mut(width);
         for (j, expected) in expected.iter().enumerate() {
-            row[j + 1] = if actual == expected { above[j] + 1 } else { above[j + 1].max(row[j]) };
+            row[j + 1] = if actual == expected {
+                above[j] + 1
+            } else {
+                above[j + 1].max(row[j])
+            };
         }
     }
     let (mut i, mut j) = (actual.len(), expected.len());
@@ -99,7 +122,9 @@ fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
 fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % n_names) as u32
     };
     (0..len).map(|_| next()).collect()

@@ -1,6 +1,11 @@
-//! Goal 4: the scan with full validation against decoding with prost and dropping what was decoded. Prints ratios; decides nothing.
-//! `cargo bench --bench scan`; without mimalloc: `cargo bench --no-default-features --bench scan`.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and may panic")]
+//! Goal 4: the scan with full validation against decoding with prost and dropping what was decoded.
+//! Prints ratios; decides nothing. `cargo bench --bench scan`; without mimalloc: `cargo bench
+//! --no-default-features --bench scan`.
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark prints, and may panic"
+)]
 
 #[path = "support/payload.rs"]
 mod payload;
@@ -26,12 +31,32 @@ const N_ROUNDS: usize = 41;
 
 fn main() {
     let keys = extract::keys(&Tools::default(), ["deployment.environment.name"], None);
-    println!("allocator: {}", if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" });
-    println!("{MIN_REQUESTS} or more requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, thread CPU time per span");
-    println!("{:<28} {:>9} {:>9} {:>7}   {:<13}", "", "scan ns", "prost ns", "ratio", "min … max");
+    println!(
+        "allocator: {}",
+        if cfg!(feature = "mimalloc") {
+            "mimalloc"
+        } else {
+            "system"
+        }
+    );
+    println!(
+        "{MIN_REQUESTS} or more requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, thread CPU time per span"
+    );
+    println!(
+        "{:<28} {:>9} {:>9} {:>7}   {:<13}",
+        "", "scan ns", "prost ns", "ratio", "min … max"
+    );
     for (profile, goal) in [(Profile::Lean, 0.42), (Profile::Genai, 0.40)] {
-        let ring = Ring::new(Recipe { profile, n_open: 64, spans_per_request: N_SPANS, min_requests: MIN_REQUESTS, seed: 7 });
-        let requests: Vec<Vec<u8>> = (0..ring.len() as u64).map(|position| ring.fill(0, position).body).collect();
+        let ring = Ring::new(Recipe {
+            profile,
+            n_open: 64,
+            spans_per_request: N_SPANS,
+            min_requests: MIN_REQUESTS,
+            seed: 7,
+        });
+        let requests: Vec<Vec<u8>> = (0..ring.len() as u64)
+            .map(|position| ring.fill(0, position).body)
+            .collect();
         let n_items = requests.len() * N_SPANS;
         let n_bytes: usize = requests.iter().map(Vec::len).sum();
         for (what, keys) in [("scan", Some(&keys)), ("validate and count", None)] {
@@ -44,12 +69,17 @@ fn main() {
             };
             let decode_all = || {
                 for request in &requests {
-                    drop(black_box(ExportTraceServiceRequest::decode(black_box(request.as_slice())).unwrap()));
+                    drop(black_box(
+                        ExportTraceServiceRequest::decode(black_box(request.as_slice())).unwrap(),
+                    ));
                 }
             };
             let ratio = rounds::compare(N_ROUNDS, n_items, scan_all, decode_all);
             let name = format!("{} ({} B), {what}", profile.name(), n_bytes / n_items);
-            print!("{name:<28} {:>9.0} {:>9.0} {:>7.3}", ratio.measured_nanos, ratio.base_nanos, ratio.median);
+            print!(
+                "{name:<28} {:>9.0} {:>9.0} {:>7.3}",
+                ratio.measured_nanos, ratio.base_nanos, ratio.median
+            );
             println!("   {:.3} … {:.3}   goal {goal}", ratio.min, ratio.max);
         }
     }

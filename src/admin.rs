@@ -1,5 +1,6 @@
-//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes and scrapes out; and the door to the
-//! API that others serve on this port. Knows only what telemetry tells; a downstream's outage is none of its business and turns no light red.
+//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes
+//! and scrapes out; and the door to the API that others serve on this port. Knows only what
+//! telemetry tells; a downstream's outage is none of its business and turns no light red.
 
 mod guard;
 mod health;
@@ -34,9 +35,13 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The routes: `/livez`, `/readyz` and `/metrics`, open to whoever reaches the port, and the API behind its guard.
+    /// The routes: `/livez`, `/readyz` and `/metrics`, open to whoever reaches the port, and the
+    /// API behind its guard.
     pub fn router(self) -> Router {
-        let api = self.api.clone().layer(middleware::from_fn_with_state(self.guard.clone(), guard::guarded));
+        let api = self.api.clone().layer(middleware::from_fn_with_state(
+            self.guard.clone(),
+            guard::guarded,
+        ));
         Router::new()
             .route("/livez", get(livez))
             .route("/readyz", get(readyz))
@@ -49,26 +54,42 @@ impl Admin {
     }
 }
 
-/// Alive as long as every worker beats; also while starting and draining, else we would be killed for stopping in good order.
+/// Alive as long as every worker beats; also while starting and draining, else we would be killed
+/// for stopping in good order.
 async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
     match ill(&admin.telemetry) {
         Some(ill) => (StatusCode::SERVICE_UNAVAILABLE, ill),
-        None => (StatusCode::OK, format!("ok: {}\n", admin.telemetry.workers().join(", "))),
+        None => (
+            StatusCode::OK,
+            format!("ok: {}\n", admin.telemetry.workers().join(", ")),
+        ),
     }
 }
 
-/// Ready from the moment every port is bound until we are told to stop, as long as every worker beats.
+/// Ready from the moment every port is bound until we are told to stop, as long as every worker
+/// beats.
 async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
     match (admin.telemetry.phase(), ill(&admin.telemetry)) {
         (_, Some(ill)) => (StatusCode::SERVICE_UNAVAILABLE, ill),
-        (Phase::Starting, None) => (StatusCode::SERVICE_UNAVAILABLE, "starting: not every port is bound yet\n".to_owned()),
-        (Phase::Draining, None) => (StatusCode::SERVICE_UNAVAILABLE, "draining: told to stop\n".to_owned()),
+        (Phase::Starting, None) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "starting: not every port is bound yet\n".to_owned(),
+        ),
+        (Phase::Draining, None) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "draining: told to stop\n".to_owned(),
+        ),
         (Phase::Serving, None) => (StatusCode::OK, "ready\n".to_owned()),
     }
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], admin.telemetry.metrics_text(admin.started_unix_nanos, &admin.metrics))
+    (
+        [(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)],
+        admin
+            .telemetry
+            .metrics_text(admin.started_unix_nanos, &admin.metrics),
+    )
 }
 
 async fn not_found() -> impl IntoResponse {
@@ -81,7 +102,11 @@ async fn not_found() -> impl IntoResponse {
 /// Who is dead or stuck, a line each.
 fn ill(telemetry: &Telemetry) -> Option<String> {
     let ill = telemetry.ill(Instant::now().into_std());
-    (!ill.is_empty()).then(|| ill.iter().map(|(name, illness)| format!("{name} {illness}\n")).collect())
+    (!ill.is_empty()).then(|| {
+        ill.iter()
+            .map(|(name, illness)| format!("{name} {illness}\n"))
+            .collect()
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The original bytes to the downstream. Received requests in, the same requests delivered, or dropped and counted. Knows which signals the
-//! backend takes; does not know who received the requests, nor what is in them.
+//! The original bytes to the downstream. Received requests in, the same requests delivered, or
+//! dropped and counted. Knows which signals the backend takes; does not know who received the
+//! requests, nor what is in them.
 
 mod loop_guard;
 
@@ -57,7 +58,8 @@ pub enum ForwardError {
 pub enum Refusal {
     /// The queue is full: answer UNAVAILABLE with RetryInfo, 503 with Retry-After.
     Full,
-    /// Larger than half the queue, so that it could wait for ever: answer RESOURCE_EXHAUSTED without RetryInfo, 413.
+    /// Larger than half the queue, so that it could wait for ever: answer RESOURCE_EXHAUSTED
+    /// without RetryInfo, 413.
     TooLarge {
         /// Most bytes of one request.
         limit: usize,
@@ -84,33 +86,66 @@ struct Downstream {
     signals: Vec<Signal>,
 }
 
-/// Prepares forwarding. The delivery is to be run (and its end awaited) by the caller; there is none without a downstream.
-/// `rng` is for the jitter between attempts.
+/// Prepares forwarding. The delivery is to be run (and its end awaited) by the caller; there is
+/// none without a downstream. `rng` is for the jitter between attempts.
 pub fn start(
     settings: Settings,
     telemetry: &Arc<Telemetry>,
     rng: fastrand::Rng,
 ) -> Result<(ForwardHandle, Option<Delivery>), ForwardError> {
     let Some(destination) = settings.destination else {
-        let shared = Arc::new(Shared { downstream: None, telemetry: telemetry.clone() });
+        let shared = Arc::new(Shared {
+            downstream: None,
+            telemetry: telemetry.clone(),
+        });
         return Ok((ForwardHandle { shared }, None));
     };
     let client = Client::new(&destination, telemetry)?;
-    let ledger = Arc::new(Books { telemetry: telemetry.clone() });
-    let queue = Queue::new("forward", settings.capacity, WhenFull::RefuseNewcomer, ledger, telemetry);
+    let ledger = Arc::new(Books {
+        telemetry: telemetry.clone(),
+    });
+    let queue = Queue::new(
+        "forward",
+        settings.capacity,
+        WhenFull::RefuseNewcomer,
+        ledger,
+        telemetry,
+    );
     let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng);
-    let downstream = Downstream { queue, signals: settings.signals };
-    Ok((ForwardHandle { shared: Arc::new(Shared { downstream: Some(downstream), telemetry: telemetry.clone() }) }, Some(delivery)))
+    let downstream = Downstream {
+        queue,
+        signals: settings.signals,
+    };
+    Ok((
+        ForwardHandle {
+            shared: Arc::new(Shared {
+                downstream: Some(downstream),
+                telemetry: telemetry.clone(),
+            }),
+        },
+        Some(delivery),
+    ))
 }
 
 impl ForwardHandle {
-    /// Takes a request, which is then acknowledged, or says why not. Never waits. `n_items` are its spans, log records or metric points;
-    /// `headers` are those of its own headers that are handed on. The one who answers counts a refusal.
-    pub fn offer(&self, signal: Signal, body: Bytes, n_items: u64, headers: Vec<(HeaderName, HeaderValue)>) -> Result<(), Refusal> {
+    /// Takes a request, which is then acknowledged, or says why not. Never waits. `n_items` are its
+    /// spans, log records or metric points; `headers` are those of its own headers that are handed
+    /// on. The one who answers counts a refusal.
+    pub fn offer(
+        &self,
+        signal: Signal,
+        body: Bytes,
+        n_items: u64,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<(), Refusal> {
         let downstream = match &self.shared.downstream {
             Some(downstream) if downstream.signals.contains(&signal) => downstream,
             _ => {
-                Discarded { signal: signal.as_str(), n_items }.emit(&self.shared.telemetry);
+                Discarded {
+                    signal: signal.as_str(),
+                    n_items,
+                }
+                .emit(&self.shared.telemetry);
                 return Ok(());
             }
         };
@@ -124,18 +159,29 @@ impl ForwardHandle {
             value.set_sensitive(true);
             passed.append(name, value);
         }
-        downstream.queue.offer(Parcel { headers: passed, ..Parcel::otlp(signal, body, n_items) }).map_err(|full| match full {
-            Full::Full => Refusal::Full,
-            Full::Closed => Refusal::Closed,
-        })
+        downstream
+            .queue
+            .offer(Parcel {
+                headers: passed,
+                ..Parcel::otlp(signal, body, n_items)
+            })
+            .map_err(|full| match full {
+                Full::Full => Refusal::Full,
+                Full::Closed => Refusal::Closed,
+            })
     }
 
-    /// The largest request that could ever be taken, in bytes after decompression; for receivers, to say so before it is read.
+    /// The largest request that could ever be taken, in bytes after decompression; for receivers,
+    /// to say so before it is read.
     pub fn largest(&self) -> usize {
-        self.shared.downstream.as_ref().map_or(usize::MAX, |downstream| downstream.queue.capacity() / 2)
+        self.shared
+            .downstream
+            .as_ref()
+            .map_or(usize::MAX, |downstream| downstream.queue.capacity() / 2)
     }
 
-    /// Takes nothing more; what is queued may be delivered until `deadline`, when the delivery ends.
+    /// Takes nothing more; what is queued may be delivered until `deadline`, when the delivery
+    /// ends.
     pub fn close(&self, deadline: Instant) {
         if let Some(downstream) = &self.shared.downstream {
             downstream.queue.close(deadline);
@@ -151,15 +197,28 @@ struct Books {
 
 impl Ledger for Books {
     fn queued(&self, signal: Signal, n_items: u64) {
-        Accepted { signal: signal.as_str(), n_items }.emit(&self.telemetry);
+        Accepted {
+            signal: signal.as_str(),
+            n_items,
+        }
+        .emit(&self.telemetry);
     }
 
     fn sent(&self, signal: Signal, n_items: u64) {
-        Sent { signal: signal.as_str(), n_items }.emit(&self.telemetry);
+        Sent {
+            signal: signal.as_str(),
+            n_items,
+        }
+        .emit(&self.telemetry);
     }
 
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str) {
-        Dropped { signal: signal.as_str(), n_items, reason }.emit(&self.telemetry);
+        Dropped {
+            signal: signal.as_str(),
+            n_items,
+            reason,
+        }
+        .emit(&self.telemetry);
     }
 }
 

@@ -1,5 +1,6 @@
-//! spanscore receives OpenTelemetry spans, assembles them into traces, extracts each trace's tool calls, evaluates them
-//! against registered criteria, forwards the original spans untouched and exports the scores.
+//! spanscore receives OpenTelemetry spans, assembles them into traces, extracts each trace's tool
+//! calls, evaluates them against registered criteria, forwards the original spans untouched and
+//! exports the scores.
 //!
 //! The modules stand in the order in which the data meets them. Start reading with [`pipeline`].
 

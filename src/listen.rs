@@ -1,5 +1,6 @@
-//! A bound port in, connections served until told to stop: HTTP/1.1 and HTTP/2 on the same port, with or without TLS.
-//! Knows sockets, handshakes and limits of connections; does not know what is asked or answered on them.
+//! A bound port in, connections served until told to stop: HTTP/1.1 and HTTP/2 on the same port,
+//! with or without TLS. Knows sockets, handshakes and limits of connections; does not know what is
+//! asked or answered on them.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -24,17 +25,21 @@ use tokio::task::JoinSet;
 use tokio::time::{self, Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::telemetry::{AcceptFailed, ConnectionOpened, HandshakeFailed, Listening, OpenConnection, Pulse, Telemetry};
+use crate::telemetry::{
+    AcceptFailed, ConnectionOpened, HandshakeFailed, Listening, OpenConnection, Pulse, Telemetry,
+};
 use crate::tls::ServerTls;
 
-/// Most connections of one port; further ones wait in the system's backlog. An agent opens a handful.
+/// Most connections of one port; further ones wait in the system's backlog. An agent opens a
+/// handful.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection on which nothing comes in or goes out for so long is closed. SDKs send metrics each minute on connections they keep,
-/// and a keep-alive connection closed under their hands costs them a request.
+/// A connection on which nothing comes in or goes out for so long is closed. SDKs send metrics each
+/// minute on connections they keep, and a keep-alive connection closed under their hands costs them
+/// a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// HTTP/2: after so long in silence ask whether the peer is still there.
@@ -43,11 +48,13 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// HTTP/2: how long it may take to answer that.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every few frames (PERFORMANCE, section 2).
+/// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every
+/// few frames (PERFORMANCE, section 2).
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Largest HTTP/2 frame: fewer and larger ones save work per frame, and a request in one frame is passed on without a copy.
+/// Largest HTTP/2 frame: fewer and larger ones save work per frame, and a request in one frame is
+/// passed on without a copy.
 const MAX_FRAME: u32 = 1 << 20;
 
 /// HTTP/2: most requests at once on a connection.
@@ -56,7 +63,8 @@ const MAX_STREAMS: u32 = 256;
 /// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in hyper's read buffer.)
 const MAX_HEADERS_SIZE: u32 = 32 << 10;
 
-/// Wait after the system could not give us a connection: without it, a lack of file descriptors would be a busy loop.
+/// Wait after the system could not give us a connection: without it, a lack of file descriptors
+/// would be a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// A port could not be had.
@@ -95,11 +103,24 @@ pub struct Port {
 }
 
 impl Port {
-    /// Binds an address; port 0 takes any free one. `setting` is where the address came from, for messages and labels.
-    pub async fn bind(address: SocketAddr, setting: &'static str, tls: Option<Arc<ServerTls>>) -> Result<Self, BindError> {
+    /// Binds an address; port 0 takes any free one. `setting` is where the address came from, for
+    /// messages and labels.
+    pub async fn bind(
+        address: SocketAddr,
+        setting: &'static str,
+        tls: Option<Arc<ServerTls>>,
+    ) -> Result<Self, BindError> {
         match TcpListener::bind(address).await {
-            Ok(listener) => Ok(Self { setting, listener, tls }),
-            Err(error) => Err(BindError { setting, address, error }),
+            Ok(listener) => Ok(Self {
+                setting,
+                listener,
+                tls,
+            }),
+            Err(error) => Err(BindError {
+                setting,
+                address,
+                error,
+            }),
         }
     }
 
@@ -113,18 +134,35 @@ impl Port {
         self.listener.local_addr()
     }
 
-    /// Serves connections until `shutdown`, then takes no more and waits for the requests that have begun.
-    /// Dropping the future cuts every connection, so a deadline belongs around it.
-    pub async fn serve<S, B>(self, service: S, shutdown: impl Future<Output = ()>, pulse: Pulse, telemetry: Arc<Telemetry>)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    /// Serves connections until `shutdown`, then takes no more and waits for the requests that have
+    /// begun. Dropping the future cuts every connection, so a deadline belongs around it.
+    pub async fn serve<S, B>(
+        self,
+        service: S,
+        shutdown: impl Future<Output = ()>,
+        pulse: Pulse,
+        telemetry: Arc<Telemetry>,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let Self { setting, listener, tls } = self;
+        let Self {
+            setting,
+            listener,
+            tls,
+        } = self;
         if let Ok(address) = listener.local_addr() {
-            Listening { setting, address, tls: tls.is_some() }.emit(&telemetry);
+            Listening {
+                setting,
+                address,
+                tls: tls.is_some(),
+            }
+            .emit(&telemetry);
         }
         let http = http();
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -179,13 +217,22 @@ impl Port {
 
 /// Errors of a peer that went away before we took its connection; the next one may be fine.
 fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
 }
 
 fn http() -> auto::Builder<TokioExecutor> {
-    // Hyper runs each HTTP/2 request as a task of its own. Those end with their connection: its loss fails their bodies.
+    // Hyper runs each HTTP/2 request as a task of its own. Those end with their connection: its
+    // loss fails their bodies.
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).pipeline_flush(true);
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .pipeline_flush(true);
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
@@ -216,11 +263,29 @@ impl Connection {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let Self { setting, tls, http, watcher, open } = self;
-        // An answer is a few small frames; waiting to fill a packet would only delay it. A socket without the option works as well.
+        let Self {
+            setting,
+            tls,
+            http,
+            watcher,
+            open,
+        } = self;
+        // An answer is a few small frames; waiting to fill a packet would only delay it. A socket
+        // without the option works as well.
         let _ = stream.set_nodelay(true);
         match tls {
-            None => speak(&http, watcher, stream, Marked { service, certified: false }).await,
+            None => {
+                speak(
+                    &http,
+                    watcher,
+                    stream,
+                    Marked {
+                        service,
+                        certified: false,
+                    },
+                )
+                .await
+            }
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                 match time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
@@ -229,8 +294,16 @@ impl Connection {
                         let certified = stream.get_ref().1.peer_certificates().is_some();
                         speak(&http, watcher, stream, Marked { service, certified }).await;
                     }
-                    Ok(Err(error)) => HandshakeFailed { setting, error: error.to_string() }.emit(&telemetry),
-                    Err(_) => HandshakeFailed { setting, error: "timed out".to_owned() }.emit(&telemetry),
+                    Ok(Err(error)) => HandshakeFailed {
+                        setting,
+                        error: error.to_string(),
+                    }
+                    .emit(&telemetry),
+                    Err(_) => HandshakeFailed {
+                        setting,
+                        error: "timed out".to_owned(),
+                    }
+                    .emit(&telemetry),
                 }
             }
         }
@@ -238,7 +311,8 @@ impl Connection {
     }
 }
 
-/// In a request's extensions: its connection began with a client certificate of one of our authorities.
+/// In a request's extensions: its connection began with a client certificate of one of our
+/// authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 
@@ -270,30 +344,42 @@ where
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let io = TokioIo::new(Watchful::new(io));
-    // How a connection ends is its client's affair: what matters of it was answered, or counted by the request it cut off.
+    // How a connection ends is its client's affair: what matters of it was answered, or counted by
+    // the request it cut off.
     let _ = watcher.watch(http.serve_connection(io, service)).await;
 }
 
 // === Watchful ===
 
-/// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte in either direction. Hyper's own timeouts begin with a request's first bytes,
-/// or, for HTTP/2, with its preface: a client that connects and says nothing would be waited for for ever.
+/// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte in either direction. Hyper's own
+/// timeouts begin with a request's first bytes, or, for HTTP/2, with its preface: a client that
+/// connects and says nothing would be waited for for ever.
 struct Watchful<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// When the read that waits began to; the deadline is moved when it has passed, not for every read, which would cost as much as the read.
+    /// When the read that waits began to; the deadline is moved when it has passed, not for every
+    /// read, which would cost as much as the read.
     since: Instant,
     waiting: bool,
 }
 
 impl<I> Watchful<I> {
     fn new(io: I) -> Self {
-        Self { io, deadline: Box::pin(time::sleep(IDLE_TIMEOUT)), since: Instant::now(), waiting: true }
+        Self {
+            io,
+            deadline: Box::pin(time::sleep(IDLE_TIMEOUT)),
+            since: Instant::now(),
+            waiting: true,
+        }
     }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(cx, buf) {
             this.waiting = false;
@@ -315,14 +401,23 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watchful<I> {
-    // An answer may go on for hours (`GET /v1/scores`), to one who has nothing to say but takes what comes.
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    // An answer may go on for hours (`GET /v1/scores`), to one who has nothing to say but takes
+    // what comes.
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
         self.waiting &= written.is_pending();
         written
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.waiting &= written.is_pending();
         written

@@ -1,5 +1,6 @@
-//! Builds the stages, joins them with bounded channels, drains them. The one place that reads the clock and owns the threads.
-//! Knows who hands what to whom; decides nothing about spans, scores or protocols.
+//! Builds the stages, joins them with bounded channels, drains them. The one place that reads the
+//! clock and owns the threads. Knows who hands what to whom; decides nothing about spans, scores or
+//! protocols.
 
 mod scoring;
 
@@ -37,10 +38,18 @@ use crate::transport::Undelivered;
 use scoring::{Judge, Scoring};
 
 /// Both clocks, read once; everything below takes time as an argument.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the clock"
+)]
 pub fn now() -> Now {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Now { instant: Instant::now(), unix_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX) }
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Now {
+        instant: Instant::now(),
+        unix_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
+    }
 }
 
 /// How long requests that have begun may take once the doors close.
@@ -49,7 +58,8 @@ const LAST_REQUESTS: Duration = Duration::from_secs(2);
 /// When a sender that found the forward queue full should come again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls quiet.
+/// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls
+/// quiet.
 const KEPT_FOR_DELIVERY: f64 = 0.4;
 
 /// Share of the shutdown deadline kept for delivering scores, when judging takes long.
@@ -138,7 +148,14 @@ pub struct Sidecar {
 impl Sidecar {
     /// Starts every stage, the doors last: what is answered is ready for what comes.
     pub async fn start(plan: Plan) -> Result<Self, StartError> {
-        let Plan { config, origin, rules, cgroup_limit, print, observer } = plan;
+        let Plan {
+            config,
+            origin,
+            rules,
+            cgroup_limit,
+            print,
+            observer,
+        } = plan;
         let started = now();
         let telemetry = Arc::new(Telemetry::default());
         let budgets = config.budgets(cgroup_limit);
@@ -149,24 +166,45 @@ impl Sidecar {
         let addresses = ports.addresses()?;
         let guard = Arc::new(Guard::try_new(addresses.admin, &config.admin, &telemetry)?);
         if let Some(destination) = &destination {
-            let listeners: Vec<SocketAddr> = [addresses.grpc, addresses.http].into_iter().flatten().collect();
+            let listeners: Vec<SocketAddr> = [addresses.grpc, addresses.http]
+                .into_iter()
+                .flatten()
+                .collect();
             forward::check_loop(destination, &listeners).await?;
         }
-        let receiving = receive::Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, destination.is_some())
-            .map_err(StartError::Receive)?;
+        let receiving = receive::Settings::try_new(
+            &config.receivers.otlp,
+            &config.forward,
+            &budgets,
+            destination.is_some(),
+        )
+        .map_err(StartError::Receive)?;
 
-        let forward = forward::Settings { destination, signals: config.forward.signals.clone(), capacity: budgets.forward_queue };
+        let forward = forward::Settings {
+            destination,
+            signals: config.forward.signals.clone(),
+            capacity: budgets.forward_queue,
+        };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
         let mut forwarding = JoinSet::new();
         if let Some(delivery) = delivery {
             forwarding.spawn(delivery.run());
         }
 
-        let exporting = export::Plan { config: &config, budget: budgets.scores, print };
+        let exporting = export::Plan {
+            config: &config,
+            budget: budgets.scores,
+            print,
+        };
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let plan = register::Plan { config: config.clone(), origin, rules: rules.clone(), clock: now };
+        let plan = register::Plan {
+            config: config.clone(),
+            origin,
+            rules: rules.clone(),
+            clock: now,
+        };
         let (register, watcher) = Register::open(plan, &telemetry)?;
         let mut watching = JoinSet::new();
         let (end_watching, ended) = oneshot::channel::<Infallible>();
@@ -174,14 +212,25 @@ impl Sidecar {
         watching.spawn(watcher.run(telemetry.pulse("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
-            let (scoring, thread) =
-                Scoring::start(config.assemble_settings(&budgets), budgets.scoring_queue, rules.clone(), telemetry.clone(), judge)?;
+            let (scoring, thread) = Scoring::start(
+                config.assemble_settings(&budgets),
+                budgets.scoring_queue,
+                rules.clone(),
+                telemetry.clone(),
+                judge,
+            )?;
             (Some(scoring), Some(thread))
         } else {
             (None, None)
         };
 
-        let intake = Arc::new(Intake { forward, scoring, rules, started: started.instant, last_offer: AtomicU64::new(0) });
+        let intake = Arc::new(Intake {
+            forward,
+            scoring,
+            rules,
+            started: started.instant,
+            last_offer: AtomicU64::new(0),
+        });
         let receiver = Receiver::new(receiving, intake.clone(), telemetry.clone());
         let (mut doors, mut admin) = (Doors::new(), Doors::new());
         for port in [ports.grpc, ports.http].into_iter().flatten() {
@@ -191,8 +240,18 @@ impl Sidecar {
         let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
         let metrics = vec![receiver.metrics(), scores_text];
         let api = register.routes().merge(scores);
-        let page = Admin { telemetry: telemetry.clone(), metrics, started_unix_nanos: started.unix_nanos, guard, api };
-        admin.open(ports.admin, TowerToHyperService::new(page.router()), &telemetry);
+        let page = Admin {
+            telemetry: telemetry.clone(),
+            metrics,
+            started_unix_nanos: started.unix_nanos,
+            guard,
+            api,
+        };
+        admin.open(
+            ports.admin,
+            TowerToHyperService::new(page.router()),
+            &telemetry,
+        );
         telemetry.enter(Phase::Serving);
 
         let (deadline, quiet) = (config.shutdown.deadline.0, config.shutdown.quiet.0);
@@ -212,8 +271,8 @@ impl Sidecar {
         })
     }
 
-    /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the sidecar is about to be stopped
-    /// (`spanscore drain`). It is no longer ready, and stays so.
+    /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the
+    /// sidecar is about to be stopped (`spanscore drain`). It is no longer ready, and stays so.
     pub fn hurry(&self) {
         self.telemetry.enter(Phase::Draining);
         Hurried.emit(&self.telemetry);
@@ -223,7 +282,8 @@ impl Sidecar {
         }
     }
 
-    /// Takes requests until they fall quiet or the deadline is near, judges what is open, and delivers what is queued.
+    /// Takes requests until they fall quiet or the deadline is near, judges what is open, and
+    /// delivers what is queued.
     pub async fn stop(self) -> Stopped {
         let Self {
             addresses: _,
@@ -242,16 +302,30 @@ impl Sidecar {
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
-        intake.fall_quiet(quiet, begun, begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY)).await;
-        doors.close(LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0))).await;
+        intake
+            .fall_quiet(
+                quiet,
+                begun,
+                begun + deadline.mul_f64(1.0 - KEPT_FOR_DELIVERY),
+            )
+            .await;
+        doors
+            .close(LAST_REQUESTS.min(deadline.mul_f64(KEPT_FOR_DELIVERY / 2.0)))
+            .await;
 
         let forward = intake.forward.clone();
-        // The last handle of the scoring queue: the thread judges what is open, exports it, and ends.
+        // The last handle of the scoring queue: the thread judges what is open, exports it, and
+        // ends.
         drop(intake);
         if let Some(thread) = scoring {
             let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
-            // Should judging take longer than we have, what is not exported by then is lost with us.
-            let _ = tokio::time::timeout_at((deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(), joined).await;
+            // Should judging take longer than we have, what is not exported by then is lost with
+            // us.
+            let _ = tokio::time::timeout_at(
+                (deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(),
+                joined,
+            )
+            .await;
         }
         forward.close(deadline_at);
         // A delivery that died has said so, and is no reason to stop in disorder.
@@ -261,9 +335,15 @@ impl Sidecar {
         drop(end_watching);
         while watching.join_next().await.is_some() {}
         // From the books, which also know of what a delivery that died has left behind.
-        let n_undelivered =
-            telemetry.books().values().map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default()).sum();
-        Stopped { n_undelivered, n_undelivered_scores: scores_left.values().sum() }
+        let n_undelivered = telemetry
+            .books()
+            .values()
+            .map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default())
+            .sum();
+        Stopped {
+            n_undelivered,
+            n_undelivered_scores: scores_left.values().sum(),
+        }
     }
 }
 
@@ -291,9 +371,16 @@ struct Ports {
 impl Ports {
     async fn bind(config: &Config, telemetry: &Arc<Telemetry>) -> Result<Self, StartError> {
         let otlp = &config.receivers.otlp;
-        let tls = otlp.tls.as_ref().map(|tls| ServerTls::try_new(tls, telemetry)).transpose()?.map(Arc::new);
+        let tls = otlp
+            .tls
+            .as_ref()
+            .map(|tls| ServerTls::try_new(tls, telemetry))
+            .transpose()?
+            .map(Arc::new);
         let grpc = match otlp.grpc.enabled {
-            true => Some(Port::bind(otlp.grpc.listen, "receivers.otlp.grpc.listen", tls.clone()).await?),
+            true => {
+                Some(Port::bind(otlp.grpc.listen, "receivers.otlp.grpc.listen", tls.clone()).await?)
+            }
             false => None,
         };
         let http = match otlp.http.enabled {
@@ -301,13 +388,27 @@ impl Ports {
             false => None,
         };
         // Probes and scrapers bring no certificate: who must show one is the guard's affair.
-        let tls = config.admin.tls.as_ref().map(|tls| ServerTls::with_optional_clients(tls, telemetry)).transpose()?.map(Arc::new);
-        Ok(Self { grpc, http, admin: Port::bind(config.admin.listen, "admin.listen", tls).await? })
+        let tls = config
+            .admin
+            .tls
+            .as_ref()
+            .map(|tls| ServerTls::with_optional_clients(tls, telemetry))
+            .transpose()?
+            .map(Arc::new);
+        Ok(Self {
+            grpc,
+            http,
+            admin: Port::bind(config.admin.listen, "admin.listen", tls).await?,
+        })
     }
 
     fn addresses(&self) -> io::Result<Addresses> {
         let of = |port: &Option<Port>| port.as_ref().map(Port::address).transpose();
-        Ok(Addresses { grpc: of(&self.grpc)?, http: of(&self.http)?, admin: self.admin.address()? })
+        Ok(Addresses {
+            grpc: of(&self.grpc)?,
+            http: of(&self.http)?,
+            admin: self.admin.address()?,
+        })
     }
 }
 
@@ -319,12 +420,18 @@ struct Doors {
 
 impl Doors {
     fn new() -> Self {
-        Self { serving: JoinSet::new(), closing: watch::Sender::new(false) }
+        Self {
+            serving: JoinSet::new(),
+            closing: watch::Sender::new(false),
+        }
     }
 
     fn open<S, B>(&mut self, port: Port, service: S, telemetry: &Arc<Telemetry>)
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
         S::Future: Send + 'static,
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -335,7 +442,8 @@ impl Doors {
             // A sender that is gone closes the door as well.
             let _ = closing.wait_for(|closing| *closing).await;
         };
-        self.serving.spawn(port.serve(service, shutdown, pulse, telemetry.clone()));
+        self.serving
+            .spawn(port.serve(service, shutdown, pulse, telemetry.clone()));
     }
 
     /// Takes no further connections; requests that have begun may end until the grace is over.
@@ -361,18 +469,30 @@ struct Intake {
 
 impl receive::Intake for Intake {
     fn keys(&self) -> Option<Arc<KeySet>> {
-        self.scoring.is_some().then(|| self.rules.load().keys().clone())
+        self.scoring
+            .is_some()
+            .then(|| self.rules.load().keys().clone())
     }
 
     fn offer(&self, received: Received) -> Result<(), receive::Refusal> {
-        let Received { signal, body, n_items, headers, batch } = received;
+        let Received {
+            signal,
+            body,
+            n_items,
+            headers,
+            batch,
+        } = received;
         self.last_offer.store(self.millis(), Ordering::Relaxed);
         // The original first: what is refused comes again, and must not be scored twice.
-        self.forward.offer(signal, body, n_items, headers).map_err(|refusal| match refusal {
-            forward::Refusal::Full => receive::Refusal::Full { retry_after: RETRY_AFTER },
-            forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
-            forward::Refusal::Closed => receive::Refusal::Draining,
-        })?;
+        self.forward
+            .offer(signal, body, n_items, headers)
+            .map_err(|refusal| match refusal {
+                forward::Refusal::Full => receive::Refusal::Full {
+                    retry_after: RETRY_AFTER,
+                },
+                forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
+                forward::Refusal::Closed => receive::Refusal::Draining,
+            })?;
         if let Some(scoring) = &self.scoring {
             scoring.offer(batch);
         }
@@ -382,14 +502,22 @@ impl receive::Intake for Intake {
 
 impl Intake {
     fn millis(&self) -> u64 {
-        u64::try_from(now().instant.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(
+            now()
+                .instant
+                .saturating_duration_since(self.started)
+                .as_millis(),
+        )
+        .unwrap_or(u64::MAX)
     }
 
-    /// Waits until no request has come for so long, counted from `begun` on, but not beyond `latest`. An agent that is told to stop together
-    /// with us was silent until then, and sends its last spans now.
+    /// Waits until no request has come for so long, counted from `begun` on, but not beyond
+    /// `latest`. An agent that is told to stop together with us was silent until then, and sends
+    /// its last spans now.
     async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
-            let last = begun.max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
+            let last = begun
+                .max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
             let time = now().instant;
             let wait = (last + quiet).min(latest).saturating_duration_since(time);
             if wait.is_zero() {

@@ -1,6 +1,6 @@
-//! Pure. What arrives: spans, and log records that tell of tool calls, slimmed down to the facts that somebody reads, with their ids, resources
-//! and kept attributes.
-//! Knows which keys to keep only because it is told; knows nothing of wire formats, traces, tools or criteria.
+//! Pure. What arrives: spans, and log records that tell of tool calls, slimmed down to the facts
+//! that somebody reads, with their ids, resources and kept attributes. Knows which keys to keep
+//! only because it is told; knows nothing of wire formats, traces, tools or criteria.
 
 mod arena;
 mod entries;
@@ -39,7 +39,8 @@ impl Hash for TraceId {
 }
 
 impl TraceId {
-    /// `None` for anything but 16 bytes that are not all zero (W3C Trace Context: an all-zero id is invalid).
+    /// `None` for anything but 16 bytes that are not all zero (W3C Trace Context: an all-zero id is
+    /// invalid).
     pub fn try_new(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; 16] = bytes.try_into().ok()?;
         (bytes != [0; 16]).then_some(Self(bytes))
@@ -117,7 +118,8 @@ pub struct Span {
     pub start_unix_nanos: u64,
     /// End, Unix nanoseconds; 0 where the sender gave none.
     pub end_unix_nanos: u64,
-    /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200 "is-remote".
+    /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
+    /// "is-remote".
     pub flags: u32,
     /// How many attributes the sender set, kept or not.
     pub n_attributes: u32,
@@ -155,7 +157,9 @@ impl Span {
 
     /// Do the OTLP flags mark the parent as being in another process?
     pub fn parent_is_remote(&self) -> bool {
-        self.parent_id.is_some() && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE) == Self::HAS_IS_REMOTE | Self::IS_REMOTE
+        self.parent_id.is_some()
+            && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE)
+                == Self::HAS_IS_REMOTE | Self::IS_REMOTE
     }
 
     /// Bytes this span holds on to, its resource left out (that is shared).
@@ -167,7 +171,8 @@ impl Span {
 /// Who sent a span: the resource as it was received, and what selectors read of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied out of the request, so that score spans can carry it.
+    /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied out of the request, so that
+    /// score spans can carry it.
     pub encoded: Box<[u8]>,
     /// `service.name`; empty where there is none.
     pub service: Arc<str>,
@@ -191,12 +196,13 @@ pub struct Batch {
     pub log_calls: Vec<LogCall>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
-    /// Bytes of the pieces of memory that hold the facts of several spans, also of those that were left out.
+    /// Bytes of the pieces of memory that hold the facts of several spans, also of those that were
+    /// left out.
     pub pieces_size: usize,
 }
 
-/// A log record that tells of tool calls: some coding agents report theirs in no other way, and some instrumentations put the messages of a
-/// model into records.
+/// A log record that tells of tool calls: some coding agents report theirs in no other way, and
+/// some instrumentations put the messages of a model into records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogCall {
     /// The start of its encoding's SHA-256: a record that is sent twice is one record.
@@ -207,13 +213,15 @@ pub struct LogCall {
     pub span_id: Option<SpanId>,
     /// Who sent it.
     pub resource: Arc<Resource>,
-    /// Its event name (as the name), kept attributes, its trace id under [`LogCall::TRACE_ID`], and where that is wanted its body under
+    /// Its event name (as the name), kept attributes, its trace id under [`LogCall::TRACE_ID`], and
+    /// where that is wanted its body under
     /// [`LogCall::BODY`].
     pub facts: Facts,
 }
 
 impl LogCall {
-    /// The key under which the facts hold the record's trace id, as bytes; empty where it has none. No span can have it: its rule is
+    /// The key under which the facts hold the record's trace id, as bytes; empty where it has none.
+    /// No span can have it: its rule is
     /// [`Keep::Own`].
     pub const TRACE_ID: &str = "spanscore.log.trace_id";
     /// The key under which the facts hold the record's body: messages of a model.
@@ -221,10 +229,19 @@ impl LogCall {
 }
 
 impl Batch {
-    /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since the spans of one stand together.
+    /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since
+    /// the spans of one stand together.
     pub fn size(&self) -> usize {
-        let spans = self.spans.iter().map(|span| (size_of::<Span>() + span.facts.alone_size(), &span.resource));
-        let log_calls = self.log_calls.iter().map(|call| (size_of::<LogCall>() + call.facts.alone_size(), &call.resource));
+        let spans = self
+            .spans
+            .iter()
+            .map(|span| (size_of::<Span>() + span.facts.alone_size(), &span.resource));
+        let log_calls = self.log_calls.iter().map(|call| {
+            (
+                size_of::<LogCall>() + call.facts.alone_size(),
+                &call.resource,
+            )
+        });
         let mut last = None;
         let mut size = self.pieces_size;
         for (own_size, resource) in spans.chain(log_calls) {

@@ -1,9 +1,11 @@
-//! Certificate files in, rustls configurations out, read again when the files change. Knows PEM, rustls and the system's
-//! authorities; does not know who connects to whom. The provider is ring, named here and nowhere else: no process-wide default is needed.
+//! Certificate files in, rustls configurations out, read again when the files change. Knows PEM,
+//! rustls and the system's authorities; does not know who connects to whom. The provider is ring,
+//! named here and nowhere else: no process-wide default is needed.
 //!
-//! Files are looked at when a connection begins (a few small reads beside a handshake's signature), and what was built from them is kept
-//! as long as their contents stay the same. So a rotated certificate needs no timer, no watcher and no restart, a Kubernetes secret's
-//! symlink swap is seen, and files caught half-written cost one warning: the last good ones stay in use.
+//! Files are looked at when a connection begins (a few small reads beside a handshake's signature),
+//! and what was built from them is kept as long as their contents stay the same. So a rotated
+//! certificate needs no timer, no watcher and no restart, a Kubernetes secret's symlink swap is
+//! seen, and files caught half-written cost one warning: the last good ones stay in use.
 
 use std::fmt;
 use std::io;
@@ -63,23 +65,32 @@ pub enum TlsError {
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
     /// Nobody to trust.
-    #[error("this system has no certificate authorities, so no server can be verified; set `ca_file`")]
+    #[error(
+        "this system has no certificate authorities, so no server can be verified; set `ca_file`"
+    )]
     NoAuthorities,
 }
 
 // === where we connect ===
 
-/// The configuration for connections to a peer. It looks after its files itself, so it is built once and used for every connection.
+/// The configuration for connections to a peer. It looks after its files itself, so it is built
+/// once and used for every connection.
 ///
-/// ALPN is left empty for the caller to set (hyper-rustls insists on it), and so is `server_name`, which belongs to the connection.
-/// Fails where a file cannot be used now; later a bad file costs a warning, and the last good one stays in use.
-pub fn client_config(tls: &config::ClientTls, telemetry: &Arc<Telemetry>) -> Result<ClientConfig, TlsError> {
+/// ALPN is left empty for the caller to set (hyper-rustls insists on it), and so is `server_name`,
+/// which belongs to the connection. Fails where a file cannot be used now; later a bad file costs a
+/// warning, and the last good one stays in use.
+pub fn client_config(
+    tls: &config::ClientTls,
+    telemetry: &Arc<Telemetry>,
+) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.ca_file {
         _ if tls.insecure_skip_verify => Arc::new(AnyServer(provider.clone())),
         Some(path) => Arc::new(WatchedServerVerifier {
             provider: provider.clone(),
-            verifier: Watched::new(vec![path.clone()], telemetry, |files| server_verifier(authorities(&files[0])?, &files[0].describe()))?,
+            verifier: Watched::new(vec![path.clone()], telemetry, |files| {
+                server_verifier(authorities(&files[0])?, &files[0].describe())
+            })?,
         }),
         None => server_verifier(system_authorities()?, "the system's authorities")?,
     };
@@ -90,14 +101,19 @@ pub fn client_config(tls: &config::ClientTls, telemetry: &Arc<Telemetry>) -> Res
         .with_custom_certificate_verifier(verifier);
     let mut config = match (&tls.cert_file, &tls.key_file) {
         (Some(cert_file), Some(key_file)) => {
-            let watched = Watched::new(vec![cert_file.clone(), key_file.clone()], telemetry, |files| certified_key(&files[0], &files[1]))?;
+            let watched = Watched::new(
+                vec![cert_file.clone(), key_file.clone()],
+                telemetry,
+                |files| certified_key(&files[0], &files[1]),
+            )?;
             builder.with_client_cert_resolver(Arc::new(WatchedClientCert(watched)))
         }
         (None, None) => builder.with_no_client_auth(),
         _ => return Err(TlsError::Half),
     };
     if tls.cert_file.is_some() || tls.ca_file.is_some() {
-        // A resumed session keeps the identity and the trust it was made with, which would outlive a rotated file.
+        // A resumed session keeps the identity and the trust it was made with, which would outlive
+        // a rotated file.
         config.resumption = Resumption::disabled();
     }
     Ok(config)
@@ -107,7 +123,11 @@ pub fn client_config(tls: &config::ClientTls, telemetry: &Arc<Telemetry>) -> Res
 struct WatchedClientCert(Watched<CertifiedKey>);
 
 impl ResolvesClientCert for WatchedClientCert {
-    fn resolve(&self, _root_hint_subjects: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+    fn resolve(
+        &self,
+        _root_hint_subjects: &[&[u8]],
+        _schemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
         Some(self.0.current())
     }
 
@@ -131,7 +151,13 @@ impl ServerCertVerifier for WatchedServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.verifier.current().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        self.verifier.current().verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )
     }
 
     fn verify_tls12_signature(
@@ -140,7 +166,12 @@ impl ServerCertVerifier for WatchedServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -149,11 +180,18 @@ impl ServerCertVerifier for WatchedServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -179,7 +217,12 @@ impl ServerCertVerifier for AnyServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -188,7 +231,12 @@ impl ServerCertVerifier for AnyServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -203,15 +251,25 @@ impl ServerCertVerifier for AnyServer {
 pub struct ServerTls(Watched<ServerConfig>);
 
 impl ServerTls {
-    /// Reads the files. With `client_ca_file`, clients must show a certificate of one of its authorities.
+    /// Reads the files. With `client_ca_file`, clients must show a certificate of one of its
+    /// authorities.
     pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
-        Watched::new(server_files(tls), telemetry, |files| server_config(files, ClientCertificate::Demanded)).map(Self)
+        Watched::new(server_files(tls), telemetry, |files| {
+            server_config(files, ClientCertificate::Demanded)
+        })
+        .map(Self)
     }
 
-    /// The same, but clients may come without a certificate: whoever answers them decides what they may ask for. A certificate of a
-    /// stranger is still refused.
-    pub fn with_optional_clients(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
-        Watched::new(server_files(tls), telemetry, |files| server_config(files, ClientCertificate::Welcome)).map(Self)
+    /// The same, but clients may come without a certificate: whoever answers them decides what they
+    /// may ask for. A certificate of a stranger is still refused.
+    pub fn with_optional_clients(
+        tls: &config::ServerTls,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, TlsError> {
+        Watched::new(server_files(tls), telemetry, |files| {
+            server_config(files, ClientCertificate::Welcome)
+        })
+        .map(Self)
     }
 
     /// The configuration for the next connection. Reads the files.
@@ -228,26 +286,49 @@ enum ClientCertificate {
 }
 
 fn server_files(tls: &config::ServerTls) -> Vec<PathBuf> {
-    [&tls.cert_file, &tls.key_file].into_iter().chain(&tls.client_ca_file).cloned().collect()
+    [&tls.cert_file, &tls.key_file]
+        .into_iter()
+        .chain(&tls.client_ca_file)
+        .cloned()
+        .collect()
 }
 
-fn server_config(files: &[PemFile], certificate: ClientCertificate) -> Result<Arc<ServerConfig>, TlsError> {
-    let [cert_file, key_file, client_ca_file @ ..] = files else { return Err(TlsError::Half) };
+fn server_config(
+    files: &[PemFile],
+    certificate: ClientCertificate,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let [cert_file, key_file, client_ca_file @ ..] = files else {
+        return Err(TlsError::Half);
+    };
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("the TLS versions", &error))?;
     let builder = match client_ca_file.first() {
         Some(file) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(file)?), provider());
-            let verifier = if certificate == ClientCertificate::Welcome { verifier.allow_unauthenticated() } else { verifier };
-            let verifier = verifier.build().map_err(|error| unusable(&file.describe(), &error))?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(
+                Arc::new(authorities(file)?),
+                provider(),
+            );
+            let verifier = if certificate == ClientCertificate::Welcome {
+                verifier.allow_unauthenticated()
+            } else {
+                verifier
+            };
+            let verifier = verifier
+                .build()
+                .map_err(|error| unusable(&file.describe(), &error))?;
             builder.with_client_cert_verifier(verifier)
         }
         None => builder.with_no_client_auth(),
     };
     let mut config = builder
         .with_single_cert(cert_file.certificates()?, key_file.private_key()?)
-        .map_err(|error| unusable(&format!("{} with {}", cert_file.describe(), key_file.describe()), &error))?;
+        .map_err(|error| {
+            unusable(
+                &format!("{} with {}", cert_file.describe(), key_file.describe()),
+                &error,
+            )
+        })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -273,10 +354,22 @@ struct Loaded<T> {
 type Fingerprint = Option<[u8; 32]>;
 
 impl<T> Watched<T> {
-    fn new(paths: Vec<PathBuf>, telemetry: &Arc<Telemetry>, build: fn(&[PemFile]) -> Result<Arc<T>, TlsError>) -> Result<Self, TlsError> {
+    fn new(
+        paths: Vec<PathBuf>,
+        telemetry: &Arc<Telemetry>,
+        build: fn(&[PemFile]) -> Result<Arc<T>, TlsError>,
+    ) -> Result<Self, TlsError> {
         let files = PemFile::read_all(&paths)?;
-        let loaded = Loaded { built: build(&files)?, fingerprint: fingerprint(&files) };
-        Ok(Self { paths, build, telemetry: Arc::clone(telemetry), loaded: Mutex::new(loaded) })
+        let loaded = Loaded {
+            built: build(&files)?,
+            fingerprint: fingerprint(&files),
+        };
+        Ok(Self {
+            paths,
+            build,
+            telemetry: Arc::clone(telemetry),
+            loaded: Mutex::new(loaded),
+        })
     }
 
     fn current(&self) -> Arc<T> {
@@ -288,9 +381,15 @@ impl<T> Watched<T> {
             match files.and_then(|files| (self.build)(&files)) {
                 Ok(built) => {
                     loaded.built = built;
-                    CertificatesReplaced { files: describe(&self.paths) }.emit(&self.telemetry);
+                    CertificatesReplaced {
+                        files: describe(&self.paths),
+                    }
+                    .emit(&self.telemetry);
                 }
-                Err(error) => CertificatesUnusable { error: error.to_string() }.emit(&self.telemetry),
+                Err(error) => CertificatesUnusable {
+                    error: error.to_string(),
+                }
+                .emit(&self.telemetry),
             }
         }
         Arc::clone(&loaded.built)
@@ -322,8 +421,14 @@ struct PemFile {
 impl PemFile {
     fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, TlsError> {
         let read = |path: &PathBuf| match std::fs::read(path) {
-            Ok(text) => Ok(Self { path: path.clone(), text }),
-            Err(error) => Err(TlsError::Unreadable { path: path.clone(), error }),
+            Ok(text) => Ok(Self {
+                path: path.clone(),
+                text,
+            }),
+            Err(error) => Err(TlsError::Unreadable {
+                path: path.clone(),
+                error,
+            }),
         };
         paths.iter().map(read).collect()
     }
@@ -331,17 +436,29 @@ impl PemFile {
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let certificates = CertificateDer::pem_slice_iter(&self.text)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| TlsError::NotPem { path: self.path.clone(), error })?;
+            .map_err(|error| TlsError::NotPem {
+                path: self.path.clone(),
+                error,
+            })?;
         match certificates.is_empty() {
-            true => Err(TlsError::Empty { path: self.path.clone(), expected: "certificate" }),
+            true => Err(TlsError::Empty {
+                path: self.path.clone(),
+                expected: "certificate",
+            }),
             false => Ok(certificates),
         }
     }
 
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
         PrivateKeyDer::from_pem_slice(&self.text).map_err(|error| match error {
-            pem::Error::NoItemsFound => TlsError::Empty { path: self.path.clone(), expected: "private key" },
-            error => TlsError::NotPem { path: self.path.clone(), error },
+            pem::Error::NoItemsFound => TlsError::Empty {
+                path: self.path.clone(),
+                expected: "private key",
+            },
+            error => TlsError::NotPem {
+                path: self.path.clone(),
+                error,
+            },
         })
     }
 
@@ -356,29 +473,45 @@ fn describe(paths: &[PathBuf]) -> String {
 }
 
 fn unusable(files: &str, error: &dyn fmt::Display) -> TlsError {
-    TlsError::Unusable { files: files.to_owned(), error: error.to_string() }
+    TlsError::Unusable {
+        files: files.to_owned(),
+        error: error.to_string(),
+    }
 }
 
 fn certified_key(cert_file: &PemFile, key_file: &PemFile) -> Result<Arc<CertifiedKey>, TlsError> {
-    CertifiedKey::from_der(cert_file.certificates()?, key_file.private_key()?, &provider())
-        .map(Arc::new)
-        .map_err(|error| unusable(&format!("{} with {}", cert_file.describe(), key_file.describe()), &error))
+    CertifiedKey::from_der(
+        cert_file.certificates()?,
+        key_file.private_key()?,
+        &provider(),
+    )
+    .map(Arc::new)
+    .map_err(|error| {
+        unusable(
+            &format!("{} with {}", cert_file.describe(), key_file.describe()),
+            &error,
+        )
+    })
 }
 
 fn authorities(file: &PemFile) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in file.certificates()? {
-        roots.add(certificate).map_err(|error| unusable(&file.describe(), &error))?;
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(&file.describe(), &error))?;
     }
     Ok(roots)
 }
 
-/// Read once: the system's authorities change with the system's packages, and reading them takes some milliseconds.
+/// Read once: the system's authorities change with the system's packages, and reading them takes
+/// some milliseconds.
 fn system_authorities() -> Result<RootCertStore, TlsError> {
     static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();
-        // Unreadable or odd certificates among the system's are skipped, as every other program does.
+        // Unreadable or odd certificates among the system's are skipped, as every other program
+        // does.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     });
@@ -388,8 +521,13 @@ fn system_authorities() -> Result<RootCertStore, TlsError> {
     }
 }
 
-fn server_verifier(roots: RootCertStore, files: &str) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().map_err(|error| unusable(files, &error))
+fn server_verifier(
+    roots: RootCertStore,
+    files: &str,
+) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| unusable(files, &error))
 }
 
 fn provider() -> Arc<CryptoProvider> {

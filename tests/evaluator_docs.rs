@@ -1,5 +1,5 @@
-//! Holds `docs/evaluators.md` and the schema's descriptions to the doc comments of the evaluators, which are the one source. It does not
-//! prove that the comments are true; the corpus does.
+//! Holds `docs/evaluators.md` and the schema's descriptions to the doc comments of the evaluators,
+//! which are the one source. It does not prove that the comments are true; the corpus does.
 
 use std::fs;
 use std::path::Path;
@@ -38,11 +38,19 @@ is a hand-off, what arguments it had, that a clock was ahead, or that another sp
 /// Evaluators in the order of the enum.
 fn names() -> Vec<String> {
     let table = read("src/evaluate/mod.rs");
-    let start = table.find("pub enum Evaluator {").expect("evaluate/mod.rs has the enum");
-    let variants = table[start..].lines().skip(1).take_while(|line| !line.starts_with('}'));
+    let start = table
+        .find("pub enum Evaluator {")
+        .expect("evaluate/mod.rs has the enum");
+    let variants = table[start..]
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with('}'));
     // What comes with a run and cannot be read is no evaluator that one could write.
     let variants = variants.take_while(|line| !line.contains("skip_deserializing"));
-    variants.filter_map(|line| line.trim().split_once('(')).map(|(variant, _)| snake_case(variant)).collect()
+    variants
+        .filter_map(|line| line.trim().split_once('('))
+        .map(|(variant, _)| snake_case(variant))
+        .collect()
 }
 
 fn snake_case(variant: &str) -> String {
@@ -89,7 +97,10 @@ fn the_page_is_what_the_doc_comments_say() {
     if fs::read_to_string("docs/evaluators.md").unwrap_or_default() != page {
         let current = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evaluators.md");
         fs::write(&current, &page).unwrap();
-        panic!("docs/evaluators.md is not current: copy {} over it", current.display());
+        panic!(
+            "docs/evaluators.md is not current: copy {} over it",
+            current.display()
+        );
     }
 }
 
@@ -99,8 +110,12 @@ fn the_schema_describes_every_evaluator_with_its_doc_comment() {
     let definitions = schema["$defs"].as_object().unwrap();
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for name in names() {
-        let of_name = definitions.iter().find(|(definition, _)| snake_case(definition) == name);
-        let description = of_name.and_then(|(_, definition)| definition["description"].as_str()).unwrap_or_default();
+        let of_name = definitions
+            .iter()
+            .find(|(definition, _)| snake_case(definition) == name);
+        let description = of_name
+            .and_then(|(_, definition)| definition["description"].as_str())
+            .unwrap_or_default();
         assert_eq!(flat(description), flat(&doc_of(&name).join("\n")), "{name}");
     }
 }
@@ -109,13 +124,18 @@ fn the_schema_describes_every_evaluator_with_its_doc_comment() {
 fn the_schema_accepts_what_an_evaluator_is_written_as() {
     let schema = schemars::schema_for!(Criterion).to_value();
     let properties = |definition: &str| -> Vec<String> {
-        let fields = schema["$defs"][definition]["properties"].as_object().unwrap_or_else(|| panic!("{definition}: {schema:#}"));
+        let fields = schema["$defs"][definition]["properties"]
+            .as_object()
+            .unwrap_or_else(|| panic!("{definition}: {schema:#}"));
         fields.keys().cloned().collect()
     };
     assert_eq!(properties("ToolCallOrder"), ["tool_calls_order", "strict"]);
     assert_eq!(properties("ToolOrder"), ["expected_tools", "exact_match"]);
     assert_eq!(properties("RequiredCall").len(), 9);
-    assert_eq!(schema["$defs"]["ToolCallArgs"]["additionalProperties"], Value::Bool(false));
+    assert_eq!(
+        schema["$defs"]["ToolCallArgs"]["additionalProperties"],
+        Value::Bool(false)
+    );
     assert_eq!(schema["required"], serde_json::json!(["name", "evaluate"]));
 }
 

@@ -1,5 +1,6 @@
-//! Properties of judging, on random calls and criteria: what is stricter never scores higher, scores lie in 0..=1, and a verdict
-//! given early never changes when the rest of the trace arrives. It does not prove that a trace is cut short where it should be.
+//! Properties of judging, on random calls and criteria: what is stricter never scores higher,
+//! scores lie in 0..=1, and a verdict given early never changes when the rest of the trace arrives.
+//! It does not prove that a trace is cut short where it should be.
 
 #[path = "support/calls.rs"]
 mod calls;
@@ -13,17 +14,32 @@ use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Shown, V
 use calls::{Call, Written, judged};
 
 fn one(evaluate: Value, threshold: f64, written: &Written) -> Option<Evaluation> {
-    // Some random criteria are refused, as they should be (empty orders, lists that ask for nothing).
-    let criterion: Criterion = serde_json::from_value(json!({ "name": "any", "evaluate": evaluate, "threshold": threshold })).ok()?;
-    judged(&[criterion.into()], &Expectations::default(), written, &Explain::default()).pop()
+    // Some random criteria are refused, as they should be (empty orders, lists that ask for
+    // nothing).
+    let criterion: Criterion = serde_json::from_value(
+        json!({ "name": "any", "evaluate": evaluate, "threshold": threshold }),
+    )
+    .ok()?;
+    judged(
+        &[criterion.into()],
+        &Expectations::default(),
+        written,
+        &Explain::default(),
+    )
+    .pop()
 }
 
 fn score(evaluate: Value, written: &Written) -> f64 {
-    one(evaluate, 1.0, written).and_then(|evaluation| evaluation.value).expect("a whole trajectory of names can be judged")
+    one(evaluate, 1.0, written)
+        .and_then(|evaluation| evaluation.value)
+        .expect("a whole trajectory of names can be judged")
 }
 
 fn whole(calls: Vec<Call>) -> Written {
-    Written { calls, ..Written::default() }
+    Written {
+        calls,
+        ..Written::default()
+    }
 }
 
 fn names(max: usize) -> impl Strategy<Value = Vec<&'static str>> {
@@ -31,18 +47,44 @@ fn names(max: usize) -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 fn named(names: &[&str]) -> Vec<Call> {
-    names.iter().map(|name| Call { name: (*name).to_owned(), ..Call::default() }).collect()
+    names
+        .iter()
+        .map(|name| Call {
+            name: (*name).to_owned(),
+            ..Call::default()
+        })
+        .collect()
 }
 
 fn value() -> impl Strategy<Value = Value> {
-    prop::sample::select(vec![json!({}), json!({"x": 1}), json!({"x": 2, "command": "ls"}), json!({"command": "rm", "y": "z"})])
+    prop::sample::select(vec![
+        json!({}),
+        json!({"x": 1}),
+        json!({"x": 2, "command": "ls"}),
+        json!({"command": "rm", "y": "z"}),
+    ])
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let name = prop::sample::select(vec!["a", "b", "c"]);
     let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
-    (name, prop::option::weighted(0.8, value()), result, 0_u32..3, prop::bool::weighted(0.1), prop::bool::weighted(0.1))
-        .prop_map(|(name, args, result, step, partial, cut)| Call { name: name.to_owned(), args, result, step, partial, cut, run: None })
+    (
+        name,
+        prop::option::weighted(0.8, value()),
+        result,
+        0_u32..3,
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(name, args, result, step, partial, cut)| Call {
+            name: name.to_owned(),
+            args,
+            result,
+            step,
+            partial,
+            cut,
+            run: None,
+        })
 }
 
 fn pattern() -> impl Strategy<Value = Value> {
@@ -157,7 +199,8 @@ proptest! {
         }
     }
 
-    /// Any of the calls may be known early, with their steps still to move, and those that have not ended without what they carry.
+    /// Any of the calls may be known early, with their steps still to move, and those that have not
+    /// ended without what they carry.
     #[test]
     fn a_verdict_given_early_never_changes(
         known in prop::collection::vec((call(), any::<bool>(), prop::bool::weighted(0.1), 0_u32..3), 0..7),
@@ -178,8 +221,9 @@ proptest! {
         }
     }
 
-    /// What tells whether two evaluations look the same, without their words, against the words themselves. The calls have the same names, and each of
-    /// them may have other values, or have ended in one trajectory only.
+    /// What tells whether two evaluations look the same, without their words, against the words
+    /// themselves. The calls have the same names, and each of them may have other values, or have
+    /// ended in one trajectory only.
     #[test]
     fn two_evaluations_show_the_same_exactly_where_their_words_are_the_same(
         calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
@@ -229,8 +273,9 @@ proptest! {
     }
 }
 
-/// Every trajectory of up to three of these calls, every way to know only a part of it early, with every one of the early calls
-/// unfinished or none, and their steps as they will be or all 0; against criteria that each ask for one thing.
+/// Every trajectory of up to three of these calls, every way to know only a part of it early, with
+/// every one of the early calls unfinished or none, and their steps as they will be or all 0;
+/// against criteria that each ask for one thing.
 #[test]
 fn no_verdict_given_early_changes_on_any_short_trajectory() {
     let alphabet = [
@@ -239,27 +284,55 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
         json!({"name": "a", "args": {"x": 2, "command": "rm"}, "result": "ok", "step": 2}),
         json!({"name": "a", "args": {"x": 3}, "result": "ok", "step": 2}),
     ];
-    let alphabet: Vec<Call> = alphabet.into_iter().map(|call| serde_json::from_value(call).unwrap()).collect();
+    let alphabet: Vec<Call> = alphabet
+        .into_iter()
+        .map(|call| serde_json::from_value(call).unwrap())
+        .collect();
     let criteria = one_thing_each();
     let (mut n_early, mut n_certain) = (0, 0);
     for len in 0..=3_u32 {
         for word in 0..alphabet.len().pow(len) {
-            let late: Vec<Call> = (0..len).map(|at| alphabet[word / alphabet.len().pow(at) % alphabet.len()].clone()).collect();
-            let last = judged(&criteria, &Expectations::default(), &whole(late.clone()), &Explain::default());
+            let late: Vec<Call> = (0..len)
+                .map(|at| alphabet[word / alphabet.len().pow(at) % alphabet.len()].clone())
+                .collect();
+            let last = judged(
+                &criteria,
+                &Expectations::default(),
+                &whole(late.clone()),
+                &Explain::default(),
+            );
             for known in 0..1_usize << len {
-                for unfinished in (0..=len as usize).filter(|&unfinished| unfinished == 0 || known >> (unfinished - 1) & 1 == 1) {
+                for unfinished in (0..=len as usize)
+                    .filter(|&unfinished| unfinished == 0 || known >> (unfinished - 1) & 1 == 1)
+                {
                     for moved in [false, true] {
                         let early: Vec<Call> = (0..late.len())
                             .filter(|at| known >> at & 1 == 1)
                             .map(|at| {
-                                let call = Call { step: if moved { 0 } else { late[at].step }, ..late[at].clone() };
-                                if at + 1 == unfinished { Call { args: None, result: None, partial: true, ..call } } else { call }
+                                let call = Call {
+                                    step: if moved { 0 } else { late[at].step },
+                                    ..late[at].clone()
+                                };
+                                if at + 1 == unfinished {
+                                    Call {
+                                        args: None,
+                                        result: None,
+                                        partial: true,
+                                        ..call
+                                    }
+                                } else {
+                                    call
+                                }
                             })
                             .collect();
                         let first = judged(
                             &criteria,
                             &Expectations::default(),
-                            &Written { calls: early, cut_short: true, ..Written::default() },
+                            &Written {
+                                calls: early,
+                                cut_short: true,
+                                ..Written::default()
+                            },
                             &Explain::default(),
                         );
                         for (first, last) in first.iter().zip(&last) {
@@ -267,7 +340,13 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
                             if !matches!(first.verdict, Verdict::NotEvaluated) {
                                 n_certain += 1;
                                 let said = (first.verdict, first.explanation(), first.details());
-                                assert_eq!(first.verdict, last.verdict, "{}: {said:?}, later {}", first.criterion.name, last.explanation());
+                                assert_eq!(
+                                    first.verdict,
+                                    last.verdict,
+                                    "{}: {said:?}, later {}",
+                                    first.criterion.name,
+                                    last.explanation()
+                                );
                             }
                         }
                     }
@@ -275,18 +354,35 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
             }
         }
     }
-    assert!(n_certain * 10 > n_early, "only {n_certain} of {n_early} were certain: the test says little");
-    assert!(n_certain < n_early, "nothing was ever uncertain: the test says little");
+    assert!(
+        n_certain * 10 > n_early,
+        "only {n_certain} of {n_early} were certain: the test says little"
+    );
+    assert!(
+        n_certain < n_early,
+        "nothing was ever uncertain: the test says little"
+    );
 }
 
 fn one_thing_each() -> Vec<Arc<Criterion>> {
     let mut list = Vec::new();
-    for names in [json!(["a"]), json!(["a", "b"]), json!(["b", "a"]), json!(["a", "a"]), json!(["c", "a"])] {
+    for names in [
+        json!(["a"]),
+        json!(["a", "b"]),
+        json!(["b", "a"]),
+        json!(["a", "a"]),
+        json!(["c", "a"]),
+    ] {
         for strict in [false, true] {
             list.push(json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}}));
             list.push(json!({"execution_order": {"expected_output": names, "should_exact_match": strict}}));
             list.push(json!({"execution_order": {"expected_output": names, "should_consider_ordering": true, "strict_mode": strict}}));
-            let tools: Vec<Value> = names.as_array().expect("a list of names").iter().map(|name| json!({"tool_name": name})).collect();
+            let tools: Vec<Value> = names
+                .as_array()
+                .expect("a list of names")
+                .iter()
+                .map(|name| json!({"tool_name": name}))
+                .collect();
             list.push(json!({"tool_order": {"expected_tools": tools, "exact_match": strict}}));
         }
     }
@@ -296,11 +392,18 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
             list.push(json!({"tool_call_count": {"tool_calls_count": {"a": [operator, n], "b": ["<=", 1]}, "strict": n == 1}}));
         }
     }
-    for args in [json!({}), json!({"x": 1}), json!({"x": 2, "command": "rm"}), json!({"x": 3})] {
+    for args in [
+        json!({}),
+        json!({"x": 1}),
+        json!({"x": 2, "command": "rm"}),
+        json!({"x": 3}),
+    ] {
         for strict in [false, true] {
             list.push(json!({"tool_order": {"expected_tools": [{"tool_name": "a", "parameters": args}], "exact_match": strict}}));
             let calls = json!([{"name": "a", "args": args}, {"name": "b", "args": {"x": 2}}]);
-            list.push(json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": strict}}));
+            list.push(
+                json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": strict}}),
+            );
         }
     }
     for strict in [false, true] {

@@ -1,5 +1,6 @@
-//! Loops written by hand over a model's SDK: each request is a trace of its own, and what a call returned stands in the request of the next one.
-//! Requests as OTLP in, evaluations out, in every order of arrival. It proves nothing about how other instrumentations spell messages.
+//! Loops written by hand over a model's SDK: each request is a trace of its own, and what a call
+//! returned stands in the request of the next one. Requests as OTLP in, evaluations out, in every
+//! order of arrival. It proves nothing about how other instrumentations spell messages.
 
 #[cfg(test)]
 mod tests {
@@ -20,13 +21,16 @@ mod tests {
 
     fn rules() -> Rules {
         let evaluate = json!({ "tool_call_output": { "tool_outputs": [{ "name": "get_weather", "output": "sunny" }] } });
-        let criterion = serde_json::from_value(json!({ "name": "output", "evaluate": evaluate })).unwrap();
+        let criterion =
+            serde_json::from_value(json!({ "name": "output", "evaluate": evaluate })).unwrap();
         Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
     }
 
-    /// A request to the model, so many seconds after the start: the answers it brings, and the calls it is answered with.
+    /// A request to the model, so many seconds after the start: the answers it brings, and the
+    /// calls it is answered with.
     fn request(service: &str, second: u64, answers: &[(&str, &str)], asks: &[&str]) -> Batch {
-        let text = |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });
+        let text =
+            |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });
         let answers = answers.iter().map(|(id, response)| json!({ "type": "tool_call_response", "id": id, "response": response }));
         let input = json!([
             { "role": "user", "parts": [{ "type": "text", "content": "How is the weather?" }] },
@@ -49,7 +53,12 @@ mod tests {
         });
         let resource = json!({ "attributes": [text("service.name", service.to_owned())] });
         let body = json!({ "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "spans": [span] }] }] });
-        scan::scan(&otlp_json::traces(body.to_string().as_bytes()).unwrap(), Some(rules().keys())).unwrap().batch
+        scan::scan(
+            &otlp_json::traces(body.to_string().as_bytes()).unwrap(),
+            Some(rules().keys()),
+        )
+        .unwrap()
+        .batch
     }
 
     struct Fed {
@@ -61,8 +70,16 @@ mod tests {
 
     impl Fed {
         fn new(settings: Settings) -> Self {
-            let now = Now { instant: sidecar::now().instant, unix_nanos: START };
-            Self { pipeline: Pipeline::new(settings, now), rules: rules(), now, last: BTreeMap::new() }
+            let now = Now {
+                instant: sidecar::now().instant,
+                unix_nanos: START,
+            };
+            Self {
+                pipeline: Pipeline::new(settings, now),
+                rules: rules(),
+                now,
+                last: BTreeMap::new(),
+            }
         }
 
         fn send(&mut self, batch: Batch) {
@@ -77,7 +94,12 @@ mod tests {
 
         fn note(&mut self, judged: Judged) -> usize {
             let n_evaluations = judged.evaluations.len();
-            self.last.extend(judged.evaluations.into_iter().map(|evaluation| (evaluation.trajectory.trace_id.to_string(), evaluation)));
+            self.last.extend(
+                judged
+                    .evaluations
+                    .into_iter()
+                    .map(|evaluation| (evaluation.trajectory.trace_id.to_string(), evaluation)),
+            );
             n_evaluations
         }
 
@@ -88,7 +110,11 @@ mod tests {
     }
 
     fn settings() -> Settings {
-        Settings { settle: Duration::from_secs(5), max_settle: Duration::from_secs(15), ..Settings::replay() }
+        Settings {
+            settle: Duration::from_secs(5),
+            max_settle: Duration::from_secs(15),
+            ..Settings::replay()
+        }
     }
 
     #[test]
@@ -107,20 +133,39 @@ mod tests {
     fn the_order_of_arrival_and_of_closing_changes_nothing() {
         let traces = [
             request("shop", 1, &[], &["call_1", "call_2"]),
-            request("shop", 2, &[("call_1", "sunny"), ("call_2", "rain")], &["call_3"]),
+            request(
+                "shop",
+                2,
+                &[("call_1", "sunny"), ("call_2", "rain")],
+                &["call_3"],
+            ),
             request("shop", 3, &[("call_3", "rain")], &[]),
         ];
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for order in [
+            [0, 1, 2],
+            [0, 2, 1],
+            [1, 0, 2],
+            [1, 2, 0],
+            [2, 0, 1],
+            [2, 1, 0],
+        ] {
             // One bit for each trace: is all that is due judged before the next one comes?
             for waits in 0..8 {
                 let mut fed = Fed::new(settings());
                 for (place, at) in order.into_iter().enumerate() {
-                    fed.send(Batch { spans: traces[at].spans.clone(), ..Batch::default() });
+                    fed.send(Batch {
+                        spans: traces[at].spans.clone(),
+                        ..Batch::default()
+                    });
                     fed.wait(if waits >> place & 1 == 1 { 20 } else { 1 });
                 }
                 let judged = fed.pipeline.drain(&fed.rules, fed.now);
                 fed.note(judged);
-                assert_eq!((fed.verdict(1).0, fed.verdict(2).0), (Verdict::Pass, Verdict::Fail), "{order:?} {waits:03b}");
+                assert_eq!(
+                    (fed.verdict(1).0, fed.verdict(2).0),
+                    (Verdict::Pass, Verdict::Fail),
+                    "{order:?} {waits:03b}"
+                );
             }
         }
     }
@@ -134,12 +179,18 @@ mod tests {
         fed.send(request("shop", 1, &[], &["call_0"]));
         let judged = fed.pipeline.end_of_input(&fed.rules, fed.now, |_| ());
         fed.note(judged);
-        assert_eq!((fed.verdict(1).0, fed.verdict(3).0), (Verdict::Pass, Verdict::Fail));
+        assert_eq!(
+            (fed.verdict(1).0, fed.verdict(3).0),
+            (Verdict::Pass, Verdict::Fail)
+        );
     }
 
     #[test]
     fn another_services_answer_and_an_old_one_are_none() {
-        let mut fed = Fed::new(Settings { recent_ttl: Duration::from_secs(3_600), ..Settings::replay() });
+        let mut fed = Fed::new(Settings {
+            recent_ttl: Duration::from_secs(3_600),
+            ..Settings::replay()
+        });
         fed.send(request("shop", 2, &[], &["call_0"]));
         fed.send(request("bank", 3, &[("call_0", "sunny")], &[]));
         fed.send(request("shop", 1, &[("call_0", "sunny")], &[]));
@@ -152,13 +203,25 @@ mod tests {
     #[test]
     fn what_is_remembered_of_answers_is_part_of_the_budget() {
         let limit = 1 << 20;
-        let mut fed = Fed::new(Settings { max_recent_size: limit, ..settings() });
+        let mut fed = Fed::new(Settings {
+            max_recent_size: limit,
+            ..settings()
+        });
         for second in 1..2_000 {
             let id = format!("call_{second}");
-            fed.send(request("shop", second, &[(&id, &"x".repeat(2_000))], &[&id]));
+            fed.send(request(
+                "shop",
+                second,
+                &[(&id, &"x".repeat(2_000))],
+                &[&id],
+            ));
             fed.wait(6);
             assert!(fed.pipeline.stats().recent_size <= limit);
         }
-        assert!(fed.pipeline.stats().recent_size > limit / 2, "{} bytes", fed.pipeline.stats().recent_size);
+        assert!(
+            fed.pipeline.stats().recent_size > limit / 2,
+            "{} bytes",
+            fed.pipeline.stats().recent_size
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Every captured session of every framework over the real ports of a real sidecar, by gRPC and by HTTP: what arrives downstream is what was
-//! sent, byte for byte, and the tool calls are those that `tests/captures.rs` holds to what really happened. Also what comes out beside it: score
-//! spans, events, metrics. It proves nothing about other SDKs' exporters.
+//! Every captured session of every framework over the real ports of a real sidecar, by gRPC and by
+//! HTTP: what arrives downstream is what was sent, byte for byte, and the tool calls are those that
+//! `tests/captures.rs` holds to what really happened. Also what comes out beside it: score spans,
+//! events, metrics. It proves nothing about other SDKs' exporters.
 
 #[cfg(test)]
 #[path = "support/backend.rs"]
@@ -45,28 +46,55 @@ async fn scores_arrive_as_span_event_and_metric() {
     let backend = Backend::start().await;
     let (sidecar, _) = start(&config(&backend, Protocol::Grpc)).await;
     let scenarios = load::scenarios();
-    let scenario = scenarios.iter().find(|scenario| scenario.name == "pydantic-ai/sequence").unwrap();
+    let scenario = scenarios
+        .iter()
+        .find(|scenario| scenario.name == "pydantic-ai/sequence")
+        .unwrap();
     let client = client(sidecar.addresses.grpc.unwrap(), Protocol::Grpc);
     for (_, body) in &scenario.requests {
-        client.send(Signal::Traces, Bytes::from(body.clone()), &HeaderMap::new()).await;
+        client
+            .send(Signal::Traces, Bytes::from(body.clone()), &HeaderMap::new())
+            .await;
     }
     sidecar.stop().await;
-    let ours: Vec<_> = backend.arrived().into_iter().filter(|arrived| is_ours(&arrived.body)).collect();
-    let of = |signal: &str| ours.iter().filter(|arrived| arrived.signal == signal).map(|arrived| arrived.body.clone()).collect::<Vec<_>>();
+    let ours: Vec<_> = backend
+        .arrived()
+        .into_iter()
+        .filter(|arrived| is_ours(&arrived.body))
+        .collect();
+    let of = |signal: &str| {
+        ours.iter()
+            .filter(|arrived| arrived.signal == signal)
+            .map(|arrived| arrived.body.clone())
+            .collect::<Vec<_>>()
+    };
 
     let spans = ExportTraceServiceRequest::decode(of("traces")[0].clone()).unwrap();
     let scope = &spans.resource_spans[0].scope_spans[0];
-    assert_eq!((scope.scope.as_ref().unwrap().name.as_str(), scope.spans.len()), ("spanscore", 1));
+    assert_eq!(
+        (
+            scope.scope.as_ref().unwrap().name.as_str(),
+            scope.spans.len()
+        ),
+        ("spanscore", 1)
+    );
     let span = &scope.spans[0];
     let original = ExportTraceServiceRequest::decode(scenario.requests[0].1.as_slice()).unwrap();
     let original = &original.resource_spans[0].scope_spans[0].spans[0];
-    assert_eq!((span.name.as_str(), &span.trace_id), ("evaluation two calls at least", &original.trace_id));
+    assert_eq!(
+        (span.name.as_str(), &span.trace_id),
+        ("evaluation two calls at least", &original.trace_id)
+    );
 
     let events = ExportLogsServiceRequest::decode(of("logs")[0].clone()).unwrap();
     let event = &events.resource_logs[0].scope_logs[0].log_records[0];
     assert_eq!(
         (event.event_name.as_str(), &event.trace_id, &event.span_id),
-        ("gen_ai.evaluation.result", &span.trace_id, &span.parent_span_id)
+        (
+            "gen_ai.evaluation.result",
+            &span.trace_id,
+            &span.parent_span_id
+        )
     );
     assert!(String::from_utf8_lossy(&of("metrics")[0]).contains("spanscore.evaluations"));
 }
@@ -75,9 +103,17 @@ async fn scores_arrive_as_span_event_and_metric() {
 async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
     let backend = Backend::start().await;
     let (sidecar, _) = start(&config(&backend, Protocol::Grpc)).await;
-    let (grpc, http) = (sidecar.addresses.grpc.unwrap(), sidecar.addresses.http.unwrap());
+    let (grpc, http) = (
+        sidecar.addresses.grpc.unwrap(),
+        sidecar.addresses.http.unwrap(),
+    );
     let scenarios = load::scenarios();
-    let good = &scenarios.iter().find(|scenario| scenario.name == "pydantic-ai/sequence").unwrap().requests[0].1;
+    let good = &scenarios
+        .iter()
+        .find(|scenario| scenario.name == "pydantic-ai/sequence")
+        .unwrap()
+        .requests[0]
+        .1;
     let mut random = fastrand::Rng::with_seed(1);
     let mut n_refused = 0;
     for round in 0..200 {
@@ -95,7 +131,9 @@ async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
         }
         for (address, protocol) in [(grpc, Protocol::Grpc), (http, Protocol::HttpProtobuf)] {
             let valid = scan::scan(&bad, None).is_ok();
-            let answer = client(address, protocol).send(Signal::Traces, Bytes::from(bad.clone()), &HeaderMap::new()).await;
+            let answer = client(address, protocol)
+                .send(Signal::Traces, Bytes::from(bad.clone()), &HeaderMap::new())
+                .await;
             match answer {
                 Answer::Delivered { .. } => assert!(valid, "round {round}"),
                 Answer::Refused { .. } => {
@@ -106,12 +144,22 @@ async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
             }
         }
     }
-    assert!(n_refused > 100, "only {n_refused} of 400 broken requests were refused");
-    let answer = client(grpc, Protocol::Grpc).send(Signal::Traces, Bytes::from(good.clone()), &HeaderMap::new()).await;
+    assert!(
+        n_refused > 100,
+        "only {n_refused} of 400 broken requests were refused"
+    );
+    let answer = client(grpc, Protocol::Grpc)
+        .send(Signal::Traces, Bytes::from(good.clone()), &HeaderMap::new())
+        .await;
     assert!(matches!(answer, Answer::Delivered { .. }), "{answer:?}");
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
     let books = &telemetry.books()["traces"];
     assert_eq!((books.accepted, books.queued), (books.sent, 0));
-    assert!(backend.arrived().iter().any(|arrived| arrived.body == good.as_slice()));
+    assert!(
+        backend
+            .arrived()
+            .iter()
+            .any(|arrived| arrived.body == good.as_slice())
+    );
 }

@@ -1,5 +1,5 @@
-//! From the bytes of requests to judgements, several traces and large values at a time. It does not prove anything about time: a recording
-//! is judged when it ends.
+//! From the bytes of requests to judgements, several traces and large values at a time. It does not
+//! prove anything about time: a recording is judged when it ends.
 
 #[path = "support/spans.rs"]
 mod spans;
@@ -19,7 +19,8 @@ use spanscore::sidecar;
 use spans::{SpanCall, request, spans_of_run};
 
 fn rules(criteria: Value, tools: &Tools) -> Rules {
-    let criteria: Vec<Criterion> = serde_json::from_value(criteria).expect("every one of them loads");
+    let criteria: Vec<Criterion> =
+        serde_json::from_value(criteria).expect("every one of them loads");
     Rules::new(criteria, tools, Explain::default(), &[])
 }
 
@@ -27,14 +28,21 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for spans in requests {
-        pipeline.accept(rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
+        pipeline.accept(
+            rules,
+            scan(&request(spans), Some(rules.keys()))
+                .expect("OTLP")
+                .batch,
+            now,
+        );
     }
     pipeline.end_of_input(rules, now, |_| ())
 }
 
 // === unrelated traces ===
 
-/// One criterion for each evaluator, some more of what can be certain early, and one that looks at each agent's run.
+/// One criterion for each evaluator, some more of what can be certain early, and one that looks at
+/// each agent's run.
 fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
@@ -46,7 +54,10 @@ fn of_every_evaluator() -> Rules {
         "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
     });
     let evaluators = evaluators.as_object().expect("a map of evaluators");
-    let mut criteria: Vec<Value> = evaluators.iter().map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } })).collect();
+    let mut criteria: Vec<Value> = evaluators
+        .iter()
+        .map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } }))
+        .collect();
     let more = [
         json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } }),
         json!({ "tool_call_count": { "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] }, "strict": true } }),
@@ -57,7 +68,11 @@ fn of_every_evaluator() -> Rules {
         json!({ "tool_calls": { "required": [{ "name": "c", "result": "ok", "final": true }] } }),
         json!({ "tool_calls": { "sequence": ["b", { "name": "c", "args": { "command": "rm" } }] } }),
     ];
-    criteria.extend(more.iter().zip(1..).map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })));
+    criteria.extend(
+        more.iter()
+            .zip(1..)
+            .map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })),
+    );
     criteria.push(json!({
         "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
     }));
@@ -68,16 +83,21 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     let args = prop::sample::select(vec![json!({}), json!({"x": 1}), json!({"command": "rm"})]);
     let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
     let name = prop::sample::select(vec!["a", "b", "c"]);
-    let call = (name, prop::option::weighted(0.8, args), result, 0_u32..2, prop::bool::weighted(0.9)).prop_map(
-        |(name, args, result, step, completed)| SpanCall {
+    let call = (
+        name,
+        prop::option::weighted(0.8, args),
+        result,
+        0_u32..2,
+        prop::bool::weighted(0.9),
+    )
+        .prop_map(|(name, args, result, step, completed)| SpanCall {
             name: name.to_owned(),
             args,
             result,
             step: Some(step),
             completed: Some(completed),
             id: None,
-        },
-    );
+        });
     prop::collection::vec(call, 0..6)
 }
 
@@ -85,10 +105,26 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {
-        let Evaluation { criterion, trajectory, value, verdict, revision, .. } = evaluation;
-        let (explanation, details, offending) = (evaluation.explanation(), evaluation.details(), evaluation.offending());
-        let line = format!("{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}", criterion.name);
-        said.entry(trajectory.trace_id.to_string()).or_default().push(line);
+        let Evaluation {
+            criterion,
+            trajectory,
+            value,
+            verdict,
+            revision,
+            ..
+        } = evaluation;
+        let (explanation, details, offending) = (
+            evaluation.explanation(),
+            evaluation.details(),
+            evaluation.offending(),
+        );
+        let line = format!(
+            "{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}",
+            criterion.name
+        );
+        said.entry(trajectory.trace_id.to_string())
+            .or_default()
+            .push(line);
     }
     said
 }
@@ -121,15 +157,20 @@ proptest! {
 
 /// A span as its SDK may send it when it starts.
 fn started(span: &Span) -> Span {
-    let mut span = Span { end_time_unix_nano: 0, ..span.clone() };
-    span.attributes.retain(|attribute| !attribute.key.starts_with("gen_ai.tool.call."));
+    let mut span = Span {
+        end_time_unix_nano: 0,
+        ..span.clone()
+    };
+    span.attributes
+        .retain(|attribute| !attribute.key.starts_with("gen_ai.tool.call."));
     span
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any of the spans come early, some before they have ended, their root never; the trace is judged, and then the rest comes.
+    /// Any of the spans come early, some before they have ended, their root never; the trace is
+    /// judged, and then the rest comes.
     #[test]
     fn a_verdict_given_early_stands_when_the_rest_arrives(
         (spans, early) in calls().prop_flat_map(|calls| {
@@ -164,8 +205,16 @@ proptest! {
 const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
 
 fn with_a_result_of_10_mb() -> Vec<Span> {
-    let large = SpanCall { name: "read".to_owned(), result: Some(json!("a".repeat(10 << 20) + "?")), ..SpanCall::default() };
-    let small = SpanCall { name: "other".to_owned(), result: Some(json!("ok")), ..SpanCall::default() };
+    let large = SpanCall {
+        name: "read".to_owned(),
+        result: Some(json!("a".repeat(10 << 20) + "?")),
+        ..SpanCall::default()
+    };
+    let small = SpanCall {
+        name: "other".to_owned(),
+        result: Some(json!("ok")),
+        ..SpanCall::default()
+    };
     spans_of_run(1, &[], &[large, small])
 }
 
@@ -175,13 +224,30 @@ fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
         { "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } },
         { "name": "other", "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } } },
     ]);
-    let judged = judged(&rules(criteria, &Tools::default()), [with_a_result_of_10_mb()]);
-    let kept = judged.trajectories[0].tool_calls[0].result.as_ref().unwrap();
-    assert!(kept.is_cut() && kept.text.len() <= Tools::default().max_value_size, "{} bytes", kept.text.len());
-    let [reads, other] = judged.evaluations.as_slice() else { panic!("one evaluation each") };
-    assert_eq!((reads.verdict, other.verdict), (Verdict::NotEvaluated, Verdict::Pass));
+    let judged = judged(
+        &rules(criteria, &Tools::default()),
+        [with_a_result_of_10_mb()],
+    );
+    let kept = judged.trajectories[0].tool_calls[0]
+        .result
+        .as_ref()
+        .unwrap();
     assert!(
-        reads.explanation().contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"),
+        kept.is_cut() && kept.text.len() <= Tools::default().max_value_size,
+        "{} bytes",
+        kept.text.len()
+    );
+    let [reads, other] = judged.evaluations.as_slice() else {
+        panic!("one evaluation each")
+    };
+    assert_eq!(
+        (reads.verdict, other.verdict),
+        (Verdict::NotEvaluated, Verdict::Pass)
+    );
+    assert!(
+        reads
+            .explanation()
+            .contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"),
         "{}",
         reads.explanation()
     );
@@ -190,9 +256,20 @@ fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
 #[test]
 fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
     let criteria = json!([{ "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } }]);
-    let tools = Tools { max_value_size: 16 << 20, ..Tools::default() };
+    let tools = Tools {
+        max_value_size: 16 << 20,
+        ..Tools::default()
+    };
     let judged = judged(&rules(criteria, &tools), [with_a_result_of_10_mb()]);
-    assert_eq!(judged.trajectories[0].tool_calls[0].result.as_ref().unwrap().text.len(), (10 << 20) + 1);
+    assert_eq!(
+        judged.trajectories[0].tool_calls[0]
+            .result
+            .as_ref()
+            .unwrap()
+            .text
+            .len(),
+        (10 << 20) + 1
+    );
     // It ends, and soon, or it does not.
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }

@@ -12,13 +12,19 @@ pub(crate) fn monotonic_nanos() -> u64 {
 
 /// When that clock will show so many nanoseconds.
 pub(crate) fn instant_at(nanos: u64) -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "a load generator keeps time by itself")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a load generator keeps time by itself"
+    )]
     let now = Instant::now();
     now + Duration::from_nanos(nanos.saturating_sub(monotonic_nanos()))
 }
 
 /// Lets time pass.
 pub(crate) fn pause(duration: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "between two looks at another process there is nothing to wait on")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "between two looks at another process there is nothing to wait on"
+    )]
     std::thread::sleep(duration);
 }

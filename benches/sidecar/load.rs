@@ -1,5 +1,5 @@
-//! A load generator: a process of its own, which sends the requests of one ring over four connections, and is told where and how many on its
-//! standard input.
+//! A load generator: a process of its own, which sends the requests of one ring over four
+//! connections, and is told where and how many on its standard input.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -80,22 +80,38 @@ struct Loader {
     positions: HashMap<u64, u64>,
 }
 
-/// Sends until standard input ends. Says `ready N` first, N being the requests of the ring.
-/// Answers `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each connection, the next when the last was answered) with
-/// `requests roots digest refused nanos`, and `pace PORT TARGET N RATE` (N requests in all, so many a second, whether answered or not) with
-/// N lines `digest due answered` and `end`.
+/// Sends until standard input ends. Says `ready N` first, N being the requests of the ring. Answers
+/// `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each connection, the next when
+/// the last was answered) with `requests roots digest refused nanos`, and `pace PORT TARGET N RATE`
+/// (N requests in all, so many a second, whether answered or not) with N lines `digest due
+/// answered` and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut loader = Loader { ring: Arc::new(Ring::new(recipe)), positions: HashMap::new() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut loader = Loader {
+        ring: Arc::new(Ring::new(recipe)),
+        positions: HashMap::new(),
+    };
     let mut out = io::stdout();
     writeln!(out, "ready {}", loader.ring.len())?;
     for line in io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split(' ').collect();
-        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidInput);
+        let number = |at: usize| {
+            words
+                .get(at)
+                .and_then(|word| word.parse::<u64>().ok())
+                .ok_or(io::ErrorKind::InvalidInput)
+        };
         match words[0] {
             "pace" => {
-                let timings = runtime.block_on(loader.pace(number(1)?, number(2)?, number(3)?, number(4)?))?;
+                let timings = runtime.block_on(loader.pace(
+                    number(1)?,
+                    number(2)?,
+                    number(3)?,
+                    number(4)?,
+                ))?;
                 for (digest, due, answered) in timings {
                     writeln!(out, "{digest} {due} {answered}")?;
                 }
@@ -104,9 +120,24 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
             _ => {
                 let wire = Wire::try_new(words.get(4).copied().unwrap_or_default())?;
                 let started = monotonic_nanos();
-                let sent = runtime.block_on(loader.send(number(1)?, number(2)?, number(3)?, wire, number(5)?))?;
-                let Sent { n_requests, n_roots, digest, n_refused } = sent;
-                writeln!(out, "{n_requests} {n_roots} {digest} {n_refused} {}", monotonic_nanos() - started)?;
+                let sent = runtime.block_on(loader.send(
+                    number(1)?,
+                    number(2)?,
+                    number(3)?,
+                    wire,
+                    number(5)?,
+                ))?;
+                let Sent {
+                    n_requests,
+                    n_roots,
+                    digest,
+                    n_refused,
+                } = sent;
+                writeln!(
+                    out,
+                    "{n_requests} {n_roots} {digest} {n_refused} {}",
+                    monotonic_nanos() - started
+                )?;
             }
         }
     }
@@ -114,7 +145,14 @@ pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
 }
 
 impl Loader {
-    async fn send(&mut self, port: u64, target: u64, n_requests: u64, wire: Wire, n_connections: u64) -> io::Result<Sent> {
+    async fn send(
+        &mut self,
+        port: u64,
+        target: u64,
+        n_requests: u64,
+        wire: Wire,
+        n_connections: u64,
+    ) -> io::Result<Sent> {
         let mut senders = JoinSet::new();
         for connection in 0..n_connections {
             let stream = stream(target, connection);
@@ -127,8 +165,16 @@ impl Loader {
                     let filled = ring.fill(stream, position);
                     let is_taken = client.send(&filled.body).await?;
                     sent.add(&match is_taken {
-                        true => Sent { n_requests: 1, n_roots: filled.n_roots, digest: filled.digest, n_refused: 0 },
-                        false => Sent { n_refused: 1, ..Sent::default() },
+                        true => Sent {
+                            n_requests: 1,
+                            n_roots: filled.n_roots,
+                            digest: filled.digest,
+                            n_refused: 0,
+                        },
+                        false => Sent {
+                            n_refused: 1,
+                            ..Sent::default()
+                        },
                     });
                 }
                 Ok::<_, io::Error>(sent)
@@ -141,7 +187,13 @@ impl Loader {
         Ok(sent)
     }
 
-    async fn pace(&mut self, port: u64, target: u64, n_requests: u64, rate: u64) -> io::Result<Vec<(u64, u64, u64)>> {
+    async fn pace(
+        &mut self,
+        port: u64,
+        target: u64,
+        n_requests: u64,
+        rate: u64,
+    ) -> io::Result<Vec<(u64, u64, u64)>> {
         let mut clients = Vec::new();
         for _ in 0..N_CONNECTIONS {
             clients.push(Client::connect(port, Wire::Grpc).await?);
@@ -169,7 +221,9 @@ impl Loader {
             senders.spawn(async move {
                 let is_taken = client.send(&filled.body).await?;
                 let timing = (filled.digest, due, monotonic_nanos());
-                is_taken.then_some(timing).ok_or_else(|| io::Error::other("a paced request was refused"))
+                is_taken
+                    .then_some(timing)
+                    .ok_or_else(|| io::Error::other("a paced request was refused"))
             });
         }
         let mut timings = Vec::new();
@@ -224,7 +278,8 @@ impl Client {
         let stream = TcpStream::connect(&host).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
-        // A connection ends with the last handle of its sender; its errors are those of the requests on it.
+        // A connection ends with the last handle of its sender; its errors are those of the
+        // requests on it.
         let (sender, uri) = if wire == Wire::Http {
             let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
@@ -234,20 +289,37 @@ impl Client {
             http.max_send_buf_size(4 << 20);
             let (sender, connection) = http.handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
-            (Sender::Http2(sender), format!("http://{host}/opentelemetry.proto.collector.trace.v1.TraceService/Export"))
+            (
+                Sender::Http2(sender),
+                format!("http://{host}/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+            )
         };
-        Ok(Self { sender, wire, uri: uri.parse().map_err(io::Error::other)?, host })
+        Ok(Self {
+            sender,
+            wire,
+            uri: uri.parse().map_err(io::Error::other)?,
+            host,
+        })
     }
 
     /// Another one on the same connection, which takes several requests at once.
     fn beside(&self) -> io::Result<Self> {
-        let Sender::Http2(sender) = &self.sender else { return Err(io::Error::other("HTTP/1.1 takes one request at a time")) };
-        Ok(Self { sender: Sender::Http2(sender.clone()), wire: self.wire, uri: self.uri.clone(), host: self.host.clone() })
+        let Sender::Http2(sender) = &self.sender else {
+            return Err(io::Error::other("HTTP/1.1 takes one request at a time"));
+        };
+        Ok(Self {
+            sender: Sender::Http2(sender.clone()),
+            wire: self.wire,
+            uri: self.uri.clone(),
+            host: self.host.clone(),
+        })
     }
 
     /// `false` if there was no room for it.
     async fn send(&mut self, message: &[u8]) -> io::Result<bool> {
-        let request = Request::builder().method(Method::POST).uri(self.uri.clone());
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.uri.clone());
         let request = match self.wire {
             Wire::Grpc => grpc(request, message, None),
             Wire::Gzip => {
@@ -256,7 +328,9 @@ impl Client {
                 grpc(request, &encoder.finish()?, Some("gzip"))
             }
             Wire::Http => {
-                let request = request.header("host", &self.host).header("content-type", "application/x-protobuf");
+                let request = request
+                    .header("host", &self.host)
+                    .header("content-type", "application/x-protobuf");
                 request.body(Full::new(Bytes::copy_from_slice(message)))
             }
         };
@@ -265,24 +339,42 @@ impl Client {
             let response = self.sender.send(request).await?;
             let (head, body) = response.into_parts();
             let collected = body.collect().await?;
-            let status = collected.trailers().unwrap_or(&head.headers).get("grpc-status").cloned();
+            let status = collected
+                .trailers()
+                .unwrap_or(&head.headers)
+                .get("grpc-status")
+                .cloned();
             Ok::<_, hyper::Error>((head.status, status))
         };
-        let (http_status, status) = tokio::time::timeout(Duration::from_secs(60), exchange).await?.map_err(io::Error::other)?;
-        match (self.wire, http_status, status.as_ref().map(|status| status.as_bytes())) {
-            (Wire::Http, StatusCode::OK, _) | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"0")) => Ok(true),
-            (Wire::Http, StatusCode::SERVICE_UNAVAILABLE, _) | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"14")) => Ok(false),
+        let (http_status, status) = tokio::time::timeout(Duration::from_secs(60), exchange)
+            .await?
+            .map_err(io::Error::other)?;
+        match (
+            self.wire,
+            http_status,
+            status.as_ref().map(|status| status.as_bytes()),
+        ) {
+            (Wire::Http, StatusCode::OK, _)
+            | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"0")) => Ok(true),
+            (Wire::Http, StatusCode::SERVICE_UNAVAILABLE, _)
+            | (Wire::Grpc | Wire::Gzip, StatusCode::OK, Some(b"14")) => Ok(false),
             other => Err(io::Error::other(format!("the answer is {other:?}"))),
         }
     }
 }
 
-fn grpc(request: request::Builder, message: &[u8], encoding: Option<&str>) -> hyper::http::Result<Request<Full<Bytes>>> {
+fn grpc(
+    request: request::Builder,
+    message: &[u8],
+    encoding: Option<&str>,
+) -> hyper::http::Result<Request<Full<Bytes>>> {
     let mut body = Vec::with_capacity(5 + message.len());
     body.put_u8(u8::from(encoding.is_some()));
     body.put_u32(message.len() as u32);
     body.extend_from_slice(message);
-    let mut request = request.header("content-type", "application/grpc").header("te", "trailers");
+    let mut request = request
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
     if let Some(encoding) = encoding {
         request = request.header("grpc-encoding", encoding);
     }

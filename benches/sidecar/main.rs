@@ -1,11 +1,15 @@
-//! What the whole sidecar costs, as processes: load generator → spanscore → backend, beside receivers that only drop what they get. CPU time is
-//! the operating system's; variants run in turn within each round; a turn counts only if every span has arrived once and every trace was judged
-//! once by every criterion. Prints the table of goals. Does not prove anything about networks: all of it is one machine's loopback.
+//! What the whole sidecar costs, as processes: load generator → spanscore → backend, beside
+//! receivers that only drop what they get. CPU time is the operating system's; variants run in turn
+//! within each round; a turn counts only if every span has arrived once and every trace was judged
+//! once by every criterion. Prints the table of goals. Does not prove anything about networks: all
+//! of it is one machine's loopback.
 //!
-//! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean genai small gzip http latency memory overload
-//! scaling`, and by hand `soak` and `peers` (see `benches/peers.sh`). `--rounds N` (odd) takes more or fewer than seven rounds, `--minutes N`
-//! is for the soak, `--program PATH` measures another spanscore than the one built along (whose tokio has the tests' features), and `--against PATH`
-//! one more in the same rounds of `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches` calls it) one short round of `lean`.
+//! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
+//! genai small gzip http latency memory overload scaling`, and by hand `soak` and `peers` (see
+//! `benches/peers.sh`). `--rounds N` (odd) takes more or fewer than seven rounds, `--minutes N` is
+//! for the soak, `--program PATH` measures another spanscore than the one built along (whose tokio
+//! has the tests' features), and `--against PATH` one more in the same rounds of `lean`, `genai`
+//! and `small`. Without `--bench` (as `cargo test --benches` calls it) one short round of `lean`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 #[path = "../support/payload.rs"]
@@ -28,7 +32,9 @@ use payload::{Profile, Recipe};
 use process::ROLE;
 
 /// Parts that run when none is asked for: all that need nothing else and end within a few minutes.
-const DEFAULT_PARTS: [&str; 9] = ["lean", "genai", "small", "gzip", "http", "latency", "memory", "overload", "scaling"];
+const DEFAULT_PARTS: [&str; 9] = [
+    "lean", "genai", "small", "gzip", "http", "latency", "memory", "overload", "scaling",
+];
 
 /// How much of it.
 #[derive(Clone)]
@@ -55,7 +61,13 @@ fn main() -> io::Result<()> {
         words.get(at + 1)?.parse::<usize>().ok()
     };
     let is_short = !words.contains(&"--bench");
-    let path = |name: &str| words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1)).map(PathBuf::from);
+    let path = |name: &str| {
+        words
+            .iter()
+            .position(|word| *word == name)
+            .and_then(|at| words.get(at + 1))
+            .map(PathBuf::from)
+    };
     let plan = &Plan {
         n_rounds: number("--rounds").unwrap_or(if is_short { 1 } else { 7 }),
         program: path("--program").unwrap_or_else(|| env!("CARGO_BIN_EXE_spanscore").into()),
@@ -63,12 +75,25 @@ fn main() -> io::Result<()> {
         is_short,
     };
     // What follows an option is its value, but for cargo's own `--bench`.
-    let is_value = |at: usize| at > 0 && words[at - 1].starts_with("--") && words[at - 1] != "--bench";
-    let mut parts: Vec<&str> = (0..words.len()).filter(|at| !words[*at].starts_with("--") && !is_value(*at)).map(|at| words[at]).collect();
+    let is_value =
+        |at: usize| at > 0 && words[at - 1].starts_with("--") && words[at - 1] != "--bench";
+    let mut parts: Vec<&str> = (0..words.len())
+        .filter(|at| !words[*at].starts_with("--") && !is_value(*at))
+        .map(|at| words[at])
+        .collect();
     if parts.is_empty() {
-        parts = if is_short { vec!["lean"] } else { DEFAULT_PARTS.to_vec() };
+        parts = if is_short {
+            vec!["lean"]
+        } else {
+            DEFAULT_PARTS.to_vec()
+        };
     }
-    println!("spanscore {}, {} cores, {} rounds", env!("CARGO_PKG_VERSION"), std::thread::available_parallelism()?, plan.n_rounds);
+    println!(
+        "spanscore {}, {} cores, {} rounds",
+        env!("CARGO_PKG_VERSION"),
+        std::thread::available_parallelism()?,
+        plan.n_rounds
+    );
     for part in parts {
         match part {
             "lean" => throughput::table(Profile::Lean, plan)?,
@@ -82,7 +107,11 @@ fn main() -> io::Result<()> {
             "overload" => loaded::overload(plan)?,
             "soak" => loaded::soak(plan, number("--minutes").unwrap_or(30))?,
             "memory" => resources::memory(plan)?,
-            other => return Err(io::Error::other(format!("there is no part `{other}`; parts are {DEFAULT_PARTS:?}, soak, peers"))),
+            other => {
+                return Err(io::Error::other(format!(
+                    "there is no part `{other}`; parts are {DEFAULT_PARTS:?}, soak, peers"
+                )));
+            }
         }
     }
     Ok(())
@@ -90,9 +119,24 @@ fn main() -> io::Result<()> {
 
 /// The recipe of a ring as arguments, and back.
 fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
-    let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).ok_or(io::ErrorKind::InvalidInput);
-    let profile = if words.first() == Some(&Profile::Lean.name()) { Profile::Lean } else { Profile::Genai };
-    Ok(Recipe { profile, n_open: number(1)?, spans_per_request: number(2)?, min_requests: number(3)?, seed: 7 })
+    let number = |at: usize| {
+        words
+            .get(at)
+            .and_then(|word| word.parse().ok())
+            .ok_or(io::ErrorKind::InvalidInput)
+    };
+    let profile = if words.first() == Some(&Profile::Lean.name()) {
+        Profile::Lean
+    } else {
+        Profile::Genai
+    };
+    Ok(Recipe {
+        profile,
+        n_open: number(1)?,
+        spans_per_request: number(2)?,
+        min_requests: number(3)?,
+        seed: 7,
+    })
 }
 
 /// A load generator for a ring, and how many requests the ring has.
@@ -102,6 +146,13 @@ pub(crate) fn loader(
     spans_per_request: usize,
     min_requests: usize,
 ) -> io::Result<(process::Process, u64)> {
-    let [n_open, spans_per_request, min_requests] = [n_open, spans_per_request, min_requests].map(|number| number.to_string());
-    process::Process::role(&["load", profile.name(), &n_open, &spans_per_request, &min_requests])
+    let [n_open, spans_per_request, min_requests] =
+        [n_open, spans_per_request, min_requests].map(|number| number.to_string());
+    process::Process::role(&[
+        "load",
+        profile.name(),
+        &n_open,
+        &spans_per_request,
+        &min_requests,
+    ])
 }

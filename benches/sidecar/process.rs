@@ -1,4 +1,5 @@
-//! The processes of a benchmark: started, asked, and measured by what the operating system says of them; ended when dropped.
+//! The processes of a benchmark: started, asked, and measured by what the operating system says of
+//! them; ended when dropped.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -9,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// How long a process may take to end when it is asked to: a sidecar has twenty seconds for what it still has to deliver.
+/// How long a process may take to end when it is asked to: a sidecar has twenty seconds for what it
+/// still has to deliver.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A process that answers questions on its standard output.
@@ -23,17 +25,34 @@ impl Process {
     /// This benchmark's binary in another role, and the number it says when it is ready.
     pub(crate) fn role(arguments: &[&str]) -> io::Result<(Self, u64)> {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut child = command.arg(ROLE).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = command
+            .arg(ROLE)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
-        let mut process = Self { child, stdin, stdout };
+        let mut process = Self {
+            child,
+            stdin,
+            stdout,
+        };
         let ready = process.line()?;
-        let number = ready.strip_prefix("ready ").and_then(|number| number.parse().ok());
-        number.map(|number| (process, number)).ok_or_else(|| io::Error::other(format!("{arguments:?} said {ready:?}")))
+        let number = ready
+            .strip_prefix("ready ")
+            .and_then(|number| number.parse().ok());
+        number
+            .map(|number| (process, number))
+            .ok_or_else(|| io::Error::other(format!("{arguments:?} said {ready:?}")))
     }
 
     /// Any other program.
     pub(crate) fn other(child: Child) -> Self {
-        Self { child, stdin: None, stdout: None }
+        Self {
+            child,
+            stdin: None,
+            stdout: None,
+        }
     }
 
     pub(crate) fn child_mut(&mut self) -> &mut Child {
@@ -66,17 +85,31 @@ impl Process {
 
     fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_line(&mut line)?;
-        if line.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(line.trim_end().to_owned()) }
+        self.stdout
+            .as_mut()
+            .ok_or(io::ErrorKind::BrokenPipe)?
+            .read_line(&mut line)?;
+        if line.is_empty() {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(line.trim_end().to_owned())
+        }
     }
 
-    /// CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of procfs count in hundredths of a second.
+    /// CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of
+    /// procfs count in hundredths of a second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             // A thread may end between the two.
-            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-            nanos += text.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default();
+            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+                continue;
+            };
+            nanos += text
+                .split(' ')
+                .next()
+                .and_then(|number| number.parse::<u64>().ok())
+                .unwrap_or_default();
         }
         Ok(Duration::from_nanos(nanos))
     }
@@ -88,16 +121,27 @@ impl Process {
             let line = status.lines().find_map(|line| line.strip_prefix(key))?;
             Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
         };
-        bytes("VmRSS:").zip(bytes("VmHWM:")).ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
+        bytes("VmRSS:")
+            .zip(bytes("VmHWM:"))
+            .ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
     }
 
-    /// Is it this very process that listens there? A taken port would have us measure another server.
+    /// Is it this very process that listens there? A taken port would have us measure another
+    /// server.
     pub(crate) fn listens_on(&self, port: u16) -> io::Result<bool> {
         let mut inodes = Vec::new();
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+            for line in fs::read_to_string(table)
+                .unwrap_or_default()
+                .lines()
+                .skip(1)
+            {
                 let fields: Vec<&str> = line.split_whitespace().collect();
-                let (Some(local), Some(&"0A"), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else { continue };
+                let (Some(local), Some(&"0A"), Some(inode)) =
+                    (fields.get(1), fields.get(3), fields.get(9))
+                else {
+                    continue;
+                };
                 if local.ends_with(&format!(":{port:04X}")) {
                     inodes.push(format!("socket:[{inode}]"));
                 }
@@ -105,7 +149,10 @@ impl Process {
         }
         for descriptor in fs::read_dir(format!("/proc/{}/fd", self.child.id()))? {
             let target = fs::read_link(descriptor?.path()).unwrap_or_default();
-            if inodes.iter().any(|inode| target.as_os_str() == inode.as_str()) {
+            if inodes
+                .iter()
+                .any(|inode| target.as_os_str() == inode.as_str())
+            {
                 return Ok(true);
             }
         }
@@ -116,14 +163,18 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // What is asked to end does what it does at its end: one that was built to, writes its profile. It may have ended already.
+        // What is asked to end does what it does at its end: one that was built to, writes its
+        // profile. It may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;
         while matches!(self.child.try_wait(), Ok(None)) && monotonic_nanos() < deadline {
             pause(Duration::from_millis(1));
         }
         if matches!(self.child.try_wait(), Ok(None)) {
-            eprintln!("process {} did not end when it was asked to", self.child.id());
+            eprintln!(
+                "process {} did not end when it was asked to",
+                self.child.id()
+            );
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -15,17 +15,31 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     let at = |idx: usize| values.get(idx).copied().unwrap_or(f64::NAN);
-    Spread { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
+    Spread {
+        median: at(values.len() / 2),
+        min: at(0),
+        max: at(values.len().saturating_sub(1)),
+    }
 }
 
-/// Of the rounds' ratios, not the ratio of medians: what disturbs a round disturbs both sides of it.
+/// Of the rounds' ratios, not the ratio of medians: what disturbs a round disturbs both sides of
+/// it.
 pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
-    spread(measured.iter().zip(base).map(|(measured, base)| measured / base))
+    spread(
+        measured
+            .iter()
+            .zip(base)
+            .map(|(measured, base)| measured / base),
+    )
 }
 
 /// A measured value beside what it should not exceed.
 pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
-    let verdict = if found.median <= goal { "met" } else { "MISSED" };
+    let verdict = if found.median <= goal {
+        "met"
+    } else {
+        "MISSED"
+    };
     let Spread { median, min, max } = found;
     println!("  {name:<66} {median:>7.3}  ({min:.3} … {max:.3})  goal {goal:<5} {verdict}");
 }

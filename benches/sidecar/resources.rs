@@ -42,15 +42,22 @@ pub(crate) fn memory(plan: &Plan) -> io::Result<()> {
 
 /// The same requests, with few and with many traces open; closed ones are forgotten at once.
 fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::Result<()> {
-    let variant = Variant::on(&plan.program).set("memory.limit=3GiB").set("assemble.recent.max_traces=0");
+    let variant = Variant::on(&plan.program)
+        .set("memory.limit=3GiB")
+        .set("assemble.recent.max_traces=0");
     let (mut few, _) = loader(profile, 64, 512, 9)?;
     let (mut many, cycle) = loader(profile, n_open, 512, 1)?;
-    let dose = Dose { per_connection: cycle, spans_per_request: 512, wire: Wire::Grpc };
+    let dose = Dose {
+        per_connection: cycle,
+        spans_per_request: 512,
+        wire: Wire::Grpc,
+    };
     let held = |load: &mut crate::process::Process| -> io::Result<[f64; 3]> {
         let mut target = Target::sidecar(1, &variant)?;
         target.turn(load, dose)?;
         let metrics = target.metrics()?;
-        let gauges = ["spanscore_traces_open", "spanscore_traces_open_bytes"].map(|name| metrics.sum(name));
+        let gauges =
+            ["spanscore_traces_open", "spanscore_traces_open_bytes"].map(|name| metrics.sum(name));
         Ok([gauges[0], gauges[1], target.process().memory()?.0 as f64])
     };
     let name = profile.name();
@@ -63,23 +70,53 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
         resident.push((many_resident - few_resident) / (many_open - few_open));
         counted.push(open_bytes / many_open);
     }
-    let of = |values: &[f64], apply: &dyn Fn(f64) -> f64| spread(values.iter().map(|&value| apply(value)));
-    line(&format!("   {name}: bytes of an open trace, resident"), of(&resident, &|bytes| bytes), "B");
-    line(&format!("   {name}: bytes of an open trace, as counted for the budget"), of(&counted, &|bytes| bytes), "B");
-    line(&format!("   {name}: MiB for 1 000 open traces"), of(&resident, &|bytes| bytes * 1e3 / MIB), "MiB");
-    line(&format!("   {name}: KiB of an open trace beyond kept values, as counted"), of(&counted, &|bytes| (bytes - kept) / 1024.0), "KiB");
-    goal(&format!("6  {name}: KiB of an open trace beyond kept values, resident"), of(&resident, &|bytes| (bytes - kept) / 1024.0), limit);
+    let of = |values: &[f64], apply: &dyn Fn(f64) -> f64| {
+        spread(values.iter().map(|&value| apply(value)))
+    };
+    line(
+        &format!("   {name}: bytes of an open trace, resident"),
+        of(&resident, &|bytes| bytes),
+        "B",
+    );
+    line(
+        &format!("   {name}: bytes of an open trace, as counted for the budget"),
+        of(&counted, &|bytes| bytes),
+        "B",
+    );
+    line(
+        &format!("   {name}: MiB for 1 000 open traces"),
+        of(&resident, &|bytes| bytes * 1e3 / MIB),
+        "MiB",
+    );
+    line(
+        &format!("   {name}: KiB of an open trace beyond kept values, as counted"),
+        of(&counted, &|bytes| (bytes - kept) / 1024.0),
+        "KiB",
+    );
+    goal(
+        &format!("6  {name}: KiB of an open trace beyond kept values, resident"),
+        of(&resident, &|bytes| (bytes - kept) / 1024.0),
+        limit,
+    );
     Ok(())
 }
 
-/// Bytes of names, attributes, arguments and messages that an open trace of the payload holds, on the average.
+/// Bytes of names, attributes, arguments and messages that an open trace of the payload holds, on
+/// the average.
 fn kept_bytes(profile: Profile) -> io::Result<f64> {
     let tools = Tools::default();
     let recogniser = Recogniser::new(&tools, [], None);
-    let ring = Ring::new(Recipe { profile, n_open: 64, spans_per_request: 512, min_requests: 18, seed: 7 });
+    let ring = Ring::new(Recipe {
+        profile,
+        n_open: 64,
+        spans_per_request: 512,
+        min_requests: 18,
+        seed: 7,
+    });
     let mut open: BTreeMap<TraceId, usize> = BTreeMap::new();
     for position in 0..ring.len() as u64 {
-        let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys())).map_err(io::Error::other)?;
+        let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys()))
+            .map_err(io::Error::other)?;
         for mut span in scanned.batch.spans {
             let mark = extract::mark(&span, &recogniser);
             extract::slim(&mut span, mark);

@@ -1,5 +1,6 @@
-//! What stands at the end of the way: receivers that drop what they get (raw bytes, or decoded by prost), and one that looks at every span's
-//! ids, as the backend behind a sidecar. A process of its own, so that its CPU time is its own; told what to do on its standard input.
+//! What stands at the end of the way: receivers that drop what they get (raw bytes, or decoded by
+//! prost), and one that looks at every span's ids, as the backend behind a sidecar. A process of
+//! its own, so that its CPU time is its own; told what to do on its standard input.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -15,8 +16,12 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::net::TcpListener;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -49,11 +54,14 @@ struct Seen {
     arrivals: Mutex<Vec<(u64, u64)>>,
 }
 
-/// Serves until standard input ends. Says `ready PORT` first; answers `report` with `requests spans digest score-spans`, `arrivals` with a line
-/// for each request since the last such question and `end`, and `delay MILLIS` with `ok`.
+/// Serves until standard input ends. Says `ready PORT` first; answers `report` with `requests spans
+/// digest score-spans`, `arrivals` with a line for each request since the last such question and
+/// `end`, and `delay MILLIS` with `ok`.
 pub(crate) fn run(kind: &str) -> io::Result<()> {
     let seen = Arc::new(Seen::default());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
     let port = listener.local_addr()?.port();
     std::thread::spawn({
@@ -68,7 +76,12 @@ pub(crate) fn run(kind: &str) -> io::Result<()> {
         "raw" => runtime.block_on(serve(listener, RawReceiver { seen })),
         "prost" => {
             let server = TraceServiceServer::new(DecodingReceiver { seen });
-            runtime.block_on(serve(listener, server.max_decoding_message_size(MAX_MESSAGE).accept_compressed(CompressionEncoding::Gzip)))
+            runtime.block_on(serve(
+                listener,
+                server
+                    .max_decoding_message_size(MAX_MESSAGE)
+                    .accept_compressed(CompressionEncoding::Gzip),
+            ))
         }
         _ => runtime.block_on(check(listener, seen)),
     }
@@ -81,20 +94,27 @@ fn obey(seen: &Seen, port: u16) -> io::Result<()> {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("delay", millis) => {
-                seen.delay.store(millis.parse().unwrap_or_default(), Ordering::Relaxed);
+                seen.delay
+                    .store(millis.parse().unwrap_or_default(), Ordering::Relaxed);
                 writeln!(out, "ok")?;
             }
             ("arrivals", _) => {
                 seen.notes_arrivals.store(true, Ordering::Relaxed);
-                let arrivals = std::mem::take(&mut *seen.arrivals.lock().map_err(|_| io::ErrorKind::Other)?);
+                let arrivals =
+                    std::mem::take(&mut *seen.arrivals.lock().map_err(|_| io::ErrorKind::Other)?);
                 for (digest, nanos) in arrivals {
                     writeln!(out, "{digest} {nanos}")?;
                 }
                 writeln!(out, "end")?;
             }
             _ => {
-                let [n_requests, n_spans, digest, n_score_spans] =
-                    [&seen.n_requests, &seen.n_spans, &seen.digest, &seen.n_score_spans].map(|number| number.load(Ordering::SeqCst));
+                let [n_requests, n_spans, digest, n_score_spans] = [
+                    &seen.n_requests,
+                    &seen.n_spans,
+                    &seen.digest,
+                    &seen.n_score_spans,
+                ]
+                .map(|number| number.load(Ordering::SeqCst));
                 writeln!(out, "{n_requests} {n_spans} {digest} {n_score_spans}")?;
             }
         }
@@ -104,8 +124,11 @@ fn obey(seen: &Seen, port: u16) -> io::Result<()> {
 
 async fn serve<S>(listener: TcpListener, service: S) -> io::Result<()>
 where
-    S: tonic::codegen::Service<Request<tonic::body::Body>, Response = Response<tonic::body::Body>, Error = Infallible>
-        + NamedService
+    S: tonic::codegen::Service<
+            Request<tonic::body::Body>,
+            Response = Response<tonic::body::Body>,
+            Error = Infallible,
+        > + NamedService
         + Clone
         + Send
         + Sync
@@ -151,7 +174,9 @@ impl tonic::codegen::Service<Request<tonic::body::Body>> for RawReceiver {
                 async { Ok::<_, tonic::Status>(tonic::Response::new(Bytes::new())) }
             });
             let grpc = Grpc::new(RawCodec);
-            let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE).accept_compressed(CompressionEncoding::Gzip);
+            let mut grpc = grpc
+                .max_decoding_message_size(MAX_MESSAGE)
+                .accept_compressed(CompressionEncoding::Gzip);
             Ok(grpc.unary(export, request).await)
         })
     }
@@ -223,7 +248,9 @@ async fn check(listener: TcpListener, seen: Arc<Seen>) -> io::Result<()> {
         connections.spawn(async move {
             let service = service_fn(|request| answer(request, Arc::clone(&seen)));
             let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            http.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW).max_frame_size(MAX_FRAME);
+            http.initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_frame_size(MAX_FRAME);
             // A sidecar that ends cuts its connection.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
@@ -247,7 +274,8 @@ async fn answer(
         }
         seen.n_requests.fetch_add(1, Ordering::SeqCst);
         seen.digest.fetch_add(tally.digest, Ordering::SeqCst);
-        seen.n_score_spans.fetch_add(tally.n_score_spans, Ordering::SeqCst);
+        seen.n_score_spans
+            .fetch_add(tally.n_score_spans, Ordering::SeqCst);
         seen.n_spans.fetch_add(tally.n_spans, Ordering::SeqCst);
         if seen.notes_arrivals.load(Ordering::Relaxed)
             && let Ok(mut arrivals) = seen.arrivals.lock()
@@ -260,11 +288,17 @@ async fn answer(
         tokio::time::sleep(Duration::from_millis(delay)).await;
     }
     let trailers = async {
-        let status = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
+        let status = (
+            HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        );
         Some(Ok(HeaderMap::from_iter([status])))
     };
-    let mut response = Response::new(Full::new(Bytes::from_static(&[0; 5])).with_trailers(trailers));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let mut response =
+        Response::new(Full::new(Bytes::from_static(&[0; 5])).with_trailers(trailers));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
 
@@ -313,7 +347,8 @@ fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Trace id and span id of a span. Nearly every sender writes them first; a Collector writes a span from its end.
+/// Trace id and span id of a span. Nearly every sender writes them first; a Collector writes a span
+/// from its end.
 fn ids(mut span: &[u8]) -> Option<[&[u8]; 2]> {
     let mut ids = [None; 2];
     loop {

@@ -1,5 +1,6 @@
-//! What is measured: a receiver that drops everything, a sidecar before a backend, or another program in its place. Each turn sends it
-//! something, waits until all of it has come out at the other end, checks that, and says what it cost.
+//! What is measured: a receiver that drops everything, a sidecar before a backend, or another
+//! program in its place. Each turn sends it something, waits until all of it has come out at the
+//! other end, checks that, and says what it cost.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -46,11 +47,17 @@ pub(crate) struct Variant {
 
 impl Variant {
     pub(crate) fn off(program: &Path) -> Self {
-        Self { program: program.to_owned(), ..Self::default() }
+        Self {
+            program: program.to_owned(),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn on(program: &Path) -> Self {
-        Self { scoring: true, ..Self::off(program) }
+        Self {
+            scoring: true,
+            ..Self::off(program)
+        }
     }
 
     pub(crate) fn set(mut self, setting: &str) -> Self {
@@ -108,7 +115,15 @@ impl Target {
     /// `raw` or `prost`.
     pub(crate) fn null(id: u64, kind: &str) -> io::Result<Self> {
         let (sink, port) = Process::role(&["sink", kind])?;
-        let target = Self { measured: Measured::Sink, sink, port, http_port: None, id, ready_after: Duration::ZERO, n_roots: 0 };
+        let target = Self {
+            measured: Measured::Sink,
+            sink,
+            port,
+            http_port: None,
+            id,
+            ready_after: Duration::ZERO,
+            n_roots: 0,
+        };
         target.check_port()?;
         Ok(target)
     }
@@ -144,8 +159,17 @@ impl Target {
             command.env("TOKIO_WORKER_THREADS", workers.to_string());
         }
         let started = monotonic_nanos();
-        let mut process = Process::other(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?);
-        let stderr = process.child_mut().stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut process = Process::other(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()?,
+        );
+        let stderr = process
+            .child_mut()
+            .stderr
+            .take()
+            .ok_or(io::ErrorKind::BrokenPipe)?;
         let mut log = BufReader::new(stderr);
         let mut addresses = BTreeMap::new();
         while addresses.len() < 2 + usize::from(variant.http) {
@@ -153,19 +177,28 @@ impl Target {
             if log.read_line(&mut line)? == 0 {
                 return Err(io::Error::other("spanscore ended before it listened"));
             }
-            let Ok(value) = serde_json::from_str::<Value>(&line) else { return Err(io::Error::other(line)) };
-            if let (Some("listening"), Some(setting), Some(address)) =
-                (value["message"].as_str(), value["setting"].as_str(), value["address"].as_str())
-            {
+            let Ok(value) = serde_json::from_str::<Value>(&line) else {
+                return Err(io::Error::other(line));
+            };
+            if let (Some("listening"), Some(setting), Some(address)) = (
+                value["message"].as_str(),
+                value["setting"].as_str(),
+                value["address"].as_str(),
+            ) {
                 addresses.insert(setting.to_owned(), address.to_owned());
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
         // What else it says is shown: in a benchmark a warning is news. It ends with the process.
-        std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| eprint_line(&line)));
+        std::thread::spawn(move || {
+            log.lines()
+                .map_while(Result::ok)
+                .for_each(|line| eprint_line(&line))
+        });
         let port = |setting: &str| addresses.get(setting)?.rsplit(':').next()?.parse().ok();
         let http_port = port("receivers.otlp.http.listen");
-        let port = port("receivers.otlp.grpc.listen").ok_or_else(|| io::Error::other("no gRPC port"))?;
+        let port =
+            port("receivers.otlp.grpc.listen").ok_or_else(|| io::Error::other("no gRPC port"))?;
         let admin = addresses.remove("admin.listen").unwrap_or_default();
         let measured = Measured::Sidecar {
             process,
@@ -174,32 +207,62 @@ impl Target {
             expects_score_spans: variant.score_spans,
             _config: config,
         };
-        let target = Self { measured, sink, port, http_port, id, ready_after, n_roots: 0 };
+        let target = Self {
+            measured,
+            sink,
+            port,
+            http_port,
+            id,
+            ready_after,
+            n_roots: 0,
+        };
         target.check_port()?;
         Ok(target)
     }
 
-    /// Another program: `configuration` with `{IN}`, `{OUT}` and `{OTHER}` for ports is written to a file, `--config` and the file are its arguments.
+    /// Another program: `configuration` with `{IN}`, `{OUT}` and `{OTHER}` for ports is written to
+    /// a file, `--config` and the file are its arguments.
     pub(crate) fn peer(id: u64, program: &Path, configuration: &str) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let [port, other] = [free_port()?, free_port()?];
         let config = tempfile::tempdir()?;
         let file = config.path().join("peer.yaml");
-        let text = configuration.replace("{IN}", &port.to_string()).replace("{OUT}", &sink_port.to_string());
+        let text = configuration
+            .replace("{IN}", &port.to_string())
+            .replace("{OUT}", &sink_port.to_string());
         std::fs::write(&file, text.replace("{OTHER}", &other.to_string()))?;
         let mut command = Command::new(program);
-        command.env_clear().arg("--config").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .env_clear()
+            .arg("--config")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let started = monotonic_nanos();
         let process = Process::other(command.spawn()?);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if monotonic_nanos() - started > 20_000_000_000 {
-                return Err(io::Error::other(format!("{} does not listen", program.display())));
+                return Err(io::Error::other(format!(
+                    "{} does not listen",
+                    program.display()
+                )));
             }
             pause(Duration::from_millis(20));
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        let measured = Measured::Peer { process, _config: config };
-        let target = Self { measured, sink, port: u64::from(port), http_port: None, id, ready_after, n_roots: 0 };
+        let measured = Measured::Peer {
+            process,
+            _config: config,
+        };
+        let target = Self {
+            measured,
+            sink,
+            port: u64::from(port),
+            http_port: None,
+            id,
+            ready_after,
+            n_roots: 0,
+        };
         target.check_port()?;
         Ok(target)
     }
@@ -213,32 +276,67 @@ impl Target {
 
     /// Send, wait until all has come out, check it, and say what it cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
-        let Dose { per_connection, spans_per_request, wire } = dose;
-        let port = if wire == Wire::Http { self.http_port.ok_or_else(|| io::Error::other("it takes no OTLP/HTTP"))? } else { self.port };
+        let Dose {
+            per_connection,
+            spans_per_request,
+            wire,
+        } = dose;
+        let port = if wire == Wire::Http {
+            self.http_port
+                .ok_or_else(|| io::Error::other("it takes no OTLP/HTTP"))?
+        } else {
+            self.port
+        };
         let before = self.arrived()?;
         let cpu = self.process().cpu()?;
-        let answer = load.ask(&format!("send {port} {} {per_connection} {} {N_CONNECTIONS}", self.id, wire.word()))?;
+        let answer = load.ask(&format!(
+            "send {port} {} {per_connection} {} {N_CONNECTIONS}",
+            self.id,
+            wire.word()
+        ))?;
         let [n_requests, n_roots, digest, n_refused] = numbers(&answer)?;
         if n_refused > 0 {
-            return Err(io::Error::other(format!("{n_refused} requests were refused")));
+            return Err(io::Error::other(format!(
+                "{n_refused} requests were refused"
+            )));
         }
         self.n_roots += n_roots;
         let expected = match &self.measured {
-            Measured::Sink => Arrived { n_requests: before.n_requests + n_requests, ..before },
+            Measured::Sink => Arrived {
+                n_requests: before.n_requests + n_requests,
+                ..before
+            },
             Measured::Sidecar { .. } | Measured::Peer { .. } => {
                 let n_spans = before.n_spans + n_requests * spans_per_request;
-                Arrived { n_requests: 0, n_spans, digest: before.digest.wrapping_add(digest) }
+                Arrived {
+                    n_requests: 0,
+                    n_spans,
+                    digest: before.digest.wrapping_add(digest),
+                }
             }
         };
         self.drain(expected)?;
         let cpu_nanos = (self.process().cpu()? - cpu).as_nanos() as f64;
-        Ok(Turn { cpu_nanos, n_requests: n_requests as f64, n_roots: n_roots as f64 })
+        Ok(Turn {
+            cpu_nanos,
+            n_requests: n_requests as f64,
+            n_roots: n_roots as f64,
+        })
     }
 
-    /// Send at a fixed rate; nanoseconds from when a request was due to when it was acknowledged, and to when the backend had all of it.
-    pub(crate) fn pace(&mut self, load: &mut Process, n_requests: u64, rate: u64) -> io::Result<Vec<(f64, f64)>> {
+    /// Send at a fixed rate; nanoseconds from when a request was due to when it was acknowledged,
+    /// and to when the backend had all of it.
+    pub(crate) fn pace(
+        &mut self,
+        load: &mut Process,
+        n_requests: u64,
+        rate: u64,
+    ) -> io::Result<Vec<(f64, f64)>> {
         self.sink.ask_for_list("arrivals")?;
-        let sent = load.ask_for_list(&format!("pace {} {} {n_requests} {rate}", self.port, self.id))?;
+        let sent = load.ask_for_list(&format!(
+            "pace {} {} {n_requests} {rate}",
+            self.port, self.id
+        ))?;
         pause(Duration::from_millis(200));
         let mut arrivals = BTreeMap::new();
         for line in self.sink.ask_for_list("arrivals")? {
@@ -248,25 +346,50 @@ impl Target {
         let mut waits = Vec::new();
         for line in sent {
             let [digest, due, answered] = numbers(&line)?;
-            let arrived = arrivals.get(&digest).ok_or_else(|| io::Error::other("a request has not arrived as it was sent"))?;
-            waits.push((answered.saturating_sub(due) as f64, arrived.saturating_sub(due) as f64));
+            let arrived = arrivals
+                .get(&digest)
+                .ok_or_else(|| io::Error::other("a request has not arrived as it was sent"))?;
+            waits.push((
+                answered.saturating_sub(due) as f64,
+                arrived.saturating_sub(due) as f64,
+            ));
         }
         Ok(waits)
     }
 
-    /// Waits until the backend has everything, and every trace that has ended is judged by every criterion.
+    /// Waits until the backend has everything, and every trace that has ended is judged by every
+    /// criterion.
     fn drain(&mut self, expected: Arrived) -> io::Result<()> {
         let deadline = monotonic_nanos() + DRAIN_TIMEOUT.as_nanos() as u64;
         loop {
-            let Arrived { n_requests, n_spans, digest } = self.arrived()?;
+            let Arrived {
+                n_requests,
+                n_spans,
+                digest,
+            } = self.arrived()?;
             let found = match &self.measured {
-                Measured::Sink => Arrived { n_requests, ..expected },
-                Measured::Sidecar { .. } | Measured::Peer { .. } => Arrived { n_requests: expected.n_requests, n_spans, digest },
+                Measured::Sink => Arrived {
+                    n_requests,
+                    ..expected
+                },
+                Measured::Sidecar { .. } | Measured::Peer { .. } => Arrived {
+                    n_requests: expected.n_requests,
+                    n_spans,
+                    digest,
+                },
             };
-            let unfinished = if found == expected { self.unfinished()? } else { Some(format!("arrived {found:?} of {expected:?}")) };
-            let Some(unfinished) = unfinished else { return Ok(()) };
+            let unfinished = if found == expected {
+                self.unfinished()?
+            } else {
+                Some(format!("arrived {found:?} of {expected:?}"))
+            };
+            let Some(unfinished) = unfinished else {
+                return Ok(());
+            };
             if monotonic_nanos() > deadline {
-                return Err(io::Error::other(format!("not everything came out: {unfinished}")));
+                return Err(io::Error::other(format!(
+                    "not everything came out: {unfinished}"
+                )));
             }
             pause(Duration::from_millis(50));
         }
@@ -274,7 +397,14 @@ impl Target {
 
     /// What a sidecar still has to do; an error if it has done something else than all of it once.
     fn unfinished(&self) -> io::Result<Option<String>> {
-        let Measured::Sidecar { expects_scores, expects_score_spans, .. } = &self.measured else { return Ok(None) };
+        let Measured::Sidecar {
+            expects_scores,
+            expects_score_spans,
+            ..
+        } = &self.measured
+        else {
+            return Ok(None);
+        };
         let metrics = self.metrics()?;
         let queued = metrics.sum("spanscore_exporter_queue_spans");
         if queued > 0.0 {
@@ -288,18 +418,29 @@ impl Target {
             "spanscore_spans_without_ids_total",
         ] {
             if metrics.sum(never) > 0.0 {
-                return Err(io::Error::other(format!("{never} is {}", metrics.sum(never))));
+                return Err(io::Error::other(format!(
+                    "{never} is {}",
+                    metrics.sum(never)
+                )));
             }
         }
-        let closed_otherwise =
-            metrics.sum("spanscore_traces_closed_total") - metrics.one("spanscore_traces_closed_total{reason=\"root_ended\"}");
+        let closed_otherwise = metrics.sum("spanscore_traces_closed_total")
+            - metrics.one("spanscore_traces_closed_total{reason=\"root_ended\"}");
         if closed_otherwise > 0.0 {
-            return Err(io::Error::other(format!("{closed_otherwise} traces were closed for other reasons than their root's end")));
+            return Err(io::Error::other(format!(
+                "{closed_otherwise} traces were closed for other reasons than their root's end"
+            )));
         }
-        let n_expected = if *expects_scores { (self.n_roots * N_CRITERIA) as f64 } else { 0.0 };
+        let n_expected = if *expects_scores {
+            (self.n_roots * N_CRITERIA) as f64
+        } else {
+            0.0
+        };
         let n_judged = metrics.sum("spanscore_evaluations_total");
         if n_judged > n_expected {
-            return Err(io::Error::other(format!("{n_judged} evaluations, expected {n_expected}")));
+            return Err(io::Error::other(format!(
+                "{n_judged} evaluations, expected {n_expected}"
+            )));
         }
         if n_judged < n_expected {
             return Ok(Some(format!("{n_judged} of {n_expected} evaluations")));
@@ -312,9 +453,14 @@ impl Target {
     }
 
     pub(crate) fn metrics(&self) -> io::Result<Metrics> {
-        let Measured::Sidecar { admin, .. } = &self.measured else { return Ok(Metrics::default()) };
+        let Measured::Sidecar { admin, .. } = &self.measured else {
+            return Ok(Metrics::default());
+        };
         let mut stream = TcpStream::connect(admin)?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n"
+        )?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         Ok(Metrics(text))
@@ -322,13 +468,19 @@ impl Target {
 
     fn arrived(&mut self) -> io::Result<Arrived> {
         let [n_requests, n_spans, digest, _] = numbers(&self.sink.ask("report")?)?;
-        Ok(Arrived { n_requests, n_spans, digest })
+        Ok(Arrived {
+            n_requests,
+            n_spans,
+            digest,
+        })
     }
 
     fn check_port(&self) -> io::Result<()> {
         for port in std::iter::once(self.port).chain(self.http_port) {
             if !self.process().listens_on(port as u16)? {
-                return Err(io::Error::other(format!("port {port} belongs to another process")));
+                return Err(io::Error::other(format!(
+                    "port {port} belongs to another process"
+                )));
             }
         }
         Ok(())
@@ -351,7 +503,11 @@ impl Metrics {
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let values = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;
-            let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+            let value = if rest.starts_with('{') {
+                rest.rsplit_once("} ")?.1
+            } else {
+                rest.strip_prefix(' ')?
+            };
             value.parse::<f64>().ok()
         });
         // Of none at all `sum` would make -0.
@@ -360,22 +516,37 @@ impl Metrics {
 
     /// One series, as it is written.
     pub(crate) fn one(&self, series: &str) -> f64 {
-        let line = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).unwrap_or_default()
+        let line = self
+            .0
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_default()
     }
 }
 
 fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
-    let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-    numbers.get(..N).and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
+    let numbers: Vec<u64> = line
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    numbers
+        .get(..N)
+        .and_then(|numbers| numbers.try_into().ok())
+        .ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
 }
 
 /// Somebody else might take it in between; then `check_port` says so.
 fn free_port() -> io::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
 }
 
-#[expect(clippy::print_stderr, reason = "what a measured process warns of belongs beside the figures")]
+#[expect(
+    clippy::print_stderr,
+    reason = "what a measured process warns of belongs beside the figures"
+)]
 fn eprint_line(line: &str) {
     if !line.contains("\"INFO\"") {
         eprintln!("  spanscore says: {line}");

@@ -1,5 +1,6 @@
-//! The requests that the benchmarks send: agents' traces as an SDK exports them, from a seed. Traces of 12 spans (4 model calls, 5 tool calls,
-//! 2 inner spans, the agent's span last), many of them open at once, so that a request mixes spans of many traces.
+//! The requests that the benchmarks send: agents' traces as an SDK exports them, from a seed.
+//! Traces of 12 spans (4 model calls, 5 tool calls, 2 inner spans, the agent's span last), many of
+//! them open at once, so that a request mixes spans of many traces.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -12,7 +13,8 @@ use prost::Message;
 pub(crate) enum Profile {
     /// 8 short attributes, about 400 bytes a span.
     Lean,
-    /// Model spans with 2 to 20 KB of messages, tool spans with 0.2 to 2 KB of arguments and results: about 3.7 KB a span.
+    /// Model spans with 2 to 20 KB of messages, tool spans with 0.2 to 2 KB of arguments and
+    /// results: about 3.7 KB a span.
     Genai,
 }
 
@@ -29,7 +31,13 @@ impl Profile {
 /// Spans in a trace.
 pub(crate) const SPANS_PER_TRACE: usize = 12;
 /// Tools in the order in which each trace calls them, unless two are swapped.
-pub(crate) const TOOLS: [&str; 5] = ["validate_user", "check_inventory", "create_order", "send_receipt", "update_crm"];
+pub(crate) const TOOLS: [&str; 5] = [
+    "validate_user",
+    "check_inventory",
+    "create_order",
+    "send_receipt",
+    "update_crm",
+];
 
 /// In the order of their ends: model, tools, …, inner spans, the agent's span.
 const KINDS: [Kind; SPANS_PER_TRACE] = [
@@ -55,8 +63,9 @@ enum Kind {
     Agent,
 }
 
-/// Requests that can be sent over and over, since each time round their traces get other ids: the last spans in the ring belong to traces
-/// that go on at its beginning, so that every trace is whole, however long one sends.
+/// Requests that can be sent over and over, since each time round their traces get other ids: the
+/// last spans in the ring belong to traces that go on at its beginning, so that every trace is
+/// whole, however long one sends.
 pub(crate) struct Ring {
     requests: Vec<Template>,
     traces_per_lane: u64,
@@ -101,9 +110,14 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
 }
 
-/// A number for a span, to be added up: equal sums on both sides mean that each span has arrived once.
+/// A number for a span, to be added up: equal sums on both sides mean that each span has arrived
+/// once.
 pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
-    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let word = |bytes: &[u8]| {
+        bytes
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
     mix(word(trace_id) ^ mix(word(trace_id.get(8..).unwrap_or_default()) ^ mix(word(span_id))))
 }
 
@@ -117,16 +131,28 @@ fn mix(value: u64) -> u64 {
 
 impl Ring {
     pub(crate) fn new(recipe: Recipe) -> Self {
-        let Recipe { profile, n_open, spans_per_request, min_requests, seed } = recipe;
-        // Each trace has a lane, in which the next one follows it. A row is one span of every lane, in random order; the lanes are not in step.
+        let Recipe {
+            profile,
+            n_open,
+            spans_per_request,
+            min_requests,
+            seed,
+        } = recipe;
+        // Each trace has a lane, in which the next one follows it. A row is one span of every lane,
+        // in random order; the lanes are not in step.
         let mut traces_per_lane = 1;
         while !(n_open * SPANS_PER_TRACE * traces_per_lane).is_multiple_of(spans_per_request)
             || n_open * SPANS_PER_TRACE * traces_per_lane / spans_per_request < min_requests
         {
             traces_per_lane += 1;
         }
-        let mut author = Author { profile, random: fastrand::Rng::with_seed(seed) };
-        let traces: Vec<Trace> = (0..n_open * traces_per_lane).map(|_| author.trace()).collect();
+        let mut author = Author {
+            profile,
+            random: fastrand::Rng::with_seed(seed),
+        };
+        let traces: Vec<Trace> = (0..n_open * traces_per_lane)
+            .map(|_| author.trace())
+            .collect();
         let mut order: Vec<usize> = (0..n_open).collect();
         let mut requests = Vec::new();
         let mut batch = Vec::with_capacity(spans_per_request);
@@ -138,14 +164,30 @@ impl Ring {
                 let trace = &traces[lane * traces_per_lane + nth % traces_per_lane];
                 let span = author.span(trace, at % SPANS_PER_TRACE);
                 let is_root = KINDS[at % SPANS_PER_TRACE] == Kind::Agent;
-                let span_id = span.span_id.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-                batch.push((span.encode_to_vec(), Place { offset: 0, lane: lane as u32, nth: nth as u32, span_id, is_root }));
+                let span_id = span
+                    .span_id
+                    .first_chunk()
+                    .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                batch.push((
+                    span.encode_to_vec(),
+                    Place {
+                        offset: 0,
+                        lane: lane as u32,
+                        nth: nth as u32,
+                        span_id,
+                        is_root,
+                    },
+                ));
                 if batch.len() == spans_per_request {
                     requests.push(Template::new(std::mem::take(&mut batch)));
                 }
             }
         }
-        Self { requests, traces_per_lane: traces_per_lane as u64, seed }
+        Self {
+            requests,
+            traces_per_lane: traces_per_lane as u64,
+            seed,
+        }
     }
 
     /// How many requests there are until the first comes again.
@@ -158,14 +200,20 @@ impl Ring {
         let n_requests = self.requests.len() as u64;
         let template = &self.requests[(position % n_requests) as usize];
         let first = position / n_requests * self.traces_per_lane;
-        let mut filled = Filled { body: template.body.clone(), n_roots: 0, digest: 0 };
+        let mut filled = Filled {
+            body: template.body.clone(),
+            n_roots: 0,
+            digest: 0,
+        };
         for place in &template.spans {
             let lane = mix(self.seed ^ mix(stream) ^ u64::from(place.lane));
             let trace = mix(lane ^ (first + u64::from(place.nth)));
             let trace_id = &mut filled.body[place.offset..place.offset + 16];
             trace_id[..8].copy_from_slice(&lane.to_le_bytes());
             trace_id[8..].copy_from_slice(&trace.to_le_bytes());
-            filled.digest = filled.digest.wrapping_add(digest(trace_id, &place.span_id.to_be_bytes()));
+            filled.digest = filled
+                .digest
+                .wrapping_add(digest(trace_id, &place.span_id.to_be_bytes()));
             filled.n_roots += u64::from(place.is_root);
         }
         filled
@@ -173,7 +221,8 @@ impl Ring {
 }
 
 impl Template {
-    /// Each span begins with its trace id, so that where it stands is known while the request is put together.
+    /// Each span begins with its trace id, so that where it stands is known while the request is
+    /// put together.
     fn new(spans: Vec<(Vec<u8>, Place)>) -> Self {
         let resource = Resource {
             attributes: vec![
@@ -185,8 +234,16 @@ impl Template {
             ],
             ..Resource::default()
         };
-        let scope = InstrumentationScope { name: "agent.tracer".to_owned(), version: "0.9.1".to_owned(), ..Default::default() };
-        let mut scope_spans = ScopeSpans { scope: Some(scope), ..ScopeSpans::default() }.encode_to_vec();
+        let scope = InstrumentationScope {
+            name: "agent.tracer".to_owned(),
+            version: "0.9.1".to_owned(),
+            ..Default::default()
+        };
+        let mut scope_spans = ScopeSpans {
+            scope: Some(scope),
+            ..ScopeSpans::default()
+        }
+        .encode_to_vec();
         let mut places = Vec::with_capacity(spans.len());
         for (span, mut place) in spans {
             delimit(SPANS, span.len(), &mut scope_spans);
@@ -194,15 +251,26 @@ impl Template {
             scope_spans.extend_from_slice(&span);
             places.push(place);
         }
-        let mut resource_spans = ResourceSpans { resource: Some(resource), ..ResourceSpans::default() }.encode_to_vec();
+        let mut resource_spans = ResourceSpans {
+            resource: Some(resource),
+            ..ResourceSpans::default()
+        }
+        .encode_to_vec();
         delimit(SCOPE_SPANS, scope_spans.len(), &mut resource_spans);
         let mut body = Vec::new();
-        delimit(RESOURCE_SPANS, resource_spans.len() + scope_spans.len(), &mut body);
+        delimit(
+            RESOURCE_SPANS,
+            resource_spans.len() + scope_spans.len(),
+            &mut body,
+        );
         let before = body.len() + resource_spans.len();
         places.iter_mut().for_each(|place| place.offset += before);
         body.extend_from_slice(&resource_spans);
         body.extend_from_slice(&scope_spans);
-        Self { body, spans: places }
+        Self {
+            body,
+            spans: places,
+        }
     }
 }
 
@@ -250,7 +318,11 @@ impl Author {
     fn span(&mut self, trace: &Trace, nth: usize) -> Span {
         const STEP: u64 = 2_000_000;
         let kind = KINDS[nth];
-        let tool = if let Kind::Tool(nth) = kind { trace.tools[nth] } else { "" };
+        let tool = if let Kind::Tool(nth) = kind {
+            trace.tools[nth]
+        } else {
+            ""
+        };
         let name = match kind {
             Kind::Model => "chat gpt-5-mini".to_owned(),
             Kind::Tool(_) => format!("execute_tool {tool}"),
@@ -259,16 +331,31 @@ impl Author {
         };
         let is_agent = matches!(kind, Kind::Agent);
         let start = trace.start_unix_nanos + if is_agent { 0 } else { (nth as u64 + 1) * STEP };
-        let end = if is_agent { start + (SPANS_PER_TRACE as u64 + 2) * STEP } else { start + self.random.u64(1_000..900_000) };
+        let end = if is_agent {
+            start + (SPANS_PER_TRACE as u64 + 2) * STEP
+        } else {
+            start + self.random.u64(1_000..900_000)
+        };
         let mut attributes = vec![
-            text("gen_ai.conversation.id", &format!("conversation-2026-11-21-{:08x}", trace.conversation)),
+            text(
+                "gen_ai.conversation.id",
+                &format!("conversation-2026-11-21-{:08x}", trace.conversation),
+            ),
             text("gen_ai.agent.name", "checkout"),
         ];
         attributes.extend(self.attributes(kind, tool));
         Span {
             trace_id: vec![0xff; 16],
-            span_id: if is_agent { trace.root.to_vec() } else { self.random.u64(1..).to_be_bytes().to_vec() },
-            parent_span_id: if is_agent { Vec::new() } else { trace.root.to_vec() },
+            span_id: if is_agent {
+                trace.root.to_vec()
+            } else {
+                self.random.u64(1..).to_be_bytes().to_vec()
+            },
+            parent_span_id: if is_agent {
+                Vec::new()
+            } else {
+                trace.root.to_vec()
+            },
             flags: 0x101,
             name,
             kind: 1,
@@ -290,7 +377,10 @@ impl Author {
                     text("gen_ai.request.model", "gpt-5-mini"),
                     int("gen_ai.usage.input_tokens", self.random.i64(100..9_000)),
                     int("gen_ai.usage.output_tokens", self.random.i64(10..900)),
-                    text("gen_ai.response.id", &format!("chatcmpl-{:012x}", self.random.u64(..1 << 48))),
+                    text(
+                        "gen_ai.response.id",
+                        &format!("chatcmpl-{:012x}", self.random.u64(..1 << 48)),
+                    ),
                 ];
                 if genai {
                     let input = self.prose(1_800, 18_000);
@@ -298,7 +388,9 @@ impl Author {
                     let call = self.random.u64(..1 << 48);
                     attributes.push(text(
                         "gen_ai.input.messages",
-                        &format!(r#"[{{"role":"user","parts":[{{"type":"text","content":"{input}"}}]}}]"#),
+                        &format!(
+                            r#"[{{"role":"user","parts":[{{"type":"text","content":"{input}"}}]}}]"#
+                        ),
                     ));
                     attributes.push(text(
                         "gen_ai.output.messages",
@@ -311,16 +403,27 @@ impl Author {
                 attributes
             }
             Kind::Tool(_) => {
-                let (args, result) = if genai { (self.prose(200, 2_000), self.prose(200, 2_000)) } else { (String::new(), String::new()) };
+                let (args, result) = if genai {
+                    (self.prose(200, 2_000), self.prose(200, 2_000))
+                } else {
+                    (String::new(), String::new())
+                };
                 let id = self.random.u32(..10_000);
                 let mut attributes = vec![
                     text("gen_ai.operation.name", "execute_tool"),
                     text("gen_ai.tool.name", tool),
-                    text("gen_ai.tool.call.id", &format!("call_{:012x}", self.random.u64(..1 << 48))),
+                    text(
+                        "gen_ai.tool.call.id",
+                        &format!("call_{:012x}", self.random.u64(..1 << 48)),
+                    ),
                     text("gen_ai.tool.type", "function"),
                     text(
                         "gen_ai.tool.call.arguments",
-                        &if genai { format!(r#"{{"id":{id},"q":"{args}"}}"#) } else { format!(r#"{{"id":{id}}}"#) },
+                        &if genai {
+                            format!(r#"{{"id":{id},"q":"{args}"}}"#)
+                        } else {
+                            format!(r#"{{"id":{id}}}"#)
+                        },
                     ),
                     bool("tool.cached", id.is_multiple_of(2)),
                 ];
@@ -348,7 +451,8 @@ impl Author {
         }
     }
 
-    /// English-looking text whose length is even in the logarithm: many short ones, a few long ones.
+    /// English-looking text whose length is even in the logarithm: many short ones, a few long
+    /// ones.
     fn prose(&mut self, shortest: usize, longest: usize) -> String {
         const WORDS: [&str; 16] = [
             "the order",
@@ -392,5 +496,9 @@ fn bool(key: &str, value: bool) -> KeyValue {
 }
 
 fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
 }

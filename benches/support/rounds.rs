@@ -1,5 +1,6 @@
-//! Measures variants against each other on a noisy machine: thread CPU time, variants in turn within each round, the median of the rounds'
-//! ratios with the least and the greatest (a shared core moves absolute times by a fifth, ratios by a tenth).
+//! Measures variants against each other on a noisy machine: thread CPU time, variants in turn
+//! within each round, the median of the rounds' ratios with the least and the greatest (a shared
+//! core moves absolute times by a fifth, ratios by a tenth).
 
 use std::time::Duration;
 
@@ -26,7 +27,12 @@ pub(crate) struct Ratio {
 }
 
 /// Run both in turn, `n_rounds` times (odd). Each handles `n_items` items a round.
-pub(crate) fn compare(n_rounds: usize, n_items: usize, mut measured: impl FnMut(), mut base: impl FnMut()) -> Ratio {
+pub(crate) fn compare(
+    n_rounds: usize,
+    n_items: usize,
+    mut measured: impl FnMut(),
+    mut base: impl FnMut(),
+) -> Ratio {
     let time = |variant: &mut dyn FnMut()| {
         let before = cpu_time();
         variant();

@@ -1,12 +1,14 @@
-//! A request for the API in, whether it may pass out. Knows where the port is bound, the token and what a browser says of itself; does not
-//! know what is asked for.
+//! A request for the API in, whether it may pass out. Knows where the port is bound, the token and
+//! what a browser says of itself; does not know what is asked for.
 //!
-//! The rule (DESIGN 7): probes and metrics are open. The API changes what agents are judged by, so it answers only where reaching it proves
-//! something: on a loopback address, or to callers who show a token or a client certificate.
+//! The rule (DESIGN 7): probes and metrics are open. The API changes what agents are judged by, so
+//! it answers only where reaching it proves something: on a loopback address, or to callers who
+//! show a token or a client certificate.
 //!
-//! A loopback address is also reached by the browser of whoever sits at the machine, and with it by every web page open there: by requests
-//! across origins, or by a name of the page's own that suddenly resolves to 127.0.0.1 (DNS rebinding). So nothing that a browser sends on
-//! behalf of another origin passes, and on loopback the `Host` must be a loopback name.
+//! A loopback address is also reached by the browser of whoever sits at the machine, and with it by
+//! every web page open there: by requests across origins, or by a name of the page's own that
+//! suddenly resolves to 127.0.0.1 (DNS rebinding). So nothing that a browser sends on behalf of
+//! another origin passes, and on loopback the `Host` must be a loopback name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,7 +46,10 @@ enum Rule {
     /// Bound to loopback, and nothing else asked for.
     Loopback,
     /// What is set must be shown.
-    Credentials { token_file: Option<PathBuf>, certificate: bool },
+    Credentials {
+        token_file: Option<PathBuf>,
+        certificate: bool,
+    },
     /// Anyone could reach the port, and nothing tells who may.
     Closed,
 }
@@ -73,26 +78,53 @@ impl Guard {
     ///
     /// # Errors
     /// The token file cannot be read, or holds no token.
-    pub fn try_new(address: SocketAddr, admin: &config::Admin, telemetry: &Arc<Telemetry>) -> Result<Self, TokenError> {
-        let certificate = admin.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+    pub fn try_new(
+        address: SocketAddr,
+        admin: &config::Admin,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, TokenError> {
+        let certificate = admin
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.client_ca_file.is_some());
         if let Some(path) = &admin.token_file {
             read_token(path)?;
         }
         let rule = match &admin.token_file {
             None if !certificate && address.ip().is_loopback() => Rule::Loopback,
             None if !certificate => Rule::Closed,
-            token_file => Rule::Credentials { token_file: token_file.clone(), certificate },
+            token_file => Rule::Credentials {
+                token_file: token_file.clone(),
+                certificate,
+            },
         };
         let to = match &rule {
             Rule::Loopback => "callers on this host or pod",
             Rule::Closed => "nobody",
-            Rule::Credentials { token_file: Some(_), certificate: true } => "callers with a client certificate and the token",
-            Rule::Credentials { token_file: Some(_), certificate: false } => "callers with the token",
-            Rule::Credentials { token_file: None, .. } => "callers with a client certificate",
+            Rule::Credentials {
+                token_file: Some(_),
+                certificate: true,
+            } => "callers with a client certificate and the token",
+            Rule::Credentials {
+                token_file: Some(_),
+                certificate: false,
+            } => "callers with the token",
+            Rule::Credentials {
+                token_file: None, ..
+            } => "callers with a client certificate",
         };
-        let in_the_clear = admin.token_file.is_some() && admin.tls.is_none() && !address.ip().is_loopback();
-        ApiOpen { address, to, in_the_clear }.emit();
-        Ok(Self { rule, telemetry: Arc::clone(telemetry) })
+        let in_the_clear =
+            admin.token_file.is_some() && admin.tls.is_none() && !address.ip().is_loopback();
+        ApiOpen {
+            address,
+            to,
+            in_the_clear,
+        }
+        .emit();
+        Ok(Self {
+            rule,
+            telemetry: Arc::clone(telemetry),
+        })
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
@@ -105,59 +137,111 @@ impl Guard {
             Rule::Closed => Err(Refusal::Closed),
             Rule::Loopback if authority.as_ref().is_some_and(is_loopback) => Ok(()),
             Rule::Loopback => Err(Refusal::ForeignHost),
-            Rule::Credentials { certificate: true, .. } if request.extensions().get::<CertifiedClient>().is_none() => {
+            Rule::Credentials {
+                certificate: true, ..
+            } if request.extensions().get::<CertifiedClient>().is_none() => {
                 Err(Refusal::NoCertificate)
             }
-            Rule::Credentials { token_file: None, .. } => Ok(()),
-            Rule::Credentials { token_file: Some(path), .. } => {
+            Rule::Credentials {
+                token_file: None, ..
+            } => Ok(()),
+            Rule::Credentials {
+                token_file: Some(path),
+                ..
+            } => {
                 let shown = bearer(headers).ok_or(Refusal::NoToken)?;
-                // Read each time: a rotated token needs no timer and no restart, and one that was taken away opens nothing any more.
+                // Read each time: a rotated token needs no timer and no restart, and one that was
+                // taken away opens nothing any more.
                 let expected = read_token(path).map_err(|error| {
-                    TokenUnusable { error: error.to_string() }.emit(&self.telemetry);
+                    TokenUnusable {
+                        error: error.to_string(),
+                    }
+                    .emit(&self.telemetry);
                     Refusal::WrongToken
                 })?;
-                if same(shown, &expected) { Ok(()) } else { Err(Refusal::WrongToken) }
+                if same(shown, &expected) {
+                    Ok(())
+                } else {
+                    Err(Refusal::WrongToken)
+                }
             }
         }
     }
 }
 
 /// The layer around the API's routes.
-pub(super) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(super) async fn guarded(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(refusal) => {
-            ApiRefused { reason: refusal.reason(), remedy: refusal.detail() }.emit(&guard.telemetry);
-            let is_grpc = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-            if is_grpc { refusal.status().into_http() } else { refusal.response() }
+            ApiRefused {
+                reason: refusal.reason(),
+                remedy: refusal.detail(),
+            }
+            .emit(&guard.telemetry);
+            let is_grpc = request
+                .headers()
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+            if is_grpc {
+                refusal.status().into_http()
+            } else {
+                refusal.response()
+            }
         }
     }
 }
 
 /// Equal, in a time that tells nothing of where they differ, nor of how long the expected one is.
 fn same(shown: &[u8], expected: &[u8]) -> bool {
-    Sha256::digest(shown).ct_eq(&Sha256::digest(expected)).into()
+    Sha256::digest(shown)
+        .ct_eq(&Sha256::digest(expected))
+        .into()
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(b"bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    let (scheme, token) = headers
+        .get(header::AUTHORIZATION)?
+        .as_bytes()
+        .split_at_checked(b"bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| token.trim_ascii())
 }
 
 fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
-    let wrong = |problem: String| TokenError { path: path.to_owned(), problem };
+    let wrong = |problem: String| TokenError {
+        path: path.to_owned(),
+        problem,
+    };
     let read = || -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        File::open(path)?.take(MAX_TOKEN_SIZE + 1).read_to_end(&mut text)?;
+        File::open(path)?
+            .take(MAX_TOKEN_SIZE + 1)
+            .read_to_end(&mut text)?;
         Ok(text)
     };
-    let text = read().map_err(|error| wrong(format!("cannot be read: {error}; check the path and its permissions")))?;
+    let text = read().map_err(|error| {
+        wrong(format!(
+            "cannot be read: {error}; check the path and its permissions"
+        ))
+    })?;
     let token = text.trim_ascii();
     if token.is_empty() {
-        return Err(wrong("is empty; write a token into it, such as the output of `openssl rand -hex 32`".to_owned()));
+        return Err(wrong(
+            "is empty; write a token into it, such as the output of `openssl rand -hex 32`"
+                .to_owned(),
+        ));
     }
     if text.len() as u64 > MAX_TOKEN_SIZE || !token.iter().all(u8::is_ascii_graphic) {
-        return Err(wrong("holds more than one word of ASCII characters; write the token alone into it".to_owned()));
+        return Err(wrong(
+            "holds more than one word of ASCII characters; write the token alone into it"
+                .to_owned(),
+        ));
     }
     Ok(token.to_vec())
 }
@@ -166,18 +250,31 @@ fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
 
 /// The host that the caller believes to talk to: `:authority` in HTTP/2, `Host` in HTTP/1.
 fn authority(request: &Request) -> Option<Authority> {
-    let host = || request.headers().get(header::HOST)?.to_str().ok()?.parse().ok();
+    let host = || {
+        request
+            .headers()
+            .get(header::HOST)?
+            .to_str()
+            .ok()?
+            .parse()
+            .ok()
+    };
     request.uri().authority().cloned().or_else(host)
 }
 
-/// Does a browser send this on behalf of a page of another origin? Programs other than browsers send neither header.
+/// Does a browser send this on behalf of a page of another origin? Programs other than browsers
+/// send neither header.
 fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let fetched_from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if fetched_from.is_some_and(|site| site != b"same-origin" && site != b"none") {
         return true;
     }
     headers.get(header::ORIGIN).is_some_and(|origin| {
-        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://")).and_then(|(_, host)| host.parse::<Authority>().ok());
+        let origin = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.split_once("://"))
+            .and_then(|(_, host)| host.parse::<Authority>().ok());
         origin.as_ref() != authority || authority.is_none()
     })
 }
@@ -185,7 +282,10 @@ fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
 /// A loopback name, with any port: `kubectl port-forward` gives the port another number.
 fn is_loopback(authority: &Authority) -> bool {
     let host = authority.host();
-    let ip = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let ip = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
@@ -209,12 +309,18 @@ impl Refusal {
                 "the admin port can be reached from outside, so its API is closed: bind `admin.listen` to 127.0.0.1, set `admin.token_file`, \
                  or set `admin.tls` with `client_ca_file`"
             }
-            Self::CrossOrigin => "web pages of other origins may not use this API: call it from a program",
+            Self::CrossOrigin => {
+                "web pages of other origins may not use this API: call it from a program"
+            }
             Self::ForeignHost => {
                 "the host of the request is no loopback name: call this port as localhost or 127.0.0.1, or set `admin.token_file`"
             }
-            Self::NoCertificate => "this API asks for a client certificate of the authority in `admin.tls.client_ca_file`",
-            Self::NoToken => "this API asks for the token in `admin.token_file`: send `authorization: Bearer …`",
+            Self::NoCertificate => {
+                "this API asks for a client certificate of the authority in `admin.tls.client_ca_file`"
+            }
+            Self::NoToken => {
+                "this API asks for the token in `admin.token_file`: send `authorization: Bearer …`"
+            }
             Self::WrongToken => "the token is not the one in `admin.token_file`",
         }
     }
@@ -224,17 +330,31 @@ impl Refusal {
     }
 
     fn status(self) -> Status {
-        if self.is_of_credentials() { Status::unauthenticated(self.detail()) } else { Status::permission_denied(self.detail()) }
+        if self.is_of_credentials() {
+            Status::unauthenticated(self.detail())
+        } else {
+            Status::permission_denied(self.detail())
+        }
     }
 
     fn response(self) -> Response {
-        let status = if self.is_of_credentials() { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        let status = if self.is_of_credentials() {
+            StatusCode::UNAUTHORIZED
+        } else {
+            StatusCode::FORBIDDEN
+        };
         let problem = json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": self.detail() });
         let mut response = Response::new(Body::from(format!("{problem}\n")));
         *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if self.is_of_credentials() {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"spanscore\""));
+            response.headers_mut().insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"spanscore\""),
+            );
         }
         response
     }

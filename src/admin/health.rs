@@ -1,5 +1,6 @@
-//! `grpc.health.v1.Health` in, what `/readyz` says out: for probes that speak gRPC, which show no token, so it is open as the others are.
-//! Knows two names: the server's, which is empty, and that of the service on this port.
+//! `grpc.health.v1.Health` in, what `/readyz` says out: for probes that speak gRPC, which show no
+//! token, so it is open as the others are. Knows two names: the server's, which is empty, and that
+//! of the service on this port.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -26,7 +27,8 @@ const MAX_WATCHERS: usize = 64;
 /// Services that are answered for.
 const SERVICES: [&str; 2] = ["", "spanscore.v1.CriteriaService"];
 
-static WATCHERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_WATCHERS)));
+static WATCHERS: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(MAX_WATCHERS)));
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HealthCheckRequest {
@@ -49,12 +51,24 @@ pub(super) enum Readiness {
     ServiceUnknown = 3,
 }
 
-pub(super) async fn check(State(admin): State<Admin>, request: Request) -> Result<Response, Infallible> {
-    Ok(Grpc::new(ProstCodec::default()).unary(Health(admin), request).await.map(Body::new))
+pub(super) async fn check(
+    State(admin): State<Admin>,
+    request: Request,
+) -> Result<Response, Infallible> {
+    Ok(Grpc::new(ProstCodec::default())
+        .unary(Health(admin), request)
+        .await
+        .map(Body::new))
 }
 
-pub(super) async fn watch(State(admin): State<Admin>, request: Request) -> Result<Response, Infallible> {
-    Ok(Grpc::new(ProstCodec::default()).server_streaming(Health(admin), request).await.map(Body::new))
+pub(super) async fn watch(
+    State(admin): State<Admin>,
+    request: Request,
+) -> Result<Response, Infallible> {
+    Ok(Grpc::new(ProstCodec::default())
+        .server_streaming(Health(admin), request)
+        .await
+        .map(Body::new))
 }
 
 #[derive(Clone)]
@@ -63,13 +77,20 @@ struct Health(Admin);
 impl Health {
     fn serving(&self) -> Readiness {
         let telemetry = &self.0.telemetry;
-        let is_well = telemetry.phase() == Phase::Serving && telemetry.ill(Instant::now().into_std()).is_empty();
-        if is_well { Readiness::Serving } else { Readiness::NotServing }
+        let is_well = telemetry.phase() == Phase::Serving
+            && telemetry.ill(Instant::now().into_std()).is_empty();
+        if is_well {
+            Readiness::Serving
+        } else {
+            Readiness::NotServing
+        }
     }
 }
 
 fn answer(status: Readiness) -> HealthCheckResponse {
-    HealthCheckResponse { status: status.into() }
+    HealthCheckResponse {
+        status: status.into(),
+    }
 }
 
 impl UnaryService<HealthCheckRequest> for Health {
@@ -99,7 +120,11 @@ impl ServerStreamingService<HealthCheckRequest> for Health {
         let (health, mut last) = (self.clone(), None);
         let changes = IntervalStream::new(time::interval(Pulse::INTERVAL)).filter_map(move |_| {
             let _held_as_long_as_somebody_watches = &permit;
-            let status = if is_known { health.serving() } else { Readiness::ServiceUnknown };
+            let status = if is_known {
+                health.serving()
+            } else {
+                Readiness::ServiceUnknown
+            };
             (last.replace(status) != Some(status)).then(|| Ok(answer(status)))
         });
         ready(Ok(tonic::Response::new(Box::pin(changes))))

@@ -1,4 +1,5 @@
-//! The admin port's routes, without a socket. Time is tokio's paused clock. It does not prove that a probe reaches them.
+//! The admin port's routes, without a socket. Time is tokio's paused clock. It does not prove that
+//! a probe reaches them.
 
 use std::time::Duration;
 
@@ -12,13 +13,35 @@ async fn get(admin: &Admin, path: &str) -> (u16, String) {
     let request = Request::get(path).body(Body::empty()).unwrap();
     let response = admin.clone().router().oneshot(request).await.unwrap();
     let status = response.status().as_u16();
-    (status, String::from_utf8(to_bytes(response.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap())
+    (
+        status,
+        String::from_utf8(
+            to_bytes(response.into_body(), 1 << 20)
+                .await
+                .unwrap()
+                .to_vec(),
+        )
+        .unwrap(),
+    )
 }
 
 fn admin() -> Admin {
     let telemetry = Arc::default();
-    let guard = Arc::new(Guard::try_new(([0, 0, 0, 0], 13133).into(), &crate::config::Admin::default(), &telemetry).unwrap());
-    Admin { telemetry, metrics: Vec::new(), started_unix_nanos: 1_795_000_000_000_000_000, guard, api: Router::new() }
+    let guard = Arc::new(
+        Guard::try_new(
+            ([0, 0, 0, 0], 13133).into(),
+            &crate::config::Admin::default(),
+            &telemetry,
+        )
+        .unwrap(),
+    );
+    Admin {
+        telemetry,
+        metrics: Vec::new(),
+        started_unix_nanos: 1_795_000_000_000_000_000,
+        guard,
+        api: Router::new(),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +58,10 @@ async fn readiness_follows_the_phases_and_liveness_does_not() {
             admin.telemetry.enter(phase);
         }
         assert_eq!(get(&admin, "/readyz").await, (status, text.to_owned()));
-        assert_eq!(get(&admin, "/livez").await, (200, "ok: pipeline\n".to_owned()));
+        assert_eq!(
+            get(&admin, "/livez").await,
+            (200, "ok: pipeline\n".to_owned())
+        );
     }
 }
 
@@ -48,21 +74,37 @@ async fn a_stuck_or_dead_worker_turns_both_red_within_ten_seconds_and_a_beat_tur
     tokio::time::advance(Duration::from_secs(10)).await;
     beating.beat(Instant::now().into_std());
     for path in ["/livez", "/readyz"] {
-        assert_eq!(get(&admin, path).await, (503, "pipeline has been stuck for 10 s\n".to_owned()));
+        assert_eq!(
+            get(&admin, path).await,
+            (503, "pipeline has been stuck for 10 s\n".to_owned())
+        );
     }
     stuck.beat(Instant::now().into_std());
-    assert_eq!(get(&admin, "/livez").await, (200, "ok: pipeline, forward\n".to_owned()));
+    assert_eq!(
+        get(&admin, "/livez").await,
+        (200, "ok: pipeline, forward\n".to_owned())
+    );
     drop(beating);
     for path in ["/livez", "/readyz"] {
-        assert_eq!(get(&admin, path).await, (503, "forward has ended\n".to_owned()));
+        assert_eq!(
+            get(&admin, path).await,
+            (503, "forward has ended\n".to_owned())
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn metrics_are_open_metrics_with_what_others_append() {
     let mut admin = admin();
-    admin.metrics.push(Arc::new(|text| text.push_str("# TYPE spanscore_evaluations counter\nspanscore_evaluations_total 1\n")));
-    let response = admin.clone().router().oneshot(Request::get("/metrics").body(Body::empty()).unwrap()).await.unwrap();
+    admin.metrics.push(Arc::new(|text| {
+        text.push_str("# TYPE spanscore_evaluations counter\nspanscore_evaluations_total 1\n")
+    }));
+    let response = admin
+        .clone()
+        .router()
+        .oneshot(Request::get("/metrics").body(Body::empty()).unwrap())
+        .await
+        .unwrap();
     assert_eq!(response.headers()["content-type"], METRICS_CONTENT_TYPE);
     let (status, text) = get(&admin, "/metrics").await;
     assert_eq!(status, 200);
@@ -73,7 +115,10 @@ async fn metrics_are_open_metrics_with_what_others_append() {
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
-    let cpu_seconds = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total ")).unwrap();
+    let cpu_seconds = text
+        .lines()
+        .find_map(|line| line.strip_prefix("process_cpu_seconds_total "))
+        .unwrap();
     assert!(cpu_seconds.parse::<f64>().unwrap() > 0.0);
     assert_eq!(get(&admin, "/v1/traces").await.0, 404);
 }

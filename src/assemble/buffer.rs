@@ -1,5 +1,6 @@
-//! Pure. The buffer itself: which traces are open, when each is closed and why, and what happens to a span that comes late.
-//! Knows the rules of DESIGN 4; leaves to its parts how spans are counted, timed and remembered.
+//! Pure. The buffer itself: which traces are open, when each is closed and why, and what happens to
+//! a span that comes late. Knows the rules of DESIGN 4; leaves to its parts how spans are counted,
+//! timed and remembered.
 
 use std::hash::BuildHasher;
 use std::time::Instant;
@@ -18,8 +19,9 @@ use crate::span::{Now, Span, TraceId};
 
 /// Spans in, closed traces out.
 ///
-/// `now` must not run backwards. After [`insert`](Self::insert) and [`miss`](Self::miss) call [`close_due`](Self::close_due): traces that a
-/// limit closed wait there, outside the budget of open traces.
+/// `now` must not run backwards. After [`insert`](Self::insert) and [`miss`](Self::miss) call
+/// [`close_due`](Self::close_due): traces that a limit closed wait there, outside the budget of
+/// open traces.
 #[derive(Debug)]
 pub struct TraceBuffer<M> {
     settings: Settings,
@@ -33,7 +35,8 @@ pub struct TraceBuffer<M> {
     open: Slab<Box<Held<M>>>,
     timers: Timers,
     resources: Resources,
-    /// Open traces that no limit has condemned, and their bytes: what the budget of open traces counts.
+    /// Open traces that no limit has condemned, and their bytes: what the budget of open traces
+    /// counts.
     n_open: usize,
     open_size: usize,
     recent: RecentlyClosed<M>,
@@ -57,8 +60,16 @@ impl<M: Memo> TraceBuffer<M> {
             resources: Resources::default(),
             n_open: 0,
             open_size: 0,
-            recent: RecentlyClosed::new(settings.max_recent_traces, settings.max_recent_size, ticks(settings.recent_ttl)),
-            missed: Missed::new(settings.max_open_traces, ticks(settings.recent_ttl), ticks(settings.inactive)),
+            recent: RecentlyClosed::new(
+                settings.max_recent_traces,
+                settings.max_recent_size,
+                ticks(settings.recent_ttl),
+            ),
+            missed: Missed::new(
+                settings.max_open_traces,
+                ticks(settings.recent_ttl),
+                ticks(settings.inactive),
+            ),
             memory_unix_nanos: now.unix_nanos,
             n_arrived: 0,
             settings,
@@ -75,8 +86,13 @@ impl<M: Memo> TraceBuffer<M> {
                 Err(inserted) => return inserted,
             },
         };
-        let Some(held) = self.open.get_mut(slot) else { return Inserted::TooLate };
-        if matches!(held.condemned, Some(CloseReason::SpanLimit | CloseReason::SizeLimit)) {
+        let Some(held) = self.open.get_mut(slot) else {
+            return Inserted::TooLate;
+        };
+        if matches!(
+            held.condemned,
+            Some(CloseReason::SpanLimit | CloseReason::SizeLimit)
+        ) {
             return Inserted::TooLate;
         }
         let size = held.spans.size();
@@ -86,13 +102,18 @@ impl<M: Memo> TraceBuffer<M> {
             News::Known => return Inserted::Known,
             News::TooMuch => return Inserted::TooLate,
         }
-        let inserted = if held.reported { Inserted::Late } else { Inserted::Taken };
+        let inserted = if held.reported {
+            Inserted::Late
+        } else {
+            Inserted::Taken
+        };
         if held.condemned.is_some() {
             return inserted;
         }
         self.open_size = self.open_size - size + held.spans.size();
         let quiet = held.spans.quiet();
-        self.timers.news(slot, std::mem::replace(&mut held.quiet, quiet), quiet, tick);
+        self.timers
+            .news(slot, std::mem::replace(&mut held.quiet, quiet), quiet, tick);
         if held.spans.len() >= self.settings.span_limit {
             self.condemn(slot, CloseReason::SpanLimit, tick);
         } else if held.spans.size() >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
@@ -102,13 +123,17 @@ impl<M: Memo> TraceBuffer<M> {
         inserted
     }
 
-    /// Spans of these traces went by and were not taken: the traces are incomplete, also those not open yet. One that was closed is opened
-    /// again, since what was said of it may be wrong.
+    /// Spans of these traces went by and were not taken: the traces are incomplete, also those not
+    /// open yet. One that was closed is opened again, since what was said of it may be wrong.
     pub fn miss(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);
         self.forget(now);
         for trace_id in trace_ids {
-            if let Some(held) = self.index.get(trace_id).and_then(|&slot| self.open.get_mut(slot)) {
+            if let Some(held) = self
+                .index
+                .get(trace_id)
+                .and_then(|&slot| self.open.get_mut(slot))
+            {
                 held.missed = true;
                 continue;
             }
@@ -126,7 +151,8 @@ impl<M: Memo> TraceBuffer<M> {
         self.evict(tick);
     }
 
-    /// There is news of this trace elsewhere: if it was closed and its facts are still there, it is open again, to settle.
+    /// There is news of this trace elsewhere: if it was closed and its facts are still there, it is
+    /// open again, to settle.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) {
         let tick = self.tick(now);
         if let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id)
@@ -138,7 +164,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// So many spans went by that nobody knows whose: every open trace is incomplete, and for a while every one that is opened.
+    /// So many spans went by that nobody knows whose: every open trace is incomplete, and for a
+    /// while every one that is opened.
     pub fn miss_all(&mut self, now: Now) {
         let tick = self.tick(now);
         self.missed.overflow(tick);
@@ -157,11 +184,14 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// When `close_due` will have something to close, if nothing comes before.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.start.instant.checked_add(std::time::Duration::from_nanos(self.timers.next()?))
+        self.start
+            .instant
+            .checked_add(std::time::Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Close every trace whose timer or limit has fired: by deadline, then in the order in which they began to wait. Last come those that
-    /// have only expired, which stay open; a trace comes once at most.
+    /// Close every trace whose timer or limit has fired: by deadline, then in the order in which
+    /// they began to wait. Last come those that have only expired, which stay open; a trace comes
+    /// once at most.
     pub fn close_due(&mut self, now: Now) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -170,7 +200,11 @@ impl<M: Memo> TraceBuffer<M> {
             let reason = match due {
                 Due::Settled => CloseReason::RootEnded,
                 Due::Inactive => CloseReason::Inactive,
-                Due::Condemned => self.open.get(slot).and_then(|held| held.condemned).unwrap_or(CloseReason::Evicted),
+                Due::Condemned => self
+                    .open
+                    .get(slot)
+                    .and_then(|held| held.condemned)
+                    .unwrap_or(CloseReason::Evicted),
             };
             closed.extend(self.close(slot, reason, tick));
         }
@@ -185,15 +219,22 @@ impl<M: Memo> TraceBuffer<M> {
         closed
     }
 
-    /// Close all traces, by first arrival: those that could settle as such, those that a limit condemned for that, all others for the reason given
-    /// (`Shutdown`, or `NoRoot` at the end of replay's input).
+    /// Close all traces, by first arrival: those that could settle as such, those that a limit
+    /// condemned for that, all others for the reason given (`Shutdown`, or `NoRoot` at the end of
+    /// replay's input).
     pub fn close_all(&mut self, otherwise: CloseReason, now: Now) -> Vec<Closed<M>> {
         let tick = self.tick(now);
-        let mut slots: Vec<(u64, Slot)> = self.open.slots().filter_map(|slot| Some((self.open.get(slot)?.arrival, slot))).collect();
+        let mut slots: Vec<(u64, Slot)> = self
+            .open
+            .slots()
+            .filter_map(|slot| Some((self.open.get(slot)?.arrival, slot)))
+            .collect();
         slots.sort_unstable();
         let mut closed = Vec::with_capacity(slots.len());
         for (_, slot) in slots {
-            let Some(held) = self.open.get(slot) else { continue };
+            let Some(held) = self.open.get(slot) else {
+                continue;
+            };
             let settling = held.quiet.map(|_| CloseReason::RootEnded);
             let reason = held.condemned.or(settling).unwrap_or(otherwise);
             closed.extend(self.close(slot, reason, tick));
@@ -204,10 +245,16 @@ impl<M: Memo> TraceBuffer<M> {
     /// Take a judged trace back, with what was reported of it, so that late spans find it.
     pub fn remember(&mut self, closed: Closed<M>, now: Now) {
         let tick = self.tick(now);
-        let Closed { trace, memo, rest, .. } = closed;
+        let Closed {
+            trace, memo, rest, ..
+        } = closed;
         let Some(mut held) = rest else {
             // It had only expired. Should it have been closed since, what was reported last counts.
-            if let Some(held) = self.index.get(&trace.trace_id).and_then(|&slot| self.open.get_mut(slot)) {
+            if let Some(held) = self
+                .index
+                .get(&trace.trace_id)
+                .and_then(|&slot| self.open.get_mut(slot))
+            {
                 let size = held.size();
                 held.memo = memo;
                 if held.condemned.is_none() {
@@ -216,26 +263,42 @@ impl<M: Memo> TraceBuffer<M> {
             }
             return;
         };
-        // More spans of a trace that has reached a limit would each close it anew: from now on they are only counted.
-        if matches!(trace.reason, CloseReason::SpanLimit | CloseReason::SizeLimit) {
+        // More spans of a trace that has reached a limit would each close it anew: from now on they
+        // are only counted.
+        if matches!(
+            trace.reason,
+            CloseReason::SpanLimit | CloseReason::SizeLimit
+        ) {
             return;
         }
         held.memo = memo;
         held.take_back(trace);
-        self.recent.fill(self.hasher.hash_one(held.trace_id), held, tick);
+        self.recent
+            .fill(self.hasher.hash_one(held.trace_id), held, tick);
     }
 
     /// How much is held.
     pub fn stats(&self) -> Stats {
         let (n_recent, n_recent_whole, recent_size) = self.recent.sizes();
-        Stats { n_open: self.n_open, open_size: self.open_size, n_recent, n_recent_whole, recent_size, n_missed: self.missed.len() }
+        Stats {
+            n_open: self.n_open,
+            open_size: self.open_size,
+            n_recent,
+            n_recent_whole,
+            recent_size,
+            n_missed: self.missed.len(),
+        }
     }
 
-    /// A place for a span whose trace is not open: a new trace, or a remembered one that the span brings news to.
+    /// A place for a span whose trace is not open: a new trace, or a remembered one that the span
+    /// brings news to.
     fn open_for(&mut self, span: &Span, mark: Mark, now: Now) -> Result<Slot, Inserted> {
         let tick = self.tick(now);
         self.forget(now);
-        let Some(recent) = self.recent.find(self.hasher.hash_one(span.trace_id), &span.trace_id) else {
+        let Some(recent) = self
+            .recent
+            .find(self.hasher.hash_one(span.trace_id), &span.trace_id)
+        else {
             let held = Held {
                 trace_id: span.trace_id,
                 spans: Spans::default(),
@@ -284,17 +347,30 @@ impl<M: Memo> TraceBuffer<M> {
             self.open_size -= held.size();
         }
         held.condemned = None;
-        self.recent.insert(self.hasher.hash_one(held.trace_id), tick);
+        self.recent
+            .insert(self.hasher.hash_one(held.trace_id), tick);
         let reason = held.reason(reason, &self.settings);
         let trace = held.lend(reason);
         let memo = std::mem::take(&mut held.memo);
         let first = !std::mem::replace(&mut held.reported, true);
-        Some(Closed { trace, memo, first, rest: Some(held) })
+        Some(Closed {
+            trace,
+            memo,
+            first,
+            rest: Some(held),
+        })
     }
 
-    /// Take a trace out of the budget. It stays until `close_due` hands it out, and takes what else comes until then unless its own limit is reached.
+    /// Take a trace out of the budget. It stays until `close_due` hands it out, and takes what else
+    /// comes until then unless its own limit is reached.
     fn condemn(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
-        let Some(held) = self.open.get_mut(slot).filter(|held| held.condemned.is_none()) else { return };
+        let Some(held) = self
+            .open
+            .get_mut(slot)
+            .filter(|held| held.condemned.is_none())
+        else {
+            return;
+        };
         held.condemned = Some(reason);
         self.n_open -= 1;
         self.open_size -= held.size();
@@ -303,10 +379,19 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Make room: first what settles anyway is closed at once, then the longest idle.
     fn evict(&mut self, tick: Tick) {
-        while (self.n_open > self.settings.max_open_traces || self.open_size > self.settings.max_open_size)
+        while (self.n_open > self.settings.max_open_traces
+            || self.open_size > self.settings.max_open_size)
             && let Some((slot, due)) = self.timers.victim()
         {
-            self.condemn(slot, if due == Due::Settled { CloseReason::RootEnded } else { CloseReason::Evicted }, tick);
+            self.condemn(
+                slot,
+                if due == Due::Settled {
+                    CloseReason::RootEnded
+                } else {
+                    CloseReason::Evicted
+                },
+                tick,
+            );
         }
     }
 
@@ -314,15 +399,22 @@ impl<M: Memo> TraceBuffer<M> {
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
         let forgotten = self.recent.forget(tick).max(self.missed.forget(tick));
-        // Who wants no memory of closed traces does not want every trace to be called incomplete for that.
+        // Who wants no memory of closed traces does not want every trace to be called incomplete
+        // for that.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
-            self.memory_unix_nanos = self.memory_unix_nanos.max(now.unix_nanos.saturating_sub(tick.saturating_sub(forgotten)));
+            self.memory_unix_nanos = self.memory_unix_nanos.max(
+                now.unix_nanos
+                    .saturating_sub(tick.saturating_sub(forgotten)),
+            );
         }
     }
 
     fn tick(&mut self, now: Now) -> Tick {
         if self.last_tick.0 != now.instant {
-            self.last_tick = (now.instant, ticks(now.instant.saturating_duration_since(self.start.instant)));
+            self.last_tick = (
+                now.instant,
+                ticks(now.instant.saturating_duration_since(self.start.instant)),
+            );
         }
         self.last_tick.1
     }

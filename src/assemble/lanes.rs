@@ -1,6 +1,7 @@
-//! Pure. Waiting lines of slots, and a slab to number what waits. Knows the order in which slots joined; knows nothing of what they wait for.
-//! A wait of a constant length ends in the order in which it began, so that a line is all the timer such a wait needs: joining,
-//! leaving and asking who is first are all O(1), and nothing stale is left behind.
+//! Pure. Waiting lines of slots, and a slab to number what waits. Knows the order in which slots
+//! joined; knows nothing of what they wait for. A wait of a constant length ends in the order in
+//! which it began, so that a line is all the timer such a wait needs: joining, leaving and asking
+//! who is first are all O(1), and nothing stale is left behind.
 
 /// Nanoseconds since the buffer was made.
 pub(super) type Tick = u64;
@@ -34,13 +35,20 @@ struct Link {
 
 impl<const N: usize> Lanes<N> {
     pub(super) fn new() -> Self {
-        Self { ends: [Ends { first: NONE, last: NONE }; N], links: Vec::new() }
+        Self {
+            ends: [Ends {
+                first: NONE,
+                last: NONE,
+            }; N],
+            links: Vec::new(),
+        }
     }
 
     /// Stand at the end of a line, leaving the one where it stood.
     pub(super) fn join(&mut self, lane: usize, slot: Slot, now: Tick) {
         let at = slot as usize;
-        // Who stands there already, as a trace does whose spans come one after the other, only waits anew.
+        // Who stands there already, as a trace does whose spans come one after the other, only
+        // waits anew.
         if self.ends[lane].last == slot
             && let Some(link) = self.links.get_mut(at)
         {
@@ -49,21 +57,42 @@ impl<const N: usize> Lanes<N> {
         }
         self.leave(slot);
         if at >= self.links.len() {
-            self.links.resize(at + 1, Link { since: 0, prev: NONE, next: NONE, lane: NO_LANE });
+            self.links.resize(
+                at + 1,
+                Link {
+                    since: 0,
+                    prev: NONE,
+                    next: NONE,
+                    lane: NO_LANE,
+                },
+            );
         }
         let last = std::mem::replace(&mut self.ends[lane].last, slot);
         match last {
             NONE => self.ends[lane].first = slot,
             last => self.links[last as usize].next = slot,
         }
-        self.links[at] = Link { since: now, prev: last, next: NONE, lane: lane as u8 };
+        self.links[at] = Link {
+            since: now,
+            prev: last,
+            next: NONE,
+            lane: lane as u8,
+        };
     }
 
     /// Stand in no line.
     #[inline]
     pub(super) fn leave(&mut self, slot: Slot) {
-        let Some(link) = self.links.get_mut(slot as usize).filter(|link| link.lane != NO_LANE) else { return };
-        let Link { prev, next, lane, .. } = *link;
+        let Some(link) = self
+            .links
+            .get_mut(slot as usize)
+            .filter(|link| link.lane != NO_LANE)
+        else {
+            return;
+        };
+        let Link {
+            prev, next, lane, ..
+        } = *link;
         link.lane = NO_LANE;
         match prev {
             NONE => self.ends[lane as usize].first = next,
@@ -91,7 +120,10 @@ pub(super) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     pub(super) fn insert(&mut self, value: T) -> Slot {
@@ -127,6 +159,9 @@ impl<T> Slab<T> {
 
     /// The numbers in use, in ascending order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
-        (0..).zip(&self.places).filter(|(_, place)| place.is_some()).map(|(slot, _)| slot)
+        (0..)
+            .zip(&self.places)
+            .filter(|(_, place)| place.is_some())
+            .map(|(slot, _)| slot)
     }
 }

@@ -1,5 +1,6 @@
-//! Pure. Spans in, closed traces out. Knows ids, parents, times and the marks it is handed with each span; knows nothing
-//! of how a tool call is spelled, nor of what is expected of it. All timers run on arrival, never on span times.
+//! Pure. Spans in, closed traces out. Knows ids, parents, times and the marks it is handed with
+//! each span; knows nothing of how a tool call is spelled, nor of what is expected of it. All
+//! timers run on arrival, never on span times.
 
 mod buffer;
 mod lanes;
@@ -20,7 +21,8 @@ use crate::span::{Span, TraceId};
 pub use buffer::TraceBuffer;
 pub use settings::Settings;
 
-/// What `extract` recognised a span as, handed in with the span because telling a top span needs it.
+/// What `extract` recognised a span as, handed in with the span because telling a top span needs
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
     /// A tool call by any convention (also an MCP server's span).
@@ -29,11 +31,14 @@ pub struct Mark {
     pub agent_run: bool,
     /// A model call.
     pub model: bool,
-    /// A framework's mark of a span exported before its end (`judgment.update_id=0` with end = start).
+    /// A framework's mark of a span exported before its end (`judgment.update_id=0` with end =
+    /// start).
     pub partial: bool,
-    /// The framework's update counter, 0 where there is none: of two versions with the same end the higher one wins.
+    /// The framework's update counter, 0 where there is none: of two versions with the same end the
+    /// higher one wins.
     pub update: u64,
-    /// No span at all but a log record, whose parent is the span that it was written in: it is held with the trace, and closes nothing.
+    /// No span at all but a log record, whose parent is the span that it was written in: it is held
+    /// with the trace, and closes nothing.
     pub record: bool,
     /// Which settings it was recognised by, in `extract`'s count; 0 where that is not known.
     pub edition: u8,
@@ -99,7 +104,8 @@ pub struct Trace {
     pub trace_id: TraceId,
     /// Why it was closed.
     pub reason: CloseReason,
-    /// One entry per span id, by start, then span id; the mark is the one handed in with the version that won.
+    /// One entry per span id, by start, then span id; the mark is the one handed in with the
+    /// version that won.
     pub spans: Vec<(Span, Mark)>,
     /// The log records among what came, in the same order: no spans.
     pub records: Vec<(Span, Mark)>,
@@ -116,9 +122,11 @@ pub enum Inserted {
     Taken,
     /// This version of the span, or one that wins over it, was known: nothing has changed.
     Known,
-    /// It brought news to a trace that was reported before; where that was closed it is open again, to settle.
+    /// It brought news to a trace that was reported before; where that was closed it is open again,
+    /// to settle.
     Late,
-    /// It came after its trace was closed by a limit, or so long after that its facts are gone: not taken.
+    /// It came after its trace was closed by a limit, or so long after that its facts are gone: not
+    /// taken.
     TooLate,
 }
 
@@ -128,7 +136,8 @@ pub trait Memo: Default {
     fn size(&self) -> usize;
 }
 
-/// A trace to judge. Judge it, put into `memo` what was reported, and hand it back with [`TraceBuffer::remember`].
+/// A trace to judge. Judge it, put into `memo` what was reported, and hand it back with
+/// [`TraceBuffer::remember`].
 #[derive(Debug)]
 #[must_use = "a trace that is not handed back is not remembered, and its late spans are lost"]
 pub struct Closed<M> {
@@ -138,7 +147,8 @@ pub struct Closed<M> {
     pub memo: M,
     /// Is it reported for the first time?
     pub first: bool,
-    /// What the buffer keeps of a closed trace besides; `None` where the trace is still open (expired).
+    /// What the buffer keeps of a closed trace besides; `None` where the trace is still open
+    /// (expired).
     rest: Option<Box<trace::Held<M>>>,
 }
 

@@ -1,5 +1,6 @@
-//! Pure. Recently closed traces, remembered so that a late span is known to be late. Facts go first, oldest first, and leave a hash and
-//! a time; then those go too. Knows how much to remember and for how long; knows nothing of why a trace was closed.
+//! Pure. Recently closed traces, remembered so that a late span is known to be late. Facts go
+//! first, oldest first, and leave a hash and a time; then those go too. Knows how much to remember
+//! and for how long; knows nothing of why a trace was closed.
 
 use hashbrown::HashTable;
 
@@ -49,14 +50,24 @@ impl<M: Memo> RecentlyClosed<M> {
     pub(super) fn insert(&mut self, hash: u64, now: Tick) {
         let slot = self.entries.insert(Entry { hash, held: None });
         let entries = &self.entries;
-        self.index.insert_unique(hash, slot, |&slot| entries.get(slot).map_or(0, |entry| entry.hash));
+        self.index.insert_unique(hash, slot, |&slot| {
+            entries.get(slot).map_or(0, |entry| entry.hash)
+        });
         self.order.join(0, slot, now);
     }
 
     /// Its facts are back. Where the trace is no longer remembered they are let go.
     pub(super) fn fill(&mut self, hash: u64, held: Box<Held<M>>, now: Tick) {
-        let Some(slot) = self.find(hash, &held.trace_id) else { return };
-        let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.held.is_none()) else { return };
+        let Some(slot) = self.find(hash, &held.trace_id) else {
+            return;
+        };
+        let Some(entry) = self
+            .entries
+            .get_mut(slot)
+            .filter(|entry| entry.held.is_none())
+        else {
+            return;
+        };
         self.size += held.size();
         self.n_whole += 1;
         entry.held = Some(held);
@@ -70,8 +81,16 @@ impl<M: Memo> RecentlyClosed<M> {
 
     /// Where this trace is remembered. Without its facts the hash alone must do.
     pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
-        let is_it = |entry: &Entry<M>| entry.hash == hash && entry.held.as_ref().is_none_or(|held| held.trace_id == *trace_id);
-        self.index.find(hash, |&slot| self.entries.get(slot).is_some_and(is_it)).copied()
+        let is_it = |entry: &Entry<M>| {
+            entry.hash == hash
+                && entry
+                    .held
+                    .as_ref()
+                    .is_none_or(|held| held.trace_id == *trace_id)
+        };
+        self.index
+            .find(hash, |&slot| self.entries.get(slot).is_some_and(is_it))
+            .copied()
     }
 
     /// The facts of a remembered trace.
@@ -118,7 +137,9 @@ impl<M: Memo> RecentlyClosed<M> {
     }
 
     fn remove(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.remove(slot) else { return };
+        let Some(entry) = self.entries.remove(slot) else {
+            return;
+        };
         self.order.leave(slot);
         if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == slot) {
             found.remove();

@@ -7,13 +7,15 @@ use std::time::Duration;
 pub struct Settings {
     /// Quiet time after a top span has ended.
     pub settle: Duration,
-    /// Longest time that new spans can put off the settling; a quiet time that is longer by itself is waited for all the same.
+    /// Longest time that new spans can put off the settling; a quiet time that is longer by itself
+    /// is waited for all the same.
     pub max_settle: Duration,
     /// Quiet time where the top span's parent is remote.
     pub settle_remote: Duration,
     /// Quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// A top span that began before our memory of traces and ended later than this before it makes a trace incomplete; `None` turns the guard off.
+    /// A top span that began before our memory of traces and ended later than this before it makes
+    /// a trace incomplete; `None` turns the guard off.
     pub restart_guard: Option<Duration>,
     /// Longest time a trace stays open before what is certain is reported.
     pub expired: Duration,
@@ -37,7 +39,8 @@ impl Settings {
     /// Whatever is set, no trace takes more than 2 GiB: places in its facts are numbers of 32 bits.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
 
-    /// No clock, no other limits, no guard: a trace closes at the end of input only (`replay`, `inspect`).
+    /// No clock, no other limits, no guard: a trace closes at the end of input only (`replay`,
+    /// `inspect`).
     pub fn replay() -> Self {
         Self {
             settle: Duration::MAX,

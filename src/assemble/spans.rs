@@ -1,10 +1,11 @@
-//! Pure. The spans of one trace by id, one version of each, and what can be told from them at any moment: which spans are tops, whether
-//! one has ended, whether a parent is missing. Every count is kept up to date span by span, so that an insert never looks at the
-//! whole trace again.
+//! Pure. The spans of one trace by id, one version of each, and what can be told from them at any
+//! moment: which spans are tops, whether one has ended, whether a parent is missing. Every count is
+//! kept up to date span by span, so that an insert never looks at the whole trace again.
 //!
-//! A parent that has not come has a node all the same, so that its children can be counted there and it can take its place in one step.
-//! Nothing here recurses, and no walk visits a node twice: a cycle of parents is a walk that ends where it finds its own mark. Every
-//! span of a cycle has a present parent, so none is a top and none is an orphan: such a trace closes as inactive.
+//! A parent that has not come has a node all the same, so that its children can be counted there
+//! and it can take its place in one step. Nothing here recurses, and no walk visits a node twice: a
+//! cycle of parents is a walk that ends where it finds its own mark. Every span of a cycle has a
+//! present parent, so none is a top and none is an orphan: such a trace closes as inactive.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -20,7 +21,8 @@ use super::timers::{Quiet, ticks};
 use super::version::{Node, NodeIdx, Version};
 use crate::span::{Arena, Lent, Resource, Span, SpanId, TraceId};
 
-/// Among so many ids one is found by looking at all: most traces are no larger, and a table with its hashes would add a quarter to what the buffer costs.
+/// Among so many ids one is found by looking at all: most traces are no larger, and a table with
+/// its hashes would add a quarter to what the buffer costs.
 const A_FEW: usize = 16;
 
 /// The spans of one trace.
@@ -41,7 +43,8 @@ pub(super) struct Spans {
     n_tops_ended: u32,
     /// Ended top spans whose parent is absent and remote; too many while `stale`.
     n_remote_tops_ended: u32,
-    /// A newer version took back what made a span's ancestors `beneath`: the marks must be made anew before they are relied on.
+    /// A newer version took back what made a span's ancestors `beneath`: the marks must be made
+    /// anew before they are relied on.
     stale: bool,
     facts: Arena,
     resources_size: usize,
@@ -62,12 +65,20 @@ pub(super) enum News {
 
 impl Spans {
     /// Keep a span, unless an equal or winning version of it is there.
-    pub(super) fn upsert(&mut self, span: Span, mark: Mark, common: &Common, hasher: &DefaultHashBuilder) -> News {
+    pub(super) fn upsert(
+        &mut self,
+        span: Span,
+        mark: Mark,
+        common: &Common,
+        hasher: &DefaultHashBuilder,
+    ) -> News {
         let known = self.find(span.span_id, hasher);
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
-        let Some(facts) = self.facts.insert(span.facts) else { return News::TooMuch };
+        let Some(facts) = self.facts.insert(span.facts) else {
+            return News::TooMuch;
+        };
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
         let resource_idx = self.resource(common);
@@ -91,7 +102,11 @@ impl Spans {
         };
         let lifts = version.lifts();
         match self.get(at) {
-            &Node::Awaited { n_orphans, n_remote_tops, .. } => {
+            &Node::Awaited {
+                n_orphans,
+                n_remote_tops,
+                ..
+            } => {
                 // Its children have a parent from now on.
                 self.n_orphans -= n_orphans;
                 self.n_remote_tops_ended -= n_remote_tops;
@@ -108,7 +123,12 @@ impl Spans {
                     std::mem::swap(old, &mut version);
                 }
                 if self.facts.remove(old_facts, self.nodes.len()) {
-                    self.facts.rewrite(self.nodes.iter_mut().filter_map(Node::version_mut).map(|version| &mut version.facts));
+                    self.facts.rewrite(
+                        self.nodes
+                            .iter_mut()
+                            .filter_map(Node::version_mut)
+                            .map(|version| &mut version.facts),
+                    );
                 }
             }
         }
@@ -121,7 +141,8 @@ impl Spans {
 
     /// Would this span change anything?
     pub(super) fn is_news(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
-        self.find(span.span_id, hasher).is_none_or(|at| self.wins(at, span, mark))
+        self.find(span.span_id, hasher)
+            .is_none_or(|at| self.wins(at, span, mark))
     }
 
     /// Has a top span ended while no local parent is missing, and of which kind is it?
@@ -132,7 +153,8 @@ impl Spans {
         if self.n_tops_ended > 0 {
             return Some(Quiet::Local);
         }
-        // Only here do the marks matter. That a version takes one back is so rare that a pass over the whole trace may answer it.
+        // Only here do the marks matter. That a version takes one back is so rare that a pass over
+        // the whole trace may answer it.
         if self.n_remote_tops_ended > 0 && self.stale {
             self.recount();
         }
@@ -185,36 +207,78 @@ impl Spans {
         self.nodes_size + self.facts.size() + self.resources_size
     }
 
-    /// Does this version win over the one that is there? The order is total over all that is kept of a version, so that the winner is the same in
-    /// whatever order they come, and equal versions cannot be told apart but by the edition they were recognised by, which changes no result.
+    /// Does this version win over the one that is there? The order is total over all that is kept
+    /// of a version, so that the winner is the same in whatever order they come, and equal versions
+    /// cannot be told apart but by the edition they were recognised by, which changes no result.
     fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
-        let Node::Here(old) = self.get(at) else { return true };
-        let ours = (old.end_unix_nanos, old.update, old.n_attributes, !old.partial, old.start_unix_nanos);
-        let theirs = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos);
-        let facts = || {
-            let ours = (self.span_id(old.parent), old.flags, old.status, old.tool_call, old.agent_run, old.model);
-            let theirs = (span.parent_id, span.flags, span.status, mark.tool_call, mark.agent_run, mark.model);
-            theirs.cmp(&ours).then_with(|| self.facts.compare(&span.facts, old.facts))
+        let Node::Here(old) = self.get(at) else {
+            return true;
         };
-        let resource = || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
-        theirs.cmp(&ours).then_with(facts).then_with(resource).is_gt()
+        let ours = (
+            old.end_unix_nanos,
+            old.update,
+            old.n_attributes,
+            !old.partial,
+            old.start_unix_nanos,
+        );
+        let theirs = (
+            span.end_unix_nanos,
+            mark.update,
+            span.n_attributes,
+            !mark.partial,
+            span.start_unix_nanos,
+        );
+        let facts = || {
+            let ours = (
+                self.span_id(old.parent),
+                old.flags,
+                old.status,
+                old.tool_call,
+                old.agent_run,
+                old.model,
+            );
+            let theirs = (
+                span.parent_id,
+                span.flags,
+                span.status,
+                mark.tool_call,
+                mark.agent_run,
+                mark.model,
+            );
+            theirs
+                .cmp(&ours)
+                .then_with(|| self.facts.compare(&span.facts, old.facts))
+        };
+        let resource =
+            || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
+        theirs
+            .cmp(&ours)
+            .then_with(facts)
+            .then_with(resource)
+            .is_gt()
     }
 
     /// The node of this id; a new one is awaited.
     fn node(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
-        self.find(span_id, hasher).unwrap_or_else(|| self.add(span_id, hasher))
+        self.find(span_id, hasher)
+            .unwrap_or_else(|| self.add(span_id, hasher))
     }
 
     fn add(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
         let is_full = self.nodes.len() == self.nodes.capacity();
         if is_full {
-            // By a quarter, not by doubling: with many open traces the slack would be most of what they hold.
+            // By a quarter, not by doubling: with many open traces the slack would be most of what
+            // they hold.
             let n_more = (self.nodes.len() / 4).max(4);
             self.nodes.reserve_exact(n_more);
             self.ids.reserve_exact(n_more);
         }
         let position = self.nodes.len() as u32;
-        self.nodes.push(Node::Awaited { n_orphans: 0, n_remote_tops: 0, beneath: false });
+        self.nodes.push(Node::Awaited {
+            n_orphans: 0,
+            n_remote_tops: 0,
+            beneath: false,
+        });
         self.ids.push(span_id);
         let unindexed = match self.ids.len() {
             ..=A_FEW => 0..0,
@@ -227,7 +291,8 @@ impl Spans {
         }
         if is_full || self.ids.len() > A_FEW {
             let ids_size = self.ids.capacity() * size_of::<SpanId>();
-            self.nodes_size = self.nodes.capacity() * size_of::<Node>() + ids_size + self.index.allocation_size();
+            self.nodes_size =
+                self.nodes.capacity() * size_of::<Node>() + ids_size + self.index.allocation_size();
         }
         NodeIdx::MIN.saturating_add(position)
     }
@@ -236,7 +301,9 @@ impl Spans {
         let position = if self.ids.len() <= A_FEW {
             self.ids.iter().position(|&id| id == span_id)? as u32
         } else {
-            *self.index.find(hasher.hash_one(span_id), |&at| self.ids[at as usize] == span_id)?
+            *self.index.find(hasher.hash_one(span_id), |&at| {
+                self.ids[at as usize] == span_id
+            })?
         };
         Some(NodeIdx::MIN.saturating_add(position))
     }
@@ -253,16 +320,23 @@ impl Spans {
         at.map(|at| self.ids[at.get() as usize - 1])
     }
 
-    /// Spans of one request share their resource, and those of other requests bring equal ones: one is kept of each.
+    /// Spans of one request share their resource, and those of other requests bring equal ones: one
+    /// is kept of each.
     fn resource(&mut self, Common { resource, cost }: &Common) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)
         {
             return (self.resources.len() - 1) as u32;
         }
-        // Looking at the last few is enough for every real sender, and bounds what a hostile one can cost.
-        let known =
-            self.resources.iter().enumerate().rev().take(8).find(|(_, known)| Arc::ptr_eq(known, resource) || ***known == **resource);
+        // Looking at the last few is enough for every real sender, and bounds what a hostile one
+        // can cost.
+        let known = self
+            .resources
+            .iter()
+            .enumerate()
+            .rev()
+            .take(8)
+            .find(|(_, known)| Arc::ptr_eq(known, resource) || ***known == **resource);
         match known {
             Some((idx, _)) => idx as u32,
             None => {
@@ -277,13 +351,20 @@ impl Spans {
         match version.parent {
             _ if version.record => false,
             None => true,
-            Some(parent) => self.get(parent).version().is_none() && version.is_remote() && !version.tool_call && version.beneath,
+            Some(parent) => {
+                self.get(parent).version().is_none()
+                    && version.is_remote()
+                    && !version.tool_call
+                    && version.beneath
+            }
         }
     }
 
     /// Add what a span counts for, or take it away.
     fn tally(&mut self, at: NodeIdx, apply: fn(&mut u32)) {
-        let Node::Here(version) = self.get(at) else { return };
+        let Node::Here(version) = self.get(at) else {
+            return;
+        };
         if version.record {
             return;
         }
@@ -294,7 +375,14 @@ impl Spans {
             }
             return;
         };
-        let Node::Awaited { n_orphans, n_remote_tops, .. } = self.get_mut(parent) else { return };
+        let Node::Awaited {
+            n_orphans,
+            n_remote_tops,
+            ..
+        } = self.get_mut(parent)
+        else {
+            return;
+        };
         if !remote {
             apply(n_orphans);
             apply(&mut self.n_orphans);
@@ -304,7 +392,8 @@ impl Spans {
         }
     }
 
-    /// Mark all ancestors as having something beneath them. Who is marked has marked ancestors: each node is visited once in its life.
+    /// Mark all ancestors as having something beneath them. Who is marked has marked ancestors:
+    /// each node is visited once in its life.
     fn lift(&mut self, mut parent: Option<NodeIdx>) {
         while let Some(at) = parent
             && !self.get(at).beneath()
@@ -318,10 +407,20 @@ impl Spans {
 
     /// Make all marks and counts anew.
     fn recount(&mut self) {
-        (self.n_orphans, self.n_tops_ended, self.n_remote_tops_ended, self.stale) = (0, 0, 0, false);
+        (
+            self.n_orphans,
+            self.n_tops_ended,
+            self.n_remote_tops_ended,
+            self.stale,
+        ) = (0, 0, 0, false);
         for node in &mut self.nodes {
             *node.beneath_mut() = false;
-            if let Node::Awaited { n_orphans, n_remote_tops, .. } = node {
+            if let Node::Awaited {
+                n_orphans,
+                n_remote_tops,
+                ..
+            } = node
+            {
                 (*n_orphans, *n_remote_tops) = (0, 0);
             }
         }
@@ -330,7 +429,11 @@ impl Spans {
             self.tally(at, |n| *n += 1);
         }
         for at in (1..=n_nodes).filter_map(NodeIdx::new) {
-            if let Some(version) = self.get(at).version().filter(|version| version.is_interesting()) {
+            if let Some(version) = self
+                .get(at)
+                .version()
+                .filter(|version| version.is_interesting())
+            {
                 self.lift(version.parent);
             }
         }
@@ -339,7 +442,9 @@ impl Spans {
     fn unpack(&self, trace_id: TraceId, lent: &Lent) -> Vec<(Span, Mark)> {
         let mut spans = Vec::with_capacity(self.n_spans);
         for (node, span_id) in self.nodes.iter().zip(&self.ids) {
-            let Some(version) = node.version() else { continue };
+            let Some(version) = node.version() else {
+                continue;
+            };
             let span = Span {
                 trace_id,
                 span_id: *span_id,
@@ -352,10 +457,32 @@ impl Spans {
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
                 facts: self.facts.facts(lent, version.facts),
             };
-            let Version { tool_call, agent_run, model, partial, update, record, edition, .. } = *version;
-            spans.push((span, Mark { tool_call, agent_run, model, partial, update, record, edition }));
+            let Version {
+                tool_call,
+                agent_run,
+                model,
+                partial,
+                update,
+                record,
+                edition,
+                ..
+            } = *version;
+            spans.push((
+                span,
+                Mark {
+                    tool_call,
+                    agent_run,
+                    model,
+                    partial,
+                    update,
+                    record,
+                    edition,
+                },
+            ));
         }
-        spans.sort_unstable_by_key(|(span, mark)| (mark.record, span.start_unix_nanos, span.span_id));
+        spans.sort_unstable_by_key(|(span, mark)| {
+            (mark.record, span.start_unix_nanos, span.span_id)
+        });
         spans
     }
 }
@@ -364,6 +491,10 @@ fn compare_resources(ours: &Arc<Resource>, theirs: &Arc<Resource>) -> Ordering {
     if Arc::ptr_eq(ours, theirs) {
         return Ordering::Equal;
     }
-    let by_text = || ours.service.cmp(&theirs.service).then_with(|| ours.facts.cmp(&theirs.facts));
+    let by_text = || {
+        ours.service
+            .cmp(&theirs.service)
+            .then_with(|| ours.facts.cmp(&theirs.facts))
+    };
     ours.encoded.cmp(&theirs.encoded).then_with(by_text)
 }

@@ -1,4 +1,5 @@
-//! When a trace is done: the rules of DESIGN 4 by example, beginning with those that no limit disturbs. They do not prove that any order ends in the same revision: `properties` does.
+//! When a trace is done: the rules of DESIGN 4 by example, beginning with those that no limit
+//! disturbs. They do not prove that any order ends in the same revision: `properties` does.
 
 mod fixture;
 mod late;
@@ -68,7 +69,11 @@ fn a_repeated_span_changes_nothing_and_puts_nothing_off() {
     assert_eq!(buffer.send(span(1)), Inserted::Taken);
     buffer.skip(4);
     assert_eq!(buffer.send(span(1)), Inserted::Known);
-    assert_eq!(buffer.send(span(1).lasting(1, 1)), Inserted::Known, "an older version");
+    assert_eq!(
+        buffer.send(span(1).lasting(1, 1)),
+        Inserted::Known,
+        "an older version"
+    );
     assert_eq!(reasons(&buffer.wait(1)), [RootEnded]);
 }
 
@@ -79,12 +84,19 @@ fn a_trace_settles_five_seconds_after_its_root_has_ended() {
     let mut buffer = buffer();
     buffer.send(span(2).under(1).tool());
     buffer.send(span(1));
-    assert_eq!(buffer.buffer.next_deadline(), Some(buffer.begin.instant + Duration::from_secs(5)));
+    assert_eq!(
+        buffer.buffer.next_deadline(),
+        Some(buffer.begin.instant + Duration::from_secs(5))
+    );
     assert!(buffer.wait(4).is_empty());
     let told = buffer.wait(1);
     assert_eq!(reasons(&told), [RootEnded]);
     assert_eq!((told[0].first, told[0].parent_missing), (true, false));
-    assert_eq!(told[0].spans, [span(1), span(2).under(1).tool()], "by start, then id");
+    assert_eq!(
+        told[0].spans,
+        [span(1), span(2).under(1).tool()],
+        "by start, then id"
+    );
     assert_eq!(buffer.buffer.next_deadline(), None);
 }
 
@@ -185,7 +197,10 @@ fn a_root_of_our_own_begins_the_longest_settling_anew() {
         buffer.send(span(id).under(9));
     }
     assert!(buffer.wait(2).is_empty());
-    assert_eq!((reasons(&buffer.wait(1)), buffer.secs()), (vec![RootEnded], 20));
+    assert_eq!(
+        (reasons(&buffer.wait(1)), buffer.secs()),
+        (vec![RootEnded], 20)
+    );
 }
 
 #[test]
@@ -265,12 +280,20 @@ fn nothing_in_a_cycle_of_parents_is_a_top() {
 #[test]
 fn a_hundred_thousand_nested_spans_take_no_stack_and_no_time() {
     let n = 100_000;
-    let settings = Settings { span_limit: usize::MAX, size_limit: usize::MAX, ..settings() };
+    let settings = Settings {
+        span_limit: usize::MAX,
+        size_limit: usize::MAX,
+        ..settings()
+    };
     for ids in [Vec::from_iter(2..=n), Vec::from_iter((2..=n).rev())] {
         let mut buffer = Fixture::new(settings.clone());
         for id in ids {
             let nested = span(id).under(id - 1);
-            buffer.send(if id % 2 == 0 { nested.remote() } else { nested.tool() });
+            buffer.send(if id % 2 == 0 {
+                nested.remote()
+            } else {
+                nested.tool()
+            });
         }
         buffer.send(span(1).under(1_000_000).remote());
         assert_eq!(buffer.wait(15)[0].spans.len() as u64, n);
@@ -279,7 +302,11 @@ fn a_hundred_thousand_nested_spans_take_no_stack_and_no_time() {
 
 #[test]
 fn fifty_thousand_children_can_wait_for_one_parent() {
-    let mut buffer = Fixture::new(Settings { span_limit: usize::MAX, size_limit: usize::MAX, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        span_limit: usize::MAX,
+        size_limit: usize::MAX,
+        ..settings()
+    });
     for id in 2..50_000 {
         buffer.send(span(id).under(1));
     }
@@ -294,10 +321,16 @@ fn of_many_versions_of_small_and_large_spans_the_last_is_told_and_hardly_more_is
     let versions = 500;
     for version in 1..=versions {
         for (id, name) in [(1, "root"), (2, "small"), (3, &large)] {
-            let sent = span(id).named(&format!("{name} {version}")).lasting(1, 1 + version);
+            let sent = span(id)
+                .named(&format!("{name} {version}"))
+                .lasting(1, 1 + version);
             buffer.send(if id == 1 { sent } else { sent.under(1) });
         }
-        assert!(buffer.buffer.stats().open_size < 8_000, "{}", buffer.buffer.stats().open_size);
+        assert!(
+            buffer.buffer.stats().open_size < 8_000,
+            "{}",
+            buffer.buffer.stats().open_size
+        );
     }
     let told = buffer.wait(60);
     let names: Vec<&str> = told[0].spans.iter().map(|sent| sent.span.name()).collect();

@@ -1,4 +1,5 @@
-//! Pure. What each open trace waits for, and which is due next. Knows slots and delays; knows nothing of spans.
+//! Pure. What each open trace waits for, and which is due next. Knows slots and delays; knows
+//! nothing of spans.
 
 use std::time::Duration;
 
@@ -49,7 +50,8 @@ pub(super) fn ticks(duration: Duration) -> Tick {
 
 impl Timers {
     pub(super) fn new(settings: &Settings) -> Self {
-        let [settle, settle_remote, max_settle] = [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
+        let [settle, settle_remote, max_settle] =
+            [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
         Self {
             quiet: Lanes::new(),
             settling: Lanes::new(),
@@ -62,7 +64,10 @@ impl Timers {
 
     /// Settle sooner from now on. What waits has waited since it joined, so lines stay in order.
     pub(super) fn hurry(&mut self, settle: Tick) {
-        for delay in self.quiet_delays[..2].iter_mut().chain(&mut self.settling_delays) {
+        for delay in self.quiet_delays[..2]
+            .iter_mut()
+            .chain(&mut self.settling_delays)
+        {
             *delay = settle.min(*delay);
         }
     }
@@ -72,10 +77,17 @@ impl Timers {
         self.age.join(0, slot, now);
     }
 
-    /// A trace has news. A settling that goes on is put off, but its longest time runs on; one of another kind begins anew, since what it
-    /// waited for has only now come.
-    pub(super) fn news(&mut self, slot: Slot, before: Option<Quiet>, after: Option<Quiet>, now: Tick) {
-        self.quiet.join(after.map_or(IDLE, |quiet| quiet as usize), slot, now);
+    /// A trace has news. A settling that goes on is put off, but its longest time runs on; one of
+    /// another kind begins anew, since what it waited for has only now come.
+    pub(super) fn news(
+        &mut self,
+        slot: Slot,
+        before: Option<Quiet>,
+        after: Option<Quiet>,
+        now: Tick,
+    ) {
+        self.quiet
+            .join(after.map_or(IDLE, |quiet| quiet as usize), slot, now);
         match after {
             Some(quiet) if before != after => self.settling.join(quiet as usize, slot, now),
             Some(_) => {}
@@ -99,13 +111,20 @@ impl Timers {
 
     /// When something is due next.
     pub(super) fn next(&self) -> Option<Tick> {
-        let next = self.next_closing().map(|(at, _, _)| at).into_iter().chain(self.next_expiry().map(|(at, _)| at)).min();
+        let next = self
+            .next_closing()
+            .map(|(at, _, _)| at)
+            .into_iter()
+            .chain(self.next_expiry().map(|(at, _)| at))
+            .min();
         next.filter(|&at| at != Tick::MAX)
     }
 
     /// The trace to close first, if one is due.
     pub(super) fn due(&self, now: Tick) -> Option<(Slot, Due)> {
-        self.next_closing().filter(|&(at, _, _)| at <= now).map(|(_, slot, due)| (slot, due))
+        self.next_closing()
+            .filter(|&(at, _, _)| at <= now)
+            .map(|(_, slot, due)| (slot, due))
     }
 
     /// The next trace that has been open for too long. It is told once.
@@ -115,15 +134,21 @@ impl Timers {
         Some(slot)
     }
 
-    /// Whom to close when there is no room: of the settling ones that which would settle first, else the longest idle.
+    /// Whom to close when there is no room: of the settling ones that which would settle first,
+    /// else the longest idle.
     pub(super) fn victim(&self) -> Option<(Slot, Due)> {
-        let settling = [Quiet::Local as usize, Quiet::Remote as usize].into_iter().filter_map(|lane| {
-            let (slot, since) = self.quiet.first(lane)?;
-            Some((since.saturating_add(self.quiet_delays[lane]), slot))
-        });
+        let settling = [Quiet::Local as usize, Quiet::Remote as usize]
+            .into_iter()
+            .filter_map(|lane| {
+                let (slot, since) = self.quiet.first(lane)?;
+                Some((since.saturating_add(self.quiet_delays[lane]), slot))
+            });
         match settling.min() {
             Some((_, slot)) => Some((slot, Due::Settled)),
-            None => self.quiet.first(IDLE).map(|(slot, _)| (slot, Due::Inactive)),
+            None => self
+                .quiet
+                .first(IDLE)
+                .map(|(slot, _)| (slot, Due::Inactive)),
         }
     }
 
@@ -131,13 +156,24 @@ impl Timers {
         const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Condemned];
         let quiet = (0..4).filter_map(|lane| {
             let (slot, since) = self.quiet.first(lane)?;
-            Some((since.saturating_add(self.quiet_delays[lane]), slot, DUE[lane]))
+            Some((
+                since.saturating_add(self.quiet_delays[lane]),
+                slot,
+                DUE[lane],
+            ))
         });
         let settling = (0..2).filter_map(|lane| {
             let (slot, since) = self.settling.first(lane)?;
-            Some((since.saturating_add(self.settling_delays[lane]), slot, Due::Settled))
+            Some((
+                since.saturating_add(self.settling_delays[lane]),
+                slot,
+                Due::Settled,
+            ))
         });
-        quiet.chain(settling).filter(|&(at, _, _)| at != Tick::MAX).min_by_key(|&(at, _, _)| at)
+        quiet
+            .chain(settling)
+            .filter(|&(at, _, _)| at != Tick::MAX)
+            .min_by_key(|&(at, _, _)| at)
     }
 
     fn next_expiry(&self) -> Option<(Tick, Slot)> {

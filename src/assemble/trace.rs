@@ -1,4 +1,5 @@
-//! Pure. One trace as the buffer holds it, open or closed: its spans, what was reported of it, and what is known against it.
+//! Pure. One trace as the buffer holds it, open or closed: its spans, what was reported of it, and
+//! what is known against it.
 
 use super::spans::Spans;
 use super::timers::Quiet;
@@ -16,7 +17,8 @@ pub(super) struct Held<M> {
     pub(super) reported: bool,
     /// Spans of it went by unread.
     pub(super) missed: bool,
-    /// Where our memory of traces began when its first span came: what was forgotten later cannot have been part of it.
+    /// Where our memory of traces began when its first span came: what was forgotten later cannot
+    /// have been part of it.
     pub(super) memory_unix_nanos: u64,
     pub(super) arrival: u64,
     /// What it settles for, as its timers know it.
@@ -33,9 +35,16 @@ impl<M: Memo> Held<M> {
 
     /// The reason to report. What would be judged in full is not, where something is missing.
     pub(super) fn reason(&mut self, reason: CloseReason, settings: &Settings) -> CloseReason {
-        let in_full = matches!(reason, CloseReason::RootEnded | CloseReason::NoRoot | CloseReason::Inactive);
+        let in_full = matches!(
+            reason,
+            CloseReason::RootEnded | CloseReason::NoRoot | CloseReason::Inactive
+        );
         let guard = settings.restart_guard;
-        if in_full && (self.missed || guard.is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard))) {
+        if in_full
+            && (self.missed
+                || guard
+                    .is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard)))
+        {
             CloseReason::Incomplete
         } else {
             reason
@@ -62,6 +71,13 @@ impl<M: Memo> Held<M> {
 
     fn trace(&self, reason: CloseReason, mut spans: Vec<(Span, Mark)>) -> Trace {
         let records = spans.split_off(spans.partition_point(|(_, mark)| !mark.record));
-        Trace { trace_id: self.trace_id, reason, spans, records, parent_missing: self.spans.parent_missing(), arrival: self.arrival }
+        Trace {
+            trace_id: self.trace_id,
+            reason,
+            spans,
+            records,
+            parent_missing: self.spans.parent_missing(),
+            arrival: self.arrival,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Pure. One span as a trace keeps it: packed, or only awaited as somebody's parent. Knows what a span says of itself; knows nothing of
-//! the others.
+//! Pure. One span as a trace keeps it: packed, or only awaited as somebody's parent. Knows what a
+//! span says of itself; knows nothing of the others.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,5 @@
-//! Where a sidecar's admin port is and how one shows who one is in, calls of its API out: what every client command shares. Knows HTTP and TLS;
-//! does not know what is asked for.
+//! Where a sidecar's admin port is and how one shows who one is in, calls of its API out: what
+//! every client command shares. Knows HTTP and TLS; does not know what is asked for.
 
 use std::fs;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(
 /// Most bytes of an answer that says what is wrong.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
 
-/// As a segment of a path or a value of a query has it. Even dots are escaped: a criterion may be called `..`.
+/// As a segment of a path or a value of a query has it. Even dots are escaped: a criterion may be
+/// called `..`.
 pub(super) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
@@ -68,28 +69,48 @@ pub(super) enum ApiFailure {
 }
 
 impl Api {
-    /// `config` tells where the sidecar that it describes listens, and its token, where the arguments do not. Must be called within a runtime.
+    /// `config` tells where the sidecar that it describes listens, and its token, where the
+    /// arguments do not. Must be called within a runtime.
     ///
     /// # Errors
     /// An argument that cannot be used, for people.
     pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
-        let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() { "https" } else { "http" };
+        let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         let base = match &args.address {
             Some(address) if address.contains("://") => address.trim_end_matches('/').to_owned(),
             Some(address) => format!("{scheme}://{address}"),
             None => format!("{scheme}://{}", reachable(config.admin.listen)),
         };
-        let uri: Uri = base.parse().map_err(|_| format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"))?;
+        let uri: Uri = base.parse().map_err(|_| {
+            format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT")
+        })?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.path() != "/" {
-            return Err(format!("`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"));
+            return Err(format!(
+                "`{base}` is no address: write HOST:PORT or http(s)://HOST:PORT"
+            ));
         }
-        let authorization = args.token_file.as_ref().or(config.admin.token_file.as_ref()).map(|path| {
-            let text = fs::read_to_string(path).map_err(|error| format!("cannot read the token in `{}`: {error}", path.display()))?;
-            let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
-                .map_err(|_| format!("`{}` holds more than one word of ASCII characters", path.display()))?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        });
+        let authorization = args
+            .token_file
+            .as_ref()
+            .or(config.admin.token_file.as_ref())
+            .map(|path| {
+                let text = fs::read_to_string(path).map_err(|error| {
+                    format!("cannot read the token in `{}`: {error}", path.display())
+                })?;
+                let mut value =
+                    HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|_| {
+                        format!(
+                            "`{}` holds more than one word of ASCII characters",
+                            path.display()
+                        )
+                    })?;
+                value.set_sensitive(true);
+                Ok::<_, String>(value)
+            });
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -97,13 +118,23 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
-            // Without TLS nobody is to be trusted, and the system needs no authorities: our image has none.
+            // Without TLS nobody is to be trusted, and the system needs no authorities: our image
+            // has none.
             insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };
-        let tls = tls::client_config(&tls, &Arc::new(Telemetry::default())).map_err(|error| error.to_string())?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
-        Ok(Self { base, authorization: authorization.transpose()?, client: Client::builder(TokioExecutor::new()).build(connector) })
+        let tls = tls::client_config(&tls, &Arc::new(Telemetry::default()))
+            .map_err(|error| error.to_string())?;
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        Ok(Self {
+            base,
+            authorization: authorization.transpose()?,
+            client: Client::builder(TokioExecutor::new()).build(connector),
+        })
     }
 
     /// Who is asked, for messages.
@@ -111,30 +142,67 @@ impl Api {
         &self.base
     }
 
-    /// Sends a request, whose URI is a path and query; an answer that is no success is a failure that tells what it says.
-    pub(super) async fn call(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ApiFailure> {
-        let no_answer = |reason: String| ApiFailure::NoAnswer { base: self.base.clone(), reason };
-        let uri: Uri = format!("{}{}", self.base, request.uri()).parse().map_err(|error| no_answer(format!("{error}")))?;
-        if let Some(host) = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
+    /// Sends a request, whose URI is a path and query; an answer that is no success is a failure
+    /// that tells what it says.
+    pub(super) async fn call(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ApiFailure> {
+        let no_answer = |reason: String| ApiFailure::NoAnswer {
+            base: self.base.clone(),
+            reason,
+        };
+        let uri: Uri = format!("{}{}", self.base, request.uri())
+            .parse()
+            .map_err(|error| no_answer(format!("{error}")))?;
+        if let Some(host) = uri
+            .authority()
+            .and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+        {
             request.headers_mut().insert(HOST, host);
         }
         *request.uri_mut() = uri;
         if let Some(authorization) = &self.authorization {
-            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+            request
+                .headers_mut()
+                .insert(AUTHORIZATION, authorization.clone());
         }
         let response = match tokio::time::timeout(PATIENCE, self.client.request(request)).await {
             Ok(response) => response.map_err(|error| no_answer(root_cause(&error)))?,
-            Err(_) => return Err(no_answer(format!("nothing within {} s", PATIENCE.as_secs()))),
+            Err(_) => {
+                return Err(no_answer(format!(
+                    "nothing within {} s",
+                    PATIENCE.as_secs()
+                )));
+            }
         };
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
-        let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
-        let body = Limited::new(response.into_body(), MAX_PROBLEM_SIZE).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let problem: Value = is_problem.then(|| serde_json::from_slice(&body).ok()).flatten().unwrap_or_default();
-        let detail = problem["detail"].as_str().map_or_else(|| String::from_utf8_lossy(&body).trim().to_owned(), str::to_owned);
-        Err(ApiFailure::Refused { base: self.base.clone(), status: status.as_u16(), detail, problem })
+        let is_problem = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind == "application/problem+json");
+        let body = Limited::new(response.into_body(), MAX_PROBLEM_SIZE)
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let problem: Value = is_problem
+            .then(|| serde_json::from_slice(&body).ok())
+            .flatten()
+            .unwrap_or_default();
+        let detail = problem["detail"].as_str().map_or_else(
+            || String::from_utf8_lossy(&body).trim().to_owned(),
+            str::to_owned,
+        );
+        Err(ApiFailure::Refused {
+            base: self.base.clone(),
+            status: status.as_u16(),
+            detail,
+            problem,
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! A command line in, what is asked for out. Knows every subcommand and flag; does not know what they do.
+//! A command line in, what is asked for out. Knows every subcommand and flag; does not know what
+//! they do.
 
 use std::path::PathBuf;
 
@@ -29,14 +30,17 @@ pub struct Global {
     /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it is there].
     #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Set a key of the configuration, over file and variables: --set forward.endpoint=http://localhost:4319.
+    /// Set a key of the configuration, over file and variables: --set
+    /// forward.endpoint=http://localhost:4319.
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub set: Vec<(String, String)>,
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        Some((key, value)) if !key.trim().is_empty() => {
+            Ok((key.trim().to_owned(), value.to_owned()))
+        }
         _ => Err("write KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
     }
 }
@@ -81,15 +85,22 @@ pub struct Run {
 impl Run {
     /// The flags that every subcommand takes, with those of this one among them.
     pub(super) fn applied_to(&self, global: &Global) -> Global {
-        let own = self.state_file.iter().map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
-        Global { set: global.set.iter().cloned().chain(own).collect(), ..global.clone() }
+        let own = self
+            .state_file
+            .iter()
+            .map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
+        Global {
+            set: global.set.iter().cloned().chain(own).collect(),
+            ..global.clone()
+        }
     }
 }
 
 /// Which recordings to read.
 #[derive(Debug, Clone, Args)]
 pub struct Recordings {
-    /// OTLP JSON lines, .json or .pb request bodies, also .gz and .zst; - is standard input. Read in this order.
+    /// OTLP JSON lines, .json or .pb request bodies, also .gz and .zst; - is standard input. Read
+    /// in this order.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Signal of bodies whose file name and content do not tell.
@@ -114,8 +125,9 @@ pub struct Replay {
     /// Which recordings to read.
     #[command(flatten)]
     pub recordings: Recordings,
-    /// What is expected of each run by itself, YAML or JSON: `examples:`, a list of `{id?, input?, expected_tools | expected_output |
-    /// evaluate}`. An entry replaces the fields of the criteria of its evaluator, or is judged as criterion `example`.
+    /// What is expected of each run by itself, YAML or JSON: `examples:`, a list of `{id?, input?,
+    /// expected_tools | expected_output | evaluate}`. An entry replaces the fields of the criteria
+    /// of its evaluator, or is judged as criterion `example`.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// No other calls than an example's `expected_tools`.
@@ -139,7 +151,10 @@ pub struct Replay {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "write a number from 0 to 1".to_owned())
+    text.parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "write a number from 0 to 1".to_owned())
 }
 
 /// Forms of `replay`'s results.
@@ -162,7 +177,8 @@ pub struct Inspect {
     /// How to print the trajectories.
     #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
     pub format: InspectFormat,
-    /// Also show, for people, what every span was taken for and why, and how to configure what is not recognised.
+    /// Also show, for people, what every span was taken for and why, and how to configure what is
+    /// not recognised.
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -179,7 +195,8 @@ pub enum InspectFormat {
 /// Where a running sidecar is, and how to show who we are.
 #[derive(Debug, Args)]
 pub struct ApiClient {
-    /// Its admin port, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the configuration].
+    /// Its admin port, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
+    /// configuration].
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub address: Option<String>,
     /// File with the token that it asks for [default: `admin.token_file` of the configuration].
@@ -254,7 +271,8 @@ pub struct Init {
     /// Overwrite the file if it is there.
     #[arg(long)]
     pub force: bool,
-    /// Propose criteria from the tool calls of recorded traces; the files are those that `replay` reads.
+    /// Propose criteria from the tool calls of recorded traces; the files are those that `replay`
+    /// reads.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub from: Vec<PathBuf>,
 }
@@ -362,12 +380,33 @@ mod tests {
 
     #[test]
     fn every_subcommand_of_the_design_is_there_and_run_is_the_default() {
-        let names: Vec<_> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let names: Vec<_> = Cli::command()
+            .get_subcommands()
+            .map(|command| command.get_name().to_owned())
+            .collect();
         assert_eq!(
             names,
-            ["run", "demo", "replay", "inspect", "tap", "validate", "init", "schema", "completions", "health", "criteria", "drain"]
+            [
+                "run",
+                "demo",
+                "replay",
+                "inspect",
+                "tap",
+                "validate",
+                "init",
+                "schema",
+                "completions",
+                "health",
+                "criteria",
+                "drain"
+            ]
         );
-        assert!(Cli::try_parse_from(["spanscore"]).unwrap().command.is_none());
+        assert!(
+            Cli::try_parse_from(["spanscore"])
+                .unwrap()
+                .command
+                .is_none()
+        );
         assert!(
             matches!(Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config, Some(path) if path.ends_with("x.yaml"))
         );
@@ -386,13 +425,34 @@ mod tests {
             vec!["drain", "--pid", "0"],
             vec!["runn"],
         ] {
-            assert!(Cli::try_parse_from(["spanscore"].into_iter().chain(line.clone())).is_err(), "{line:?}");
+            assert!(
+                Cli::try_parse_from(["spanscore"].into_iter().chain(line.clone())).is_err(),
+                "{line:?}"
+            );
         }
-        let cli = Cli::try_parse_from(["spanscore", "--set", "a.b=c=d", "replay", "-", "--set", "e=f"]).unwrap();
-        assert_eq!(cli.global.set.last().unwrap(), &("e".to_owned(), "f".to_owned()));
-        for line in [["criteria", "--address", "a:1", "list"], ["criteria", "list", "--address", "a:1"]] {
+        let cli = Cli::try_parse_from([
+            "spanscore",
+            "--set",
+            "a.b=c=d",
+            "replay",
+            "-",
+            "--set",
+            "e=f",
+        ])
+        .unwrap();
+        assert_eq!(
+            cli.global.set.last().unwrap(),
+            &("e".to_owned(), "f".to_owned())
+        );
+        for line in [
+            ["criteria", "--address", "a:1", "list"],
+            ["criteria", "list", "--address", "a:1"],
+        ] {
             let cli = Cli::try_parse_from(["spanscore"].into_iter().chain(line)).unwrap();
-            assert!(matches!(cli.command, Some(Command::Criteria(args)) if args.api.address.as_deref() == Some("a:1")), "{line:?}");
+            assert!(
+                matches!(cli.command, Some(Command::Criteria(args)) if args.api.address.as_deref() == Some("a:1")),
+                "{line:?}"
+            );
         }
     }
 }

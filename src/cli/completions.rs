@@ -26,11 +26,20 @@ mod tests {
 
     #[test]
     fn every_shell_gets_a_script_that_knows_the_subcommands() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
+        for shell in [
+            Shell::Bash,
+            Shell::Zsh,
+            Shell::Fish,
+            Shell::PowerShell,
+            Shell::Elvish,
+        ] {
             let mut out = Vec::new();
             assert_eq!(completions(&Completions { shell }, &mut out).unwrap(), 0);
             let script = String::from_utf8(out).unwrap();
-            assert!(script.contains("replay") && script.contains("validate"), "{shell}");
+            assert!(
+                script.contains("replay") && script.contains("validate"),
+                "{shell}"
+            );
         }
     }
 }

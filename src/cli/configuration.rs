@@ -1,5 +1,5 @@
-//! Files, variables and flags in, a loaded configuration or a printed report of every problem out. The one place that reads
-//! configuration files; what stands in them is `config`'s business.
+//! Files, variables and flags in, a loaded configuration or a printed report of every problem out.
+//! The one place that reads configuration files; what stands in them is `config`'s business.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -40,12 +40,19 @@ impl Unusable {
     }
 }
 
-/// Loads the configuration that the flags and variables ask for. The file that was read is told with it, if there was one.
+/// Loads the configuration that the flags and variables ask for. The file that was read is told
+/// with it, if there was one.
 ///
 /// # Errors
 /// Every problem of every source.
-pub fn load(global: &Global, environment: &BTreeMap<String, String>) -> Result<(Loaded, Option<PathBuf>), Unusable> {
-    let path = global.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+pub fn load(
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+) -> Result<(Loaded, Option<PathBuf>), Unusable> {
+    let path = global
+        .config
+        .clone()
+        .or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
     load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
 }
 
@@ -53,16 +60,29 @@ pub fn load(global: &Global, environment: &BTreeMap<String, String>) -> Result<(
 ///
 /// # Errors
 /// Every problem of every source.
-pub fn load_file(path: Option<&Path>, global: &Global, environment: &BTreeMap<String, String>) -> Result<Loaded, Unusable> {
+pub fn load_file(
+    path: Option<&Path>,
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+) -> Result<Loaded, Unusable> {
     let text = match path {
         Some(path) => {
-            let text = Disk.read(path).map_err(|error| Unusable::Unreadable { path: path.display().to_string(), error })?;
+            let text = Disk.read(path).map_err(|error| Unusable::Unreadable {
+                path: path.display().to_string(),
+                error,
+            })?;
             Some((path, text))
         }
         None => None,
     };
     let file = text.as_ref().map(|(path, text)| (*path, text.as_str()));
-    Config::load(&Sources { file, environment, flags: &global.set, files: &Disk }).map_err(Unusable::Wrong)
+    Config::load(&Sources {
+        file,
+        environment,
+        flags: &global.set,
+        files: &Disk,
+    })
+    .map_err(Unusable::Wrong)
 }
 
 /// The file system.
@@ -72,16 +92,26 @@ pub struct Disk;
 impl Files for Disk {
     fn read(&self, path: &Path) -> Result<String, String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-        String::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 from byte {} on", error.utf8_error().valid_up_to()))
+        String::from_utf8(bytes).map_err(|error| {
+            format!(
+                "it is not UTF-8 from byte {} on",
+                error.utf8_error().valid_up_to()
+            )
+        })
     }
 
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
         let pattern = if Path::new(glob).is_absolute() || folder.as_os_str().is_empty() {
             glob.to_owned()
         } else {
-            Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(glob).to_string_lossy().into_owned()
+            Path::new(&glob::Pattern::escape(&folder.to_string_lossy()))
+                .join(glob)
+                .to_string_lossy()
+                .into_owned()
         };
         let paths = glob::glob(&pattern).map_err(|error| error.to_string())?;
-        paths.map(|path| path.map_err(|error| error.to_string())).collect()
+        paths
+            .map(|path| path.map_err(|error| error.to_string()))
+            .collect()
     }
 }

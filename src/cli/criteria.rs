@@ -1,5 +1,5 @@
-//! `spanscore criteria`: shows and changes the criteria of a running sidecar, over the REST API of its admin port. Knows how its answers are
-//! shown; what may be registered is the sidecar's to say.
+//! `spanscore criteria`: shows and changes the criteria of a running sidecar, over the REST API of
+//! its admin port. Knows how its answers are shown; what may be registered is the sidecar's to say.
 
 use std::fs;
 use std::io::{self, Read};
@@ -20,10 +20,21 @@ use crate::config::{self, Config};
 use crate::export::score_line::Clean;
 
 /// Runs the command. `config` tells where the sidecar is, unless the arguments do.
-pub(super) fn criteria(args: &Criteria, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+pub(super) fn criteria(
+    args: &Criteria,
+    config: &Config,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
-        Err(error) => return streams.complain(&format!("cannot start: {error}")).map(|()| Exit::NoStart),
+        Err(error) => {
+            return streams
+                .complain(&format!("cannot start: {error}"))
+                .map(|()| Exit::NoStart);
+        }
     };
     let entered = runtime.enter();
     let api = match Api::new(&args.api, config) {
@@ -31,12 +42,26 @@ pub(super) fn criteria(args: &Criteria, config: &Config, streams: &mut Streams<'
         Err(message) => return streams.complain(&message).map(|()| Exit::Usage),
     };
     drop(entered);
-    let mut client = Client { api, runtime, streams };
+    let mut client = Client {
+        api,
+        runtime,
+        streams,
+    };
     let done = match &args.command {
         CriteriaCommand::List { output } => client.list(*output),
         CriteriaCommand::Get { name, output } => client.get(name, *output),
-        CriteriaCommand::Put { file, replace, ttl, if_match, validate_only } => {
-            let options = Options { ttl: ttl.as_deref(), if_match: if_match.as_deref(), validate_only: *validate_only };
+        CriteriaCommand::Put {
+            file,
+            replace,
+            ttl,
+            if_match,
+            validate_only,
+        } => {
+            let options = Options {
+                ttl: ttl.as_deref(),
+                if_match: if_match.as_deref(),
+                validate_only: *validate_only,
+            };
             client.put(file, *replace, &options)
         }
         CriteriaCommand::Delete { name, if_match } => client.delete(name, if_match.as_deref()),
@@ -76,7 +101,13 @@ impl Client<'_, '_> {
     fn list(&mut self, output: CriteriaFormat) -> Result<(), Failed> {
         let (mut entries, mut token) = (Vec::new(), String::new());
         let revision = loop {
-            let mut page = self.call(Method::GET, &format!("/v1/criteria?page_size=1000&page_token={token}"), None, b"", None)?;
+            let mut page = self.call(
+                Method::GET,
+                &format!("/v1/criteria?page_size=1000&page_token={token}"),
+                None,
+                b"",
+                None,
+            )?;
             if let Value::Array(criteria) = page["criteria"].take() {
                 entries.extend(criteria);
             }
@@ -87,9 +118,16 @@ impl Client<'_, '_> {
         };
         let out = &mut *self.streams.out;
         match output {
-            CriteriaFormat::Json => writeln!(out, "{:#}", json!({ "criteria": entries, "revision": revision }))?,
+            CriteriaFormat::Json => writeln!(
+                out,
+                "{:#}",
+                json!({ "criteria": entries, "revision": revision })
+            )?,
             CriteriaFormat::Yaml => {
-                let criteria: Vec<Value> = entries.into_iter().map(|mut entry| entry["criterion"].take()).collect();
+                let criteria: Vec<Value> = entries
+                    .into_iter()
+                    .map(|mut entry| entry["criterion"].take())
+                    .collect();
                 write!(out, "{}", config::yaml(&json!({ "criteria": criteria })))?;
             }
             CriteriaFormat::Human => {
@@ -97,8 +135,14 @@ impl Client<'_, '_> {
                 let rows: Vec<[String; 5]> = entries
                     .iter()
                     .map(|entry| {
-                        let evaluator = entry["criterion"]["evaluate"].as_object().and_then(|evaluate| evaluate.keys().next());
-                        let shadows = if entry["shadows"].is_object() { " (in front of the file's)" } else { "" };
+                        let evaluator = entry["criterion"]["evaluate"]
+                            .as_object()
+                            .and_then(|evaluate| evaluate.keys().next());
+                        let shadows = if entry["shadows"].is_object() {
+                            " (in front of the file's)"
+                        } else {
+                            ""
+                        };
                         [
                             text(&entry["name"]),
                             evaluator.cloned().unwrap_or_default(),
@@ -108,11 +152,22 @@ impl Client<'_, '_> {
                         ]
                     })
                     .collect();
-                let heading = ["NAME", "EVALUATOR", "REVISION", "SOURCE", "EXPIRES"].map(str::to_owned);
-                let width = |column: usize| rows.iter().chain([&heading]).map(|row| row[column].chars().count()).max().unwrap_or_default();
+                let heading =
+                    ["NAME", "EVALUATOR", "REVISION", "SOURCE", "EXPIRES"].map(str::to_owned);
+                let width = |column: usize| {
+                    rows.iter()
+                        .chain([&heading])
+                        .map(|row| row[column].chars().count())
+                        .max()
+                        .unwrap_or_default()
+                };
                 let widths = [width(0), width(1), width(2), width(3), width(4)];
                 for row in [&heading].into_iter().chain(&rows) {
-                    let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+                    let cells: Vec<String> = row
+                        .iter()
+                        .zip(widths)
+                        .map(|(cell, width)| format!("{cell:width$}"))
+                        .collect();
                     writeln!(out, "{}", cells.join("  ").trim_end())?;
                 }
             }
@@ -140,21 +195,47 @@ impl Client<'_, '_> {
 
     fn put(&mut self, file: &Path, replace: bool, options: &Options<'_>) -> Result<(), Failed> {
         let text = self.read(file)?;
-        let shown = if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() };
-        let parsed: Value = match config::document(&text, "a file of criteria", "write a criterion, or `criteria:` above a list of them") {
+        let shown = if file == Path::new("-") {
+            "standard input".to_owned()
+        } else {
+            file.display().to_string()
+        };
+        let parsed: Value = match config::document(
+            &text,
+            "a file of criteria",
+            "write a criterion, or `criteria:` above a list of them",
+        ) {
             Ok(parsed) => parsed,
             Err(problems) => {
-                write!(self.streams.err, "{}", problems.render(self.streams.err_colour).replace("--> body", &format!("--> {shown}")))?;
+                write!(
+                    self.streams.err,
+                    "{}",
+                    problems
+                        .render(self.streams.err_colour)
+                        .replace("--> body", &format!("--> {shown}"))
+                )?;
                 return Err(Failed::Exit(Exit::Usage));
             }
         };
         if replace {
-            let done =
-                self.call(Method::PUT, &format!("/v1/criteria{}", options.query()), options.if_match, text.as_bytes(), Some(&shown))?;
+            let done = self.call(
+                Method::PUT,
+                &format!("/v1/criteria{}", options.query()),
+                options.if_match,
+                text.as_bytes(),
+                Some(&shown),
+            )?;
             let count = |key: &str| done[key].as_array().map_or(0, Vec::len);
-            let verb = if options.validate_only { "would be in force" } else { "in force" };
+            let verb = if options.validate_only {
+                "would be in force"
+            } else {
+                "in force"
+            };
             let (added, changed, removed) = (count("added"), count("changed"), count("removed"));
-            writeln!(self.streams.out, "{verb}: {added} added, {changed} changed, {removed} removed")?;
+            writeln!(
+                self.streams.out,
+                "{verb}: {added} added, {changed} changed, {removed} removed"
+            )?;
             return Ok(());
         }
         match &parsed["criteria"] {
@@ -169,24 +250,55 @@ impl Client<'_, '_> {
         }
     }
 
-    fn put_one(&mut self, criterion: &Value, body: &[u8], file: &str, options: &Options<'_>) -> Result<(), Failed> {
+    fn put_one(
+        &mut self,
+        criterion: &Value,
+        body: &[u8],
+        file: &str,
+        options: &Options<'_>,
+    ) -> Result<(), Failed> {
         let Some(name) = criterion["name"].as_str().filter(|name| !name.is_empty()) else {
-            self.streams.complain(&format!("{file}: a criterion has no name: add `name: …`"))?;
+            self.streams
+                .complain(&format!("{file}: a criterion has no name: add `name: …`"))?;
             return Err(Failed::Exit(Exit::Usage));
         };
-        let entry = self.call(Method::PUT, &format!("{}{}", path_of(name), options.query()), options.if_match, body, Some(file))?;
+        let entry = self.call(
+            Method::PUT,
+            &format!("{}{}", path_of(name), options.query()),
+            options.if_match,
+            body,
+            Some(file),
+        )?;
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
-        let verb = if options.validate_only { "valid" } else { "registered" };
-        writeln!(self.streams.out, "{verb}: {}  revision {}  etag \"{}\"", Clean(name), text("revision"), text("etag"))?;
+        let verb = if options.validate_only {
+            "valid"
+        } else {
+            "registered"
+        };
+        writeln!(
+            self.streams.out,
+            "{verb}: {}  revision {}  etag \"{}\"",
+            Clean(name),
+            text("revision"),
+            text("etag")
+        )?;
         for warning in entry["warnings"].as_array().into_iter().flatten() {
-            writeln!(self.streams.err, "warning: {}", Clean(warning.as_str().unwrap_or_default()))?;
+            writeln!(
+                self.streams.err,
+                "warning: {}",
+                Clean(warning.as_str().unwrap_or_default())
+            )?;
         }
         Ok(())
     }
 
     fn delete(&mut self, name: &str, if_match: Option<&str>) -> Result<(), Failed> {
         let gone = self.call(Method::DELETE, &path_of(name), if_match, b"", None)?;
-        let uncovered = if gone["uncovered"].is_object() { "; the one of the file is in force again" } else { "" };
+        let uncovered = if gone["uncovered"].is_object() {
+            "; the one of the file is in force again"
+        } else {
+            ""
+        };
         writeln!(self.streams.out, "taken out: {}{uncovered}", Clean(name))?;
         Ok(())
     }
@@ -200,54 +312,104 @@ impl Client<'_, '_> {
         match read {
             Ok(text) => Ok(text),
             Err(error) => {
-                self.streams.complain(&format!("cannot read `{}`: {error}", file.display()))?;
+                self.streams
+                    .complain(&format!("cannot read `{}`: {error}", file.display()))?;
                 Err(Failed::Exit(Exit::Unreadable))
             }
         }
     }
 
     /// One call whose answer is JSON; a refusal is told. `file` is where the body came from.
-    fn call(&mut self, method: Method, path: &str, if_match: Option<&str>, body: &[u8], file: Option<&str>) -> Result<Value, Failed> {
+    fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        if_match: Option<&str>,
+        body: &[u8],
+        file: Option<&str>,
+    ) -> Result<Value, Failed> {
         let mut request = Request::builder().method(method).uri(path);
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/yaml");
         }
         if let Some(tag) = if_match {
-            let quoted = if tag == "*" || tag.starts_with('"') { tag.to_owned() } else { format!("\"{tag}\"") };
+            let quoted = if tag == "*" || tag.starts_with('"') {
+                tag.to_owned()
+            } else {
+                format!("\"{tag}\"")
+            };
             request = request.header(IF_MATCH, quoted);
         }
         let request = match request.body(Full::new(Bytes::copy_from_slice(body))) {
             Ok(request) => request,
             Err(error) => {
-                self.streams.complain(&format!("this cannot be asked: {error}"))?;
+                self.streams
+                    .complain(&format!("this cannot be asked: {error}"))?;
                 return Err(Failed::Exit(Exit::Usage));
             }
         };
         let asking = async {
             let body = self.api.call(request).await?.into_body().collect().await;
-            let no_answer = |reason: String| ApiFailure::NoAnswer { base: self.api.base().to_owned(), reason };
-            let body = body.map_err(|error| no_answer(error.to_string()))?.to_bytes();
-            serde_json::from_slice(&body).map_err(|error| no_answer(format!("the answer is no JSON: {error}")))
+            let no_answer = |reason: String| ApiFailure::NoAnswer {
+                base: self.api.base().to_owned(),
+                reason,
+            };
+            let body = body
+                .map_err(|error| no_answer(error.to_string()))?
+                .to_bytes();
+            serde_json::from_slice(&body)
+                .map_err(|error| no_answer(format!("the answer is no JSON: {error}")))
         };
-        let failure = match self.runtime.block_on(async { time::timeout(PATIENCE, asking).await }) {
+        let failure = match self
+            .runtime
+            .block_on(async { time::timeout(PATIENCE, asking).await })
+        {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) => failure,
-            Err(_) => ApiFailure::NoAnswer { base: self.api.base().to_owned(), reason: format!("nothing within {} s", PATIENCE.as_secs()) },
+            Err(_) => ApiFailure::NoAnswer {
+                base: self.api.base().to_owned(),
+                reason: format!("nothing within {} s", PATIENCE.as_secs()),
+            },
         };
-        let ApiFailure::Refused { status, problem, .. } = &failure else {
-            self.streams.complain(&format!("{failure}; is the sidecar running, and is this its `admin.listen`?"))?;
+        let ApiFailure::Refused {
+            status, problem, ..
+        } = &failure
+        else {
+            self.streams.complain(&format!(
+                "{failure}; is the sidecar running, and is this its `admin.listen`?"
+            ))?;
             return Err(Failed::Exit(Exit::NoStart));
         };
-        let errors = problem["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let errors = problem["errors"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         if errors.is_empty() {
-            self.streams.complain(&Clean(&failure.to_string()).to_string())?;
+            self.streams
+                .complain(&Clean(&failure.to_string()).to_string())?;
         }
         for error in errors {
-            let text = |key: &str| error[key].as_str().map(|text| Clean(text).to_string()).unwrap_or_default();
-            let remedy = Some(text("remedy")).filter(|remedy| !remedy.is_empty()).map(|remedy| format!(": {remedy}")).unwrap_or_default();
-            let at =
-                format!("{}:{}:{}", file.unwrap_or("body"), error["line"].as_u64().unwrap_or(1), error["column"].as_u64().unwrap_or(1));
-            self.streams.complain(&format!("{}{remedy}\n  --> {at}  {}", text("message"), text("pointer")))?;
+            let text = |key: &str| {
+                error[key]
+                    .as_str()
+                    .map(|text| Clean(text).to_string())
+                    .unwrap_or_default()
+            };
+            let remedy = Some(text("remedy"))
+                .filter(|remedy| !remedy.is_empty())
+                .map(|remedy| format!(": {remedy}"))
+                .unwrap_or_default();
+            let at = format!(
+                "{}:{}:{}",
+                file.unwrap_or("body"),
+                error["line"].as_u64().unwrap_or(1),
+                error["column"].as_u64().unwrap_or(1)
+            );
+            self.streams.complain(&format!(
+                "{}{remedy}\n  --> {at}  {}",
+                text("message"),
+                text("pointer")
+            ))?;
         }
         Err(Failed::Exit(match status {
             400 | 405 | 413 | 415 => Exit::Usage,
@@ -260,8 +422,15 @@ impl Client<'_, '_> {
 impl Options<'_> {
     fn query(&self) -> String {
         let ttl = self.ttl.map(|ttl| format!("ttl={}", escaped(ttl)));
-        let pairs: Vec<String> = ttl.into_iter().chain(self.validate_only.then(|| "validate_only=true".to_owned())).collect();
-        if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+        let pairs: Vec<String> = ttl
+            .into_iter()
+            .chain(self.validate_only.then(|| "validate_only=true".to_owned()))
+            .collect();
+        if pairs.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", pairs.join("&"))
+        }
     }
 }
 

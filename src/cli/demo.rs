@@ -1,5 +1,5 @@
-//! `spanscore demo`: a real sidecar on its real ports, fed over OTLP with a recorded agent session, in front of a stand-in for a backend.
-//! What it prints is what happened; nothing is made up.
+//! `spanscore demo`: a real sidecar on its real ports, fed over OTLP with a recorded agent session,
+//! in front of a stand-in for a backend. What it prints is what happened; nothing is made up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,9 +50,16 @@ const MAX_SHOWN: usize = 80;
 
 /// Runs the command.
 pub(super) fn demo(streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
-        Err(error) => return streams.complain(&format!("cannot start: {error}")).map(|()| Exit::NoStart),
+        Err(error) => {
+            return streams
+                .complain(&format!("cannot start: {error}"))
+                .map(|()| Exit::NoStart);
+        }
     };
     let shown = match runtime.block_on(show(streams)) {
         Ok(shown) => shown,
@@ -79,38 +86,90 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
     let backend = Backend::start().await?;
     let (mut judged, sidecar, moved) = start(&backend).await?;
     let Addresses { grpc, http, admin } = sidecar.addresses;
-    let shown = |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |address| address.to_string());
+    let shown = |address: Option<SocketAddr>| {
+        address.map_or_else(|| "off".to_owned(), |address| address.to_string())
+    };
 
     let out = &mut *streams.out;
-    writeln!(out, "spanscore {} is running: OTLP/gRPC on {}, OTLP/HTTP on {}", env!("CARGO_PKG_VERSION"), shown(grpc), shown(http))?;
-    writeln!(out, "  health and metrics on {admin}, a stand-in for your backend on {}", backend.address)?;
+    writeln!(
+        out,
+        "spanscore {} is running: OTLP/gRPC on {}, OTLP/HTTP on {}",
+        env!("CARGO_PKG_VERSION"),
+        shown(grpc),
+        shown(http)
+    )?;
+    writeln!(
+        out,
+        "  health and metrics on {admin}, a stand-in for your backend on {}",
+        backend.address
+    )?;
     if moved {
-        writeln!(out, "  (the usual ports are taken on this machine, so the demo uses free ones)")?;
+        writeln!(
+            out,
+            "  (the usual ports are taken on this machine, so the demo uses free ones)"
+        )?;
     }
     out.flush()?;
 
     feed(grpc, http).await?;
-    let (trajectories, evaluations) = tokio::time::timeout(PATIENCE, collect(&mut judged)).await.map_err(|_| DemoError::NoScores)?;
+    let (trajectories, evaluations) = tokio::time::timeout(PATIENCE, collect(&mut judged))
+        .await
+        .map_err(|_| DemoError::NoScores)?;
 
-    writeln!(out, "\nThe recorded session was sent to it over both. The agent's tool calls:\n")?;
+    writeln!(
+        out,
+        "\nThe recorded session was sent to it over both. The agent's tool calls:\n"
+    )?;
     for trajectory in &trajectories {
         writeln!(out, "{}", inspect::human(trajectory, Some(MAX_SHOWN)))?;
     }
-    writeln!(out, "The scores ({} criteria, examples/demo.yaml):\n", rules(&config(&backend, false)).criteria.len())?;
+    writeln!(
+        out,
+        "The scores ({} criteria, examples/demo.yaml):\n",
+        rules(&config(&backend, false)).criteria.len()
+    )?;
     for evaluation in &evaluations {
-        writeln!(out, "{}", score_line::human(evaluation, Colour::when(streams.colour)).trim_end())?;
+        writeln!(
+            out,
+            "{}",
+            score_line::human(evaluation, Colour::when(streams.colour)).trim_end()
+        )?;
     }
     out.flush()?;
 
     sidecar.stop().await;
-    let Arrived { n_originals, n_original_bytes, n_scores } = backend.stop();
+    let Arrived {
+        n_originals,
+        n_original_bytes,
+        n_scores,
+    } = backend.stop();
     let n_sent = RECORDING.len();
-    let same = if n_originals == n_sent { "the very bytes that were sent" } else { "NOT what was sent" };
-    writeln!(out, "\nThe backend received {n_originals} of {n_sent} requests, {n_original_bytes} bytes, {same},")?;
-    writeln!(out, "and beside them {n_scores} requests with the scores: spans in the same trace, log events, metrics.\n")?;
-    writeln!(out, "Next: start it with `spanscore run` and point your agent at it:")?;
-    writeln!(out, "  export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317   # or :4318 for OTLP/HTTP")?;
-    Ok(if n_originals == n_sent && !evaluations.is_empty() { Exit::Fine } else { Exit::CriterionFailed })
+    let same = if n_originals == n_sent {
+        "the very bytes that were sent"
+    } else {
+        "NOT what was sent"
+    };
+    writeln!(
+        out,
+        "\nThe backend received {n_originals} of {n_sent} requests, {n_original_bytes} bytes, {same},"
+    )?;
+    writeln!(
+        out,
+        "and beside them {n_scores} requests with the scores: spans in the same trace, log events, metrics.\n"
+    )?;
+    writeln!(
+        out,
+        "Next: start it with `spanscore run` and point your agent at it:"
+    )?;
+    writeln!(
+        out,
+        "  export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317   # or :4318 for OTLP/HTTP"
+    )?;
+    Ok(if n_originals == n_sent && !evaluations.is_empty() {
+        Exit::Fine
+    } else {
+        Exit::CriterionFailed
+    })
 }
 
 type Seen = (Vec<Arc<Trajectory>>, Vec<Evaluation>);
@@ -126,7 +185,14 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
                 let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
             }
         });
-        let plan = Plan { rules: rules(&config), config, origin: None, cgroup_limit: None, print: None, observer: Some(observer) };
+        let plan = Plan {
+            rules: rules(&config),
+            config,
+            origin: None,
+            cgroup_limit: None,
+            print: None,
+            observer: Some(observer),
+        };
         match Sidecar::start(plan).await {
             Err(StartError::Bind(_)) if !moved => {}
             started => return Ok((judged, started?, moved)),
@@ -137,19 +203,33 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
 
 fn config(backend: &Backend, moved: bool) -> Config {
     let mut flags = vec![
-        ("forward.endpoint".to_owned(), format!("http://{}", backend.address)),
+        (
+            "forward.endpoint".to_owned(),
+            format!("http://{}", backend.address),
+        ),
         ("forward.protocol".to_owned(), "grpc".to_owned()),
         ("assemble.settle".to_owned(), SETTLE.to_owned()),
         ("scores.batch.max_delay".to_owned(), "100ms".to_owned()),
         ("shutdown.quiet".to_owned(), "0s".to_owned()),
     ];
     if moved {
-        let ports = ["receivers.otlp.grpc.listen", "receivers.otlp.http.listen", "admin.listen"];
+        let ports = [
+            "receivers.otlp.grpc.listen",
+            "receivers.otlp.http.listen",
+            "admin.listen",
+        ];
         flags.extend(ports.map(|port| (port.to_owned(), "127.0.0.1:0".to_owned())));
     }
     let file = Some((Path::new("examples/demo.yaml"), CRITERIA));
-    let sources = Sources { file, environment: &BTreeMap::new(), flags: &flags, files: &Disk };
-    Config::load(&sources).expect("the bundled configuration is valid, as a test makes sure").config
+    let sources = Sources {
+        file,
+        environment: &BTreeMap::new(),
+        flags: &flags,
+        files: &Disk,
+    };
+    Config::load(&sources)
+        .expect("the bundled configuration is valid, as a test makes sure")
+        .config
 }
 
 /// Sends the recording, a request over gRPC and a request over HTTP in turn.
@@ -161,11 +241,19 @@ async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), 
         let mut config = Config::default();
         config.forward.endpoint = Some(format!("http://{address}"));
         config.forward.protocol = Some(protocol);
-        let destination = config.forward_destination().ok_or_else(|| not_taken("it has no address".to_owned()))?;
-        clients.push(Client::new(&destination, &Arc::default()).map_err(|error| not_taken(error.to_string()))?);
+        let destination = config
+            .forward_destination()
+            .ok_or_else(|| not_taken("it has no address".to_owned()))?;
+        clients.push(
+            Client::new(&destination, &Arc::default())
+                .map_err(|error| not_taken(error.to_string()))?,
+        );
     }
     for (body, client) in RECORDING.iter().zip(clients.iter().cycle()) {
-        match client.send(Signal::Traces, Bytes::from_static(body), &HeaderMap::new()).await {
+        match client
+            .send(Signal::Traces, Bytes::from_static(body), &HeaderMap::new())
+            .await
+        {
             Answer::Delivered { .. } => {}
             answer => return Err(not_taken(format!("{answer:?}"))),
         }
@@ -200,22 +288,36 @@ impl Backend {
     async fn start() -> Result<Self, DemoError> {
         let config = Config::default();
         let telemetry = Arc::new(Telemetry::default());
-        let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into(), "demo", None).await.map_err(StartError::from)?;
+        let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into(), "demo", None)
+            .await
+            .map_err(StartError::from)?;
         let address = port.address()?;
-        let settings = receive::Settings::try_new(&config.receivers.otlp, &config.forward, &config.budgets(None), false)
-            .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
+        let settings = receive::Settings::try_new(
+            &config.receivers.otlp,
+            &config.forward,
+            &config.budgets(None),
+            false,
+        )
+        .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
         let taken = Arc::new(Taken::default());
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
         let pulse = telemetry.pulse("backend", sidecar::now().instant);
         let mut serving = JoinSet::new();
         serving.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry));
-        Ok(Self { address, taken, _serving: serving })
+        Ok(Self {
+            address,
+            taken,
+            _serving: serving,
+        })
     }
 
     /// What came, told apart by comparing it with what was sent.
     fn stop(self) -> Arrived {
         let taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let originals: Vec<&Bytes> = taken.iter().filter(|body| RECORDING.contains(&&body[..])).collect();
+        let originals: Vec<&Bytes> = taken
+            .iter()
+            .filter(|body| RECORDING.contains(&&body[..]))
+            .collect();
         Arrived {
             n_originals: originals.len(),
             n_original_bytes: originals.iter().map(|body| body.len()).sum(),
@@ -230,7 +332,10 @@ impl Intake for Taken {
     }
 
     fn offer(&self, received: Received) -> Result<(), Refusal> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(received.body);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(received.body);
         Ok(())
     }
 }

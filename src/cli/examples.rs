@@ -1,5 +1,5 @@
-//! `replay --examples FILE`: a file in, what is expected of each run out, and the runs judged by it. How entries are written is `config`'s
-//! business, what they do to criteria `evaluate`'s.
+//! `replay --examples FILE`: a file in, what is expected of each run out, and the runs judged by
+//! it. How entries are written is `config`'s business, what they do to criteria `evaluate`'s.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,31 @@ pub(super) struct Examples {
 }
 
 /// Reads the file. Where it cannot be used, every problem is told and there is nothing.
-pub(super) fn read(path: &Path, exact_match: bool, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Option<Examples>> {
-    let unreadable = |error| Unusable::Unreadable { path: path.display().to_string(), error };
+pub(super) fn read(
+    path: &Path,
+    exact_match: bool,
+    rules: &Rules,
+    streams: &mut Streams<'_>,
+) -> io::Result<Option<Examples>> {
+    let unreadable = |error| Unusable::Unreadable {
+        path: path.display().to_string(),
+        error,
+    };
     let text = Disk.read(path).map_err(unreadable);
-    let entries = text.and_then(|text| config::examples(path, &text, exact_match).map_err(Unusable::Wrong));
+    let entries =
+        text.and_then(|text| config::examples(path, &text, exact_match).map_err(Unusable::Wrong));
     let entries = match entries {
         Ok(entries) => entries,
-        Err(unusable) => return unusable.print(streams.err, streams.err_colour).map(|()| None),
+        Err(unusable) => {
+            return unusable
+                .print(streams.err, streams.err_colour)
+                .map(|()| None);
+        }
     };
-    let examples = Examples { path: path.to_owned(), entries };
+    let examples = Examples {
+        path: path.to_owned(),
+        entries,
+    };
     match examples.check(rules) {
         Ok(warnings) => {
             for warning in warnings {
@@ -44,29 +60,58 @@ impl Examples {
     ///
     /// # Errors
     /// Why a run has no entry of its own.
-    pub(super) fn judge(&self, trajectories: &[Arc<Trajectory>], rules: &Rules) -> Result<Vec<Evaluation>, String> {
-        let paired = evaluate::pair(&self.entries, trajectories).map_err(|message| format!("{}: {message}", self.path.display()))?;
+    pub(super) fn judge(
+        &self,
+        trajectories: &[Arc<Trajectory>],
+        rules: &Rules,
+    ) -> Result<Vec<Evaluation>, String> {
+        let paired = evaluate::pair(&self.entries, trajectories)
+            .map_err(|message| format!("{}: {message}", self.path.display()))?;
         let mut evaluations = Vec::new();
         for (trajectory, at) in trajectories.iter().zip(paired) {
-            let (case, Rules { criteria, expectations, explain, .. }) = (&self.entries[at], rules);
-            evaluations.extend(evaluate::judge_run(criteria, expectations, Some(case), trajectory, explain));
+            let (
+                case,
+                Rules {
+                    criteria,
+                    expectations,
+                    explain,
+                    ..
+                },
+            ) = (&self.entries[at], rules);
+            evaluations.extend(evaluate::judge_run(
+                criteria,
+                expectations,
+                Some(case),
+                trajectory,
+                explain,
+            ));
         }
         Ok(evaluations)
     }
 
-    /// Holds every entry against the criteria before anything is read, and finds what is hardly meant.
+    /// Holds every entry against the criteria before anything is read, and finds what is hardly
+    /// meant.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
-            let found = entry.check(&rules.criteria).map_err(|unfit| self.in_words(at, &unfit))?;
-            let in_words = |(criterion, warning)| format!("{}, criterion `{criterion}`: {warning}", self.place(at));
+            let found = entry
+                .check(&rules.criteria)
+                .map_err(|unfit| self.in_words(at, &unfit))?;
+            let in_words = |(criterion, warning)| {
+                format!("{}, criterion `{criterion}`: {warning}", self.place(at))
+            };
             warnings.extend(found.into_iter().map(in_words));
         }
         Ok(warnings)
     }
 
     fn in_words(&self, at: usize, unfit: &Unfit) -> String {
-        format!("{} does not go with criterion `{}`: {}", self.place(at), unfit.criterion, unfit.message)
+        format!(
+            "{} does not go with criterion `{}`: {}",
+            self.place(at),
+            unfit.criterion,
+            unfit.message
+        )
     }
 
     fn place(&self, at: usize) -> String {

@@ -1,4 +1,5 @@
-//! `spanscore health`: exit 0 if the running sidecar is ready. For probes in an image without a shell or curl.
+//! `spanscore health`: exit 0 if the running sidecar is ready. For probes in an image without a
+//! shell or curl.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -13,16 +14,28 @@ use crate::config::{ClientTls, Config};
 use crate::tls;
 
 /// Runs the command.
-pub(super) fn health(args: &Health, config: &Config, streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn health(
+    args: &Health,
+    config: &Config,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let address = reachable(config.admin.listen);
-    match ask(address, config.admin.tls.is_some(), Duration::from_secs(args.timeout)) {
+    match ask(
+        address,
+        config.admin.tls.is_some(),
+        Duration::from_secs(args.timeout),
+    ) {
         Ok((true, body)) => {
             writeln!(streams.out, "{}", body.trim_end())?;
             Ok(Exit::Fine)
         }
-        Ok((false, body)) => streams.complain(&format!("not ready: {}", body.trim_end())).map(|()| Exit::CriterionFailed),
+        Ok((false, body)) => streams
+            .complain(&format!("not ready: {}", body.trim_end()))
+            .map(|()| Exit::CriterionFailed),
         Err(error) => {
-            let message = format!("no answer from {address}: {error}; is the sidecar running, and is `admin.listen` the same there?");
+            let message = format!(
+                "no answer from {address}: {error}; is the sidecar running, and is `admin.listen` the same there?"
+            );
             streams.complain(&message).map(|()| Exit::CriterionFailed)
         }
     }
@@ -46,10 +59,15 @@ fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool
     if !is_tls {
         return exchange(address, stream);
     }
-    // The certificate is for those who reach the port by a name, and nothing secret is asked: as the kubelet, we do not look at it.
-    let tls = ClientTls { insecure_skip_verify: true, ..ClientTls::default() };
+    // The certificate is for those who reach the port by a name, and nothing secret is asked: as
+    // the kubelet, we do not look at it.
+    let tls = ClientTls {
+        insecure_skip_verify: true,
+        ..ClientTls::default()
+    };
     let config = tls::client_config(&tls, &Arc::default()).map_err(io::Error::other)?;
-    let connection = ClientConnection::new(Arc::new(config), address.ip().into()).map_err(io::Error::other)?;
+    let connection =
+        ClientConnection::new(Arc::new(config), address.ip().into()).map_err(io::Error::other)?;
     exchange(address, StreamOwned::new(connection, stream))
 }
 
@@ -63,6 +81,9 @@ fn exchange(address: SocketAddr, mut stream: impl Read + Write) -> io::Result<(b
     }
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
     Ok((status == "200", body.to_owned()))
 }

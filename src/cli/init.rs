@@ -1,4 +1,5 @@
-//! A starter configuration out, to a file that is not there yet or to standard output. What it says is `config`'s business.
+//! A starter configuration out, to a file that is not there yet or to standard output. What it says
+//! is `config`'s business.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -8,26 +9,44 @@ use super::args::Init;
 use crate::config;
 use crate::extract::Trajectory;
 
-/// Writes the starter configuration. `trajectories` are those of `--from`, which the caller has read: criteria are proposed from them.
+/// Writes the starter configuration. `trajectories` are those of `--from`, which the caller has
+/// read: criteria are proposed from them.
 ///
 /// # Errors
 /// `out` or `err` cannot be written to.
-pub(super) fn init(args: &Init, trajectories: Option<&[Trajectory]>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn init(
+    args: &Init,
+    trajectories: Option<&[Trajectory]>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
     let text = config::starter(trajectories);
     if args.output == Path::new("-") {
         out.write_all(text.as_bytes())?;
         return Ok(0);
     }
     let path = args.output.display();
-    // `create_new` looks and creates in one step: a file that appears in between is not overwritten.
-    let opened = OpenOptions::new().write(true).create(args.force).create_new(!args.force).truncate(args.force).open(&args.output);
+    // `create_new` looks and creates in one step: a file that appears in between is not
+    // overwritten.
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(args.force)
+        .create_new(!args.force)
+        .truncate(args.force)
+        .open(&args.output);
     match opened.and_then(|mut file| file.write_all(text.as_bytes())) {
         Ok(()) => {
-            writeln!(err, "wrote {path}; check it with `spanscore validate -c {path}`, start with `spanscore run -c {path}`")?;
+            writeln!(
+                err,
+                "wrote {path}; check it with `spanscore validate -c {path}`, start with `spanscore run -c {path}`"
+            )?;
             Ok(0)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            writeln!(err, "error: `{path}` is there already: give `--force` to overwrite it, or `-o FILE` for another name")?;
+            writeln!(
+                err,
+                "error: `{path}` is there already: give `--force` to overwrite it, or `-o FILE` for another name"
+            )?;
             Ok(2)
         }
         Err(error) => {
@@ -47,7 +66,11 @@ mod tests {
         let output = folder.path().join("spanscore.yaml");
         let run = |force| {
             let mut err = Vec::new();
-            let args = Init { output: output.clone(), force, from: Vec::new() };
+            let args = Init {
+                output: output.clone(),
+                force,
+                from: Vec::new(),
+            };
             let code = init(&args, None, &mut Vec::new(), &mut err).unwrap();
             (code, String::from_utf8(err).unwrap())
         };
@@ -56,21 +79,40 @@ mod tests {
         let (code, err) = run(false);
         assert_eq!(code, 2);
         assert!(err.contains("--force"), "{err}");
-        assert!(std::fs::read_to_string(&output).unwrap().starts_with("mine"));
+        assert!(
+            std::fs::read_to_string(&output)
+                .unwrap()
+                .starts_with("mine")
+        );
         assert_eq!(run(true).0, 0);
-        assert_eq!(std::fs::read_to_string(&output).unwrap(), config::starter(None));
+        assert_eq!(
+            std::fs::read_to_string(&output).unwrap(),
+            config::starter(None)
+        );
     }
 
     #[test]
     fn a_dash_is_standard_output_and_a_missing_folder_is_told() {
         let mut out = Vec::new();
-        let args = Init { output: "-".into(), force: false, from: Vec::new() };
+        let args = Init {
+            output: "-".into(),
+            force: false,
+            from: Vec::new(),
+        };
         assert_eq!(init(&args, None, &mut out, &mut Vec::new()).unwrap(), 0);
         assert_eq!(String::from_utf8(out).unwrap(), config::starter(None));
         let folder = tempfile::tempdir().unwrap();
-        let args = Init { output: folder.path().join("a/b.yaml"), force: true, from: Vec::new() };
+        let args = Init {
+            output: folder.path().join("a/b.yaml"),
+            force: true,
+            from: Vec::new(),
+        };
         let mut err = Vec::new();
         assert_eq!(init(&args, None, &mut Vec::new(), &mut err).unwrap(), 2);
-        assert!(String::from_utf8(err).unwrap().starts_with("error: cannot write"));
+        assert!(
+            String::from_utf8(err)
+                .unwrap()
+                .starts_with("error: cannot write")
+        );
     }
 }

@@ -17,7 +17,11 @@ use crate::pipeline::Rules;
 const MAX_SHOWN: usize = 160;
 
 /// Runs the command.
-pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn inspect(
+    args: &Inspect,
+    rules: &Rules,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     if args.verbose && args.format == InspectFormat::Jsonl {
         streams.complain("--verbose explains to people; leave it out, or leave out --format jsonl, whose lines are a contract")?;
         return Ok(Exit::Usage);
@@ -32,7 +36,11 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
     };
     let replayed = match read {
         Ok(replayed) => replayed,
-        Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
+        Err(unreadable) => {
+            return streams
+                .complain(&unreadable.to_string())
+                .map(|()| Exit::Unreadable);
+        }
     };
     match (args.format, args.verbose) {
         (InspectFormat::Jsonl, _) => {
@@ -47,16 +55,31 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
             writeln!(streams.out, "{}", summary(&replayed))?;
         }
         (InspectFormat::Human, true) => {
-            let by_arrival: HashMap<_, _> =
-                replayed.judged.trajectories.iter().map(|trajectory| (trajectory.arrival, trajectory)).collect();
+            let by_arrival: HashMap<_, _> = replayed
+                .judged
+                .trajectories
+                .iter()
+                .map(|trajectory| (trajectory.arrival, trajectory))
+                .collect();
             for explained in &explainer.traces {
                 let trajectory = by_arrival.get(&explained.arrival);
                 match trajectory {
-                    Some(trajectory) => write!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?,
-                    None => writeln!(streams.out, "trace {}  neither a tool call nor an agent run: not judged", explained.trace_id)?,
+                    Some(trajectory) => {
+                        write!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?
+                    }
+                    None => writeln!(
+                        streams.out,
+                        "trace {}  neither a tool call nor an agent run: not judged",
+                        explained.trace_id
+                    )?,
                 }
-                if trajectory.is_some_and(|trajectory| trajectory.from_messages && !trajectory.tool_calls.is_empty()) {
-                    writeln!(streams.out, "  no span is a tool call: these calls are what the models' messages ask for")?;
+                if trajectory.is_some_and(|trajectory| {
+                    trajectory.from_messages && !trajectory.tool_calls.is_empty()
+                }) {
+                    writeln!(
+                        streams.out,
+                        "  no span is a tool call: these calls are what the models' messages ask for"
+                    )?;
                 }
                 if let Some(trajectory) = trajectory {
                     write!(streams.out, "{}", explainer.brought(explained, trajectory))?;
@@ -76,11 +99,18 @@ pub(super) fn inspect(args: &Inspect, rules: &Rules, streams: &mut Streams<'_>) 
 /// What was read and found, and where to look if that is nothing.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
-    let n_calls = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
+    let n_calls = trajectories
+        .iter()
+        .map(|trajectory| trajectory.tool_calls.len())
+        .sum();
     let calls = counted(n_calls, "tool call", "tool calls");
     let found = counted(trajectories.len(), "trajectory", "trajectories");
     let traces = counted(replayed.judged.reasons.len(), "trace", "traces");
-    let read = [counted(replayed.n_requests, "request", "requests"), counted(replayed.n_spans, "span", "spans")].join(", ");
+    let read = [
+        counted(replayed.n_requests, "request", "requests"),
+        counted(replayed.n_spans, "span", "spans"),
+    ]
+    .join(", ");
     let mut text = format!("{calls} in {found} of {traces} ({read})");
     if trajectories.is_empty() && replayed.n_spans > 0 {
         text.push_str(
@@ -91,7 +121,8 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// The line of the jsonl contract. A span id is empty where a call or a run is known from log records alone.
+/// The line of the jsonl contract. A span id is empty where a call or a run is known from log
+/// records alone.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     json!({
         "trace_id": trajectory.trace_id.to_string(),
@@ -123,22 +154,39 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// A block for people: the trace, then a line a call, with arguments and results of at most so many characters, or without them.
+/// A block for people: the trace, then a line a call, with arguments and results of at most so many
+/// characters, or without them.
 pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
-    let facts =
-        [("service", Some(&*trajectory.service)), ("agent", trajectory.agent.as_deref()), ("session", trajectory.session.as_deref())];
+    let facts = [
+        ("service", Some(&*trajectory.service)),
+        ("agent", trajectory.agent.as_deref()),
+        ("session", trajectory.session.as_deref()),
+    ];
     for (word, value) in facts {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text.push_str(&format!("  {word} {}", Clean(value)));
         }
     }
-    text.push_str(&format!("  {}  {}\n", counted(trajectory.n_spans, "span", "spans"), trajectory.completeness.as_str()));
+    text.push_str(&format!(
+        "  {}  {}\n",
+        counted(trajectory.n_spans, "span", "spans"),
+        trajectory.completeness.as_str()
+    ));
     if trajectory.tool_calls.is_empty() {
         text.push_str("  no tool calls\n");
     }
-    let names: Vec<String> = trajectory.tool_calls.iter().map(|call| Clean(&call.name).to_string()).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default().min(40);
+    let names: Vec<String> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| Clean(&call.name).to_string())
+        .collect();
+    let width = names
+        .iter()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or_default()
+        .min(40);
     for (call_idx, (call, name)) in trajectory.tool_calls.iter().zip(&names).enumerate() {
         text.push_str(&format!("  {:>3}. {name:width$}", call_idx + 1));
         text.push_str(&format!("  step {}", call.step));
@@ -154,7 +202,10 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) ->
         text.push_str(&format!("  [{}]\n", call.convention));
         for (word, payload) in [("args", &call.args), ("result", &call.result)] {
             if let (Some(payload), Some(max_length)) = (payload, max_value_length) {
-                text.push_str(&format!("       {word:6} {}\n", shorten(payload, max_length)));
+                text.push_str(&format!(
+                    "       {word:6} {}\n",
+                    shorten(payload, max_length)
+                ));
             }
         }
     }
@@ -163,7 +214,12 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) ->
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
     // Line ends and tabs are common in results, and need not be seen as such.
-    let text: String = payload.text.chars().take(max_length).map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
+    let text: String = payload
+        .text
+        .chars()
+        .take(max_length)
+        .map(|c| if c.is_whitespace() { ' ' } else { c })
+        .collect();
     let mut text = Clean(&text).to_string();
     if payload.is_cut() || payload.text.chars().nth(max_length).is_some() {
         text.push('…');

@@ -1,4 +1,5 @@
-//! Evaluations in, a JUnit report out: suite = criterion, case = `{root} {trace_id}`. Knows the report's form, not the evaluators.
+//! Evaluations in, a JUnit report out: suite = criterion, case = `{root} {trace_id}`. Knows the
+//! report's form, not the evaluators.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,10 @@ fn case(evaluation: &Evaluation) -> TestCase {
     if let (Verdict::Error, Some(error)) = (evaluation.verdict, &evaluation.error) {
         status.set_type(error.kind);
     }
-    let mut case = TestCase::new(format!("{} {}", trajectory.root, trajectory.trace_id), status);
+    let mut case = TestCase::new(
+        format!("{} {}", trajectory.root, trajectory.trace_id),
+        status,
+    );
     case.set_classname(evaluation.criterion.name.as_str());
     if evaluation.verdict == Verdict::Pass && !evaluation.explanation().is_empty() {
         case.set_system_out(evaluation.explanation());

@@ -21,7 +21,15 @@ pub(super) fn start(log: &Log, colour: bool) {
         LogFormat::Json => false,
     };
     // Only our own events: those of the libraries below us are for their own developers.
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(colour).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .with_target(false);
     // An error means that a log runs already, which is what was asked for.
-    let _ = if as_text { builder.try_init().map_err(drop) } else { builder.json().flatten_event(true).try_init().map_err(drop) };
+    let _ = if as_text {
+        builder.try_init().map_err(drop)
+    } else {
+        builder.json().flatten_event(true).try_init().map_err(drop)
+    };
 }

@@ -1,5 +1,5 @@
-//! A command line and the environment in, an exit code out: one file per subcommand. Results go to standard output, messages to
-//! standard error.
+//! A command line and the environment in, an exit code out: one file per subcommand. Results go to
+//! standard output, messages to standard error.
 
 pub mod args;
 pub mod configuration;
@@ -90,20 +90,34 @@ impl Streams<'_> {
 }
 
 /// Runs the command that the arguments ask for. `environment` holds all variables.
-pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &BTreeMap<String, String>) -> u8 {
+pub fn main(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &BTreeMap<String, String>,
+) -> u8 {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failure; a closed pipe is none either.
+            // Help and version go to standard output and are no failure; a closed pipe is none
+            // either.
             let _ = error.print();
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }
     };
-    let plain = environment.get("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let plain = environment
+        .get("NO_COLOR")
+        .is_some_and(|value| !value.is_empty());
     let (stdout, stderr) = (io::stdout(), io::stderr());
-    let (colour, err_colour) = (stdout.is_terminal() && !plain, stderr.is_terminal() && !plain);
+    let (colour, err_colour) = (
+        stdout.is_terminal() && !plain,
+        stderr.is_terminal() && !plain,
+    );
     let (mut out, mut err) = (BufWriter::new(stdout), stderr);
-    let mut streams = Streams { out: &mut out, err: &mut err, colour, err_colour };
+    let mut streams = Streams {
+        out: &mut out,
+        err: &mut err,
+        colour,
+        err_colour,
+    };
     let outcome = dispatch(&cli, environment, &mut streams);
     match outcome.and_then(|code| out.flush().map(|()| code)) {
         Ok(code) => code,
@@ -116,25 +130,44 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, environment: &BTreeMa
     }
 }
 
-fn dispatch(cli: &Cli, environment: &BTreeMap<String, String>, streams: &mut Streams<'_>) -> io::Result<u8> {
+fn dispatch(
+    cli: &Cli,
+    environment: &BTreeMap<String, String>,
+    streams: &mut Streams<'_>,
+) -> io::Result<u8> {
     let global = &cli.global;
     let run = Command::Run(args::Run::default());
     let exit = match cli.command.as_ref().unwrap_or(&run) {
         Command::Validate(args) => {
-            return validate::validate(args, global, environment, streams.out, streams.err, streams.err_colour);
+            return validate::validate(
+                args,
+                global,
+                environment,
+                streams.out,
+                streams.err,
+                streams.err_colour,
+            );
         }
         Command::Schema => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Init(args) => {
             // Recordings are read by the default rules: there is no configuration yet.
-            let replayed = match replay::judge_files(&args.from, Signal::Traces, &rules(&Config::default())) {
-                Ok(replayed) => replayed,
-                Err(unreadable) => {
-                    streams.complain(&unreadable.to_string())?;
-                    return Ok(Exit::Unreadable.code());
-                }
+            let replayed =
+                match replay::judge_files(&args.from, Signal::Traces, &rules(&Config::default())) {
+                    Ok(replayed) => replayed,
+                    Err(unreadable) => {
+                        streams.complain(&unreadable.to_string())?;
+                        return Ok(Exit::Unreadable.code());
+                    }
+                };
+            let trajectories = || {
+                replayed
+                    .judged
+                    .trajectories
+                    .iter()
+                    .map(|seen| Trajectory::clone(seen))
+                    .collect::<Vec<_>>()
             };
-            let trajectories = || replayed.judged.trajectories.iter().map(|seen| Trajectory::clone(seen)).collect::<Vec<_>>();
             let seen = (!args.from.is_empty()).then(trajectories);
             return init::init(args, seen.as_deref(), streams.out, streams.err);
         }
@@ -191,7 +224,9 @@ fn load(
             validate::report_warnings(&loaded, streams.err, streams.err_colour)?;
             Ok(Some((loaded, path)))
         }
-        Err(unusable) => unusable.print(streams.err, streams.err_colour).map(|()| None),
+        Err(unusable) => unusable
+            .print(streams.err, streams.err_colour)
+            .map(|()| None),
     }
 }
 

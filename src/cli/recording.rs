@@ -1,5 +1,5 @@
-//! Recorded telemetry in, OTLP request bodies out: `.pb` and `.json` bodies, OTLP JSON lines, gzip and zstd, standard input.
-//! Knows how recordings are packed; does not know what is done with them.
+//! Recorded telemetry in, OTLP request bodies out: `.pb` and `.json` bodies, OTLP JSON lines, gzip
+//! and zstd, standard input. Knows how recordings are packed; does not know what is done with them.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -33,7 +33,10 @@ pub(super) struct Unreadable {
 
 impl Unreadable {
     pub(super) fn new(place: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { place: place.into(), why: why.into() }
+        Self {
+            place: place.into(),
+            why: why.into(),
+        }
     }
 }
 
@@ -43,26 +46,44 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The request bodies of one file, in order; `-` is standard input. `signal` is that of a body whose name and content do not tell.
+/// The request bodies of one file, in order; `-` is standard input. `signal` is that of a body
+/// whose name and content do not tell.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
     let path = &*path.to_string_lossy();
-    let raw = if path == "-" { read_all(io::stdin().lock()) } else { std::fs::read(path) };
+    let raw = if path == "-" {
+        read_all(io::stdin().lock())
+    } else {
+        std::fs::read(path)
+    };
     let raw = raw.map_err(|error| Unreadable::new(path, explain(&error)))?;
-    let content = decompress(raw).map_err(|error| Unreadable::new(path, format!("cannot be decompressed: {error}")))?;
+    let content = decompress(raw)
+        .map_err(|error| Unreadable::new(path, format!("cannot be decompressed: {error}")))?;
     let named = signal_of_name(path);
-    let first = content.iter().copied().find(|byte| !byte.is_ascii_whitespace());
+    let first = content
+        .iter()
+        .copied()
+        .find(|byte| !byte.is_ascii_whitespace());
     match first {
-        None => Err(Unreadable::new(path, "is empty; expected OTLP request bodies or OTLP JSON lines")),
+        None => Err(Unreadable::new(
+            path,
+            "is empty; expected OTLP request bodies or OTLP JSON lines",
+        )),
         // No OTLP request starts with `{` or `[` as protobuf: they would be a group, or field 11.
         Some(b'{' | b'[') => read_json(path, &content, named),
-        Some(_) => Ok(vec![Request { signal: named.unwrap_or(signal), body: content.into(), place: path.to_owned() }]),
+        Some(_) => Ok(vec![Request {
+            signal: named.unwrap_or(signal),
+            body: content.into(),
+            place: path.to_owned(),
+        }]),
     }
 }
 
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::IsADirectory => "is a folder; name the files in it, for example with a `*`".to_owned(),
+        io::ErrorKind::IsADirectory => {
+            "is a folder; name the files in it, for example with a `*`".to_owned()
+        }
         _ => format!("cannot be read: {error}"),
     }
 }
@@ -93,17 +114,29 @@ fn signal_of_name(path: &str) -> Option<Signal> {
 }
 
 /// One body, or one a line; what stands between them does not matter.
-fn read_json(path: &str, content: &[u8], signal: Option<Signal>) -> Result<Vec<Request>, Unreadable> {
+fn read_json(
+    path: &str,
+    content: &[u8],
+    signal: Option<Signal>,
+) -> Result<Vec<Request>, Unreadable> {
     let mut requests = Vec::new();
     let mut values = serde_json::Deserializer::from_slice(content).into_iter::<IgnoredAny>();
     let (mut start, mut line) = (0, 1);
     loop {
-        let skipped = content[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let skipped = content[start..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_whitespace())
+            .count();
         line += n_line_ends(&content[start..start + skipped]);
         let place = format!("{path}:{line}");
         match values.next() {
             None => return Ok(requests),
-            Some(Err(error)) => return Err(Unreadable::new(format!("{path}:{}", error.line()), format!("is not JSON: {error}"))),
+            Some(Err(error)) => {
+                return Err(Unreadable::new(
+                    format!("{path}:{}", error.line()),
+                    format!("is not JSON: {error}"),
+                ));
+            }
             Some(Ok(_)) => {
                 let end = values.byte_offset();
                 let value = &content[start + skipped..end];
@@ -115,8 +148,14 @@ fn read_json(path: &str, content: &[u8], signal: Option<Signal>) -> Result<Vec<R
                     Signal::Logs => json::logs,
                     Signal::Metrics => json::metrics,
                 };
-                let body = transcode(value).map_err(|error| Unreadable::new(&place, format!("is not OTLP/JSON: {error}")))?;
-                requests.push(Request { signal, body: body.into(), place });
+                let body = transcode(value).map_err(|error| {
+                    Unreadable::new(&place, format!("is not OTLP/JSON: {error}"))
+                })?;
+                requests.push(Request {
+                    signal,
+                    body: body.into(),
+                    place,
+                });
                 line += n_line_ends(value);
                 start = end;
             }
@@ -157,20 +196,34 @@ mod tests {
         assert_eq!(signal_of_name("runs/001.traces.pb"), Some(Signal::Traces));
         assert_eq!(signal_of_name("001.logs.json.gz"), Some(Signal::Logs));
         assert_eq!(signal_of_name("traces.pb"), Some(Signal::Traces));
-        assert_eq!(signal_of_name("my.traces/run.pb"), None, "a folder's name tells nothing");
+        assert_eq!(
+            signal_of_name("my.traces/run.pb"),
+            None,
+            "a folder's name tells nothing"
+        );
     }
 
     #[test]
     fn every_json_line_is_a_request_of_its_own() {
         let content = b"{\"resourceSpans\":[]}\n\n{\"resourceLogs\":[]}\n";
         let requests = read_json("runs.jsonl", content, None).unwrap();
-        let seen: Vec<_> = requests.iter().map(|request| (request.signal, request.place.as_str())).collect();
-        assert_eq!(seen, [(Signal::Traces, "runs.jsonl:1"), (Signal::Logs, "runs.jsonl:3")]);
+        let seen: Vec<_> = requests
+            .iter()
+            .map(|request| (request.signal, request.place.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (Signal::Traces, "runs.jsonl:1"),
+                (Signal::Logs, "runs.jsonl:3")
+            ]
+        );
     }
 
     #[test]
     fn json_that_is_not_otlp_is_refused_with_its_line() {
-        let error = read_json("runs.jsonl", b"{\"resourceSpans\":[]}\n{\"data\":[]}", None).unwrap_err();
+        let error =
+            read_json("runs.jsonl", b"{\"resourceSpans\":[]}\n{\"data\":[]}", None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "runs.jsonl:2: is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and Zipkin exports are not read"

@@ -45,7 +45,11 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
     let without = examples.is_some().then(|| rules.without_judgement());
     let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
-        Err(unreadable) => return streams.complain(&unreadable.to_string()).map(|()| Exit::Unreadable),
+        Err(unreadable) => {
+            return streams
+                .complain(&unreadable.to_string())
+                .map(|()| Exit::Unreadable);
+        }
     };
     if let Some(examples) = examples {
         match examples.judge(&replayed.judged.trajectories, rules) {
@@ -57,16 +61,26 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
     match args.format {
         ReplayFormat::Human => {
             for evaluation in evaluations {
-                streams.out.write_all(score_line::human(evaluation, Colour::when(streams.colour)).as_bytes())?;
+                streams.out.write_all(
+                    score_line::human(evaluation, Colour::when(streams.colour)).as_bytes(),
+                )?;
             }
             writeln!(streams.out, "{}", summary(&replayed))?;
         }
         ReplayFormat::Jsonl => {
             for evaluation in evaluations {
-                writeln!(streams.out, "{}", Value::Object(score_line::json(evaluation)))?;
+                writeln!(
+                    streams.out,
+                    "{}",
+                    Value::Object(score_line::json(evaluation))
+                )?;
             }
         }
-        ReplayFormat::Junit => streams.out.write_all(junit::render(evaluations).map_err(io::Error::other)?.as_bytes())?,
+        ReplayFormat::Junit => streams.out.write_all(
+            junit::render(evaluations)
+                .map_err(io::Error::other)?
+                .as_bytes(),
+        )?,
     }
     streams.out.flush()?;
     exit(args, rules, &replayed, streams)
@@ -87,7 +101,11 @@ pub(super) fn signal(signal: RecordedSignal) -> Signal {
 }
 
 /// The same, for one who has only files.
-pub(super) fn judge_files(files: &[PathBuf], signal: Signal, rules: &Rules) -> Result<Replayed, Unreadable> {
+pub(super) fn judge_files(
+    files: &[PathBuf],
+    signal: Signal,
+    rules: &Rules,
+) -> Result<Replayed, Unreadable> {
     judge_watched(files, signal, rules, &mut Unwatched)
 }
 
@@ -107,7 +125,12 @@ impl Watcher for Unwatched {
 }
 
 /// The same, before the eyes of one who wants to see more.
-pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, watcher: &mut dyn Watcher) -> Result<Replayed, Unreadable> {
+pub(super) fn judge_watched(
+    files: &[PathBuf],
+    signal: Signal,
+    rules: &Rules,
+    watcher: &mut dyn Watcher,
+) -> Result<Replayed, Unreadable> {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let mut replayed = Replayed::default();
@@ -117,17 +140,20 @@ pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, wa
             let place = &request.place;
             match request.signal {
                 Signal::Traces => {
-                    let scanned = scan::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "trace", &error))?;
+                    let scanned = scan::scan(&request.body, Some(rules.keys()))
+                        .map_err(|error| not_otlp(place, "trace", &error))?;
                     replayed.n_spans += scanned.n_spans;
                     watcher.request(&request.body);
                     pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Logs => {
-                    let scanned = scan_logs::scan(&request.body, Some(rules.keys())).map_err(|error| not_otlp(place, "logs", &error))?;
+                    let scanned = scan_logs::scan(&request.body, Some(rules.keys()))
+                        .map_err(|error| not_otlp(place, "logs", &error))?;
                     pipeline.accept(rules, scanned.batch, now);
                 }
                 Signal::Metrics => {
-                    scan_metrics::scan(&request.body).map_err(|error| not_otlp(place, "metrics", &error))?;
+                    scan_metrics::scan(&request.body)
+                        .map_err(|error| not_otlp(place, "metrics", &error))?;
                 }
             }
         }
@@ -137,58 +163,116 @@ pub(super) fn judge_watched(files: &[PathBuf], signal: Signal, rules: &Rules, wa
 }
 
 fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
-    Unreadable::new(place, format!("is not an OTLP {what} request ({error}); if it is one of another signal, say so with --signal"))
+    Unreadable::new(
+        place,
+        format!(
+            "is not an OTLP {what} request ({error}); if it is one of another signal, say so with --signal"
+        ),
+    )
 }
 
 /// One line for people: what was read, and how it went.
 fn summary(replayed: &Replayed) -> String {
-    let Judged { evaluations, reasons, n_no_trajectory, .. } = &replayed.judged;
-    let count = |verdict| evaluations.iter().filter(|evaluation| evaluation.verdict == verdict).count();
-    let words =
-        [(Verdict::Pass, "passed"), (Verdict::Fail, "failed"), (Verdict::NotEvaluated, "not evaluated"), (Verdict::Error, "in error")];
+    let Judged {
+        evaluations,
+        reasons,
+        n_no_trajectory,
+        ..
+    } = &replayed.judged;
+    let count = |verdict| {
+        evaluations
+            .iter()
+            .filter(|evaluation| evaluation.verdict == verdict)
+            .count()
+    };
+    let words = [
+        (Verdict::Pass, "passed"),
+        (Verdict::Fail, "failed"),
+        (Verdict::NotEvaluated, "not evaluated"),
+        (Verdict::Error, "in error"),
+    ];
     let counts: Vec<String> = words
         .into_iter()
         .map(|(verdict, word)| (count(verdict), word))
         .filter(|(n, _)| *n > 0)
         .map(|(n, word)| format!("{n} {word}"))
         .collect();
-    let outcome = if counts.is_empty() { "nothing was judged".to_owned() } else { counts.join(", ") };
-    let mut text =
-        format!("{} of {}: {outcome}", counted(evaluations.len(), "evaluation", "evaluations"), counted(reasons.len(), "trace", "traces"));
+    let outcome = if counts.is_empty() {
+        "nothing was judged".to_owned()
+    } else {
+        counts.join(", ")
+    };
+    let mut text = format!(
+        "{} of {}: {outcome}",
+        counted(evaluations.len(), "evaluation", "evaluations"),
+        counted(reasons.len(), "trace", "traces")
+    );
     if *n_no_trajectory > 0 {
-        text.push_str(&format!("; {} with neither a tool call nor an agent run", counted(*n_no_trajectory, "trace", "traces")));
+        text.push_str(&format!(
+            "; {} with neither a tool call nor an agent run",
+            counted(*n_no_trajectory, "trace", "traces")
+        ));
     }
     text
 }
 
 /// A number and its noun.
 pub(super) fn counted(n: usize, one: &str, many: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+    if n == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{n} {many}")
+    }
 }
 
 /// 1 on any `fail` or `error`, and when nothing was judged; the flags say otherwise.
-fn exit(args: &Replay, rules: &Rules, replayed: &Replayed, streams: &mut Streams<'_>) -> io::Result<Exit> {
+fn exit(
+    args: &Replay,
+    rules: &Rules,
+    replayed: &Replayed,
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let evaluations = &replayed.judged.evaluations;
-    let is_any = |verdict| evaluations.iter().any(|evaluation| evaluation.verdict == verdict);
-    let failed = if evaluations.iter().all(|evaluation| evaluation.verdict == Verdict::NotEvaluated) && !args.allow_empty {
+    let is_any = |verdict| {
+        evaluations
+            .iter()
+            .any(|evaluation| evaluation.verdict == verdict)
+    };
+    let failed = if evaluations
+        .iter()
+        .all(|evaluation| evaluation.verdict == Verdict::NotEvaluated)
+        && !args.allow_empty
+    {
         streams.complain(&nothing_judged(rules, replayed))?;
         true
     } else if args.strict && is_any(Verdict::NotEvaluated) {
         true
     } else if let Some(floor) = args.fail_under {
-        let criteria = evaluations.iter().map(|evaluation| &*evaluation.criterion.name).collect::<BTreeSet<&str>>();
-        criteria.into_iter().any(|criterion| mean_score(criterion, evaluations).is_some_and(|mean| mean < floor))
+        let criteria = evaluations
+            .iter()
+            .map(|evaluation| &*evaluation.criterion.name)
+            .collect::<BTreeSet<&str>>();
+        criteria
+            .into_iter()
+            .any(|criterion| mean_score(criterion, evaluations).is_some_and(|mean| mean < floor))
     } else {
         is_any(Verdict::Fail) || is_any(Verdict::Error)
     };
-    Ok(if failed && !args.exit_zero { Exit::CriterionFailed } else { Exit::Fine })
+    Ok(if failed && !args.exit_zero {
+        Exit::CriterionFailed
+    } else {
+        Exit::Fine
+    })
 }
 
-/// Mean over the evaluations of one criterion; an `error` counts 0, what was not evaluated does not count.
+/// Mean over the evaluations of one criterion; an `error` counts 0, what was not evaluated does not
+/// count.
 fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
     let scores: Vec<f64> = evaluations
         .iter()
-        .filter(|evaluation| evaluation.criterion.name == criterion && evaluation.verdict != Verdict::NotEvaluated)
+        .filter(|evaluation| {
+            evaluation.criterion.name == criterion && evaluation.verdict != Verdict::NotEvaluated
+        })
         .map(|evaluation| evaluation.value.unwrap_or_default())
         .collect();
     (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
@@ -200,11 +284,17 @@ fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     let why = if replayed.n_spans == 0 {
         "the recordings hold no spans".to_owned()
     } else if judged.trajectories.is_empty() {
-        "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised".to_owned()
+        "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised"
+            .to_owned()
     } else if judged.evaluations.is_empty() && rules.criteria.is_empty() {
-        "no criterion is configured, and no run brings an expectation or is one of the cases file's".to_owned()
+        "no criterion is configured, and no run brings an expectation or is one of the cases file's"
+            .to_owned()
     } else if judged.evaluations.is_empty() {
-        let selectors = if rules.criteria.len() == 1 { "the selector of the criterion" } else { "the selector of any criterion" };
+        let selectors = if rules.criteria.len() == 1 {
+            "the selector of the criterion"
+        } else {
+            "the selector of any criterion"
+        };
         format!("no trajectory matches {selectors}")
     } else {
         "every evaluation is `not_evaluated`".to_owned()

@@ -15,7 +15,14 @@ use crate::sidecar::{Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
 /// Proxies that other programs would go through.
-const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+const PROXIES: [&str; 6] = [
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+];
 
 /// Runs the command.
 pub(super) fn run(
@@ -27,12 +34,18 @@ pub(super) fn run(
     let config = loaded.config;
     logging::start(&config.log, streams.err_colour);
     ConfigurationInForce {
-        downstream: config.forward_destination().map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),
+        downstream: config
+            .forward_destination()
+            .map(|destination| (destination.origin.clone(), destination.endpoint.to_string())),
         n_criteria: config.criteria.len(),
         scoring: config.scoring.enabled,
     }
     .emit();
-    if let Some(variable) = PROXIES.into_iter().find(|name| environment.get(*name).is_some_and(|value| !value.is_empty())) {
+    if let Some(variable) = PROXIES.into_iter().find(|name| {
+        environment
+            .get(*name)
+            .is_some_and(|value| !value.is_empty())
+    }) {
         ProxyIgnored { variable }.emit();
     }
     let plan = Plan {
@@ -43,9 +56,16 @@ pub(super) fn run(
         origin,
         config,
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
-        Err(error) => return streams.complain(&format!("cannot start: {error}")).map(|()| Exit::NoStart),
+        Err(error) => {
+            return streams
+                .complain(&format!("cannot start: {error}"))
+                .map(|()| Exit::NoStart);
+        }
     };
     let exit = match runtime.block_on(until_stopped(plan)) {
         Ok(exit) => exit,
@@ -61,7 +81,10 @@ pub(super) fn run(
 
 async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     // Before anything is bound: a signal that comes while we start must not kill us half way.
-    let mut signals = Signals { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? };
+    let mut signals = Signals {
+        term: signal(SignalKind::terminate())?,
+        int: signal(SignalKind::interrupt())?,
+    };
     let mut drain = signal(SignalKind::user_defined1())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let sidecar = Sidecar::start(plan).await?;
@@ -99,16 +122,36 @@ impl Signals {
 
 /// With no endpoint for any shape of score, and so nobody to read it, evaluations are printed.
 fn print(config: &Config, colour: bool) -> Option<Print> {
-    if Shape::ALL.into_iter().any(|shape| config.score_destination(shape).is_ok()) {
+    if Shape::ALL
+        .into_iter()
+        .any(|shape| config.score_destination(shape).is_ok())
+    {
         return None;
     }
-    let form = if io::stdout().is_terminal() { Form::Human(Colour::when(colour)) } else { Form::Jsonl };
-    Some(Print { form, out: Box::new(io::stdout()) })
+    let form = if io::stdout().is_terminal() {
+        Form::Human(Colour::when(colour))
+    } else {
+        Form::Jsonl
+    };
+    Some(Print {
+        form,
+        out: Box::new(io::stdout()),
+    })
 }
 
-/// The memory limit of our cgroup, in bytes: version 2, else version 1 (where "none" is a number near 2^63).
+/// The memory limit of our cgroup, in bytes: version 2, else version 1 (where "none" is a number
+/// near 2^63).
 fn cgroup_limit() -> Option<usize> {
-    const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limits = FILES.into_iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok());
+    const FILES: [&str; 2] = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    let limits = FILES.into_iter().filter_map(|file| {
+        std::fs::read_to_string(file)
+            .ok()?
+            .trim()
+            .parse::<usize>()
+            .ok()
+    });
     limits.filter(|limit| *limit < 1 << 50).min()
 }

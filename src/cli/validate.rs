@@ -28,13 +28,18 @@ pub(super) fn validate(
         let name = match (&result, &global.config) {
             (Ok((_, Some(path))), _) | (Err(_), Some(path)) => path.display().to_string(),
             (Ok((_, None)), _) => NO_FILE.to_owned(),
-            (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => configuration::DEFAULT_FILE.to_owned(),
+            (Err(_), None) if Path::new(configuration::DEFAULT_FILE).exists() => {
+                configuration::DEFAULT_FILE.to_owned()
+            }
             (Err(_), None) => NO_FILE.to_owned(),
         };
         vec![(name, result.map(|(loaded, _)| loaded))]
     } else {
         let load = |path| configuration::load_file(Some(path), global, environment);
-        args.files.iter().map(|path| (path.display().to_string(), load(path))).collect()
+        args.files
+            .iter()
+            .map(|path| (path.display().to_string(), load(path)))
+            .collect()
     };
 
     let n_files = results.len();
@@ -55,7 +60,11 @@ pub(super) fn validate(
                         1 => ", 1 case".to_owned(),
                         n => format!(", {n} cases"),
                     };
-                    writeln!(out, "{name}: ok, {}{cases}", counted(loaded.config.criteria.len()))?;
+                    writeln!(
+                        out,
+                        "{name}: ok, {}{cases}",
+                        counted(loaded.config.criteria.len())
+                    )?;
                 }
             }
             Err(unusable) => {
@@ -70,7 +79,11 @@ pub(super) fn validate(
                 }
                 if let Unusable::Wrong(problems) = unusable {
                     let n_problems = problems.n_errors();
-                    writeln!(err, "{name}: {n_problems} problem{}", if n_problems == 1 { "" } else { "s" })?;
+                    writeln!(
+                        err,
+                        "{name}: {n_problems} problem{}",
+                        if n_problems == 1 { "" } else { "s" }
+                    )?;
                 }
             }
         }
@@ -90,7 +103,11 @@ fn counted(n_criteria: usize) -> String {
 ///
 /// # Errors
 /// `err` cannot be written to.
-pub(super) fn report_warnings(loaded: &Loaded, err: &mut dyn Write, colour: bool) -> io::Result<()> {
+pub(super) fn report_warnings(
+    loaded: &Loaded,
+    err: &mut dyn Write,
+    colour: bool,
+) -> io::Result<()> {
     if loaded.warnings.is_empty() {
         return Ok(());
     }
@@ -105,10 +122,28 @@ mod tests {
 
     fn run(files: &[PathBuf], print: bool, variables: &[(&str, &str)]) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let args = Validate { files: files.to_vec(), print };
-        let code = validate(&args, &Global::default(), &environment, &mut out, &mut err, false).unwrap();
-        (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+        let environment = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let args = Validate {
+            files: files.to_vec(),
+            print,
+        };
+        let code = validate(
+            &args,
+            &Global::default(),
+            &environment,
+            &mut out,
+            &mut err,
+            false,
+        )
+        .unwrap();
+        (
+            code,
+            String::from_utf8(out).unwrap(),
+            String::from_utf8(err).unwrap(),
+        )
     }
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -127,15 +162,22 @@ mod tests {
             ("wrong.yaml", "forward: { timeout: soon, protocol: grcp }\n"),
             ("good.json", "{\"log\": {\"level\": \"debug\"}}"),
         ]);
-        let [good, wrong, json] = ["good.yaml", "wrong.yaml", "good.json"].map(|name| folder.path().join(name));
+        let [good, wrong, json] =
+            ["good.yaml", "wrong.yaml", "good.json"].map(|name| folder.path().join(name));
         let (code, out, err) = run(&[good.clone(), json], false, &[]);
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.contains("good.yaml: ok, no criteria\n"), "{out}");
         let (code, out, err) = run(&[good, wrong], false, &[]);
         assert_eq!(code, 2);
         assert!(out.contains("good.yaml: ok"), "{out}");
-        assert!(err.contains("`soon` is not a duration") && err.contains("unknown protocol `grcp`"), "{err}");
-        assert!(err.contains("wrong.yaml:1:21") && err.contains("wrong.yaml: 2 problems"), "{err}");
+        assert!(
+            err.contains("`soon` is not a duration") && err.contains("unknown protocol `grcp`"),
+            "{err}"
+        );
+        assert!(
+            err.contains("wrong.yaml:1:21") && err.contains("wrong.yaml: 2 problems"),
+            "{err}"
+        );
     }
 
     #[test]
@@ -145,7 +187,10 @@ mod tests {
         for name in ["missing.yaml", "binary.yaml"] {
             let (code, _, err) = run(&[folder.path().join(name)], false, &[]);
             assert_eq!(code, 2);
-            assert!(err.starts_with("error: cannot read") && err.contains(name), "{err}");
+            assert!(
+                err.starts_with("error: cannot read") && err.contains(name),
+                "{err}"
+            );
         }
     }
 
@@ -153,7 +198,13 @@ mod tests {
     fn criteria_files_are_found_beside_the_file() {
         let criterion = "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
         // A folder's name may look like a pattern.
-        let folder = folder(&[("a[b]/spanscore.yaml", "criteria_files: [\"criteria/*.yaml\"]\n"), ("a[b]/criteria/a.yaml", criterion)]);
+        let folder = folder(&[
+            (
+                "a[b]/spanscore.yaml",
+                "criteria_files: [\"criteria/*.yaml\"]\n",
+            ),
+            ("a[b]/criteria/a.yaml", criterion),
+        ]);
         let (code, out, err) = run(&[folder.path().join("a[b]/spanscore.yaml")], false, &[]);
         assert_eq!(code, 0, "{err}");
         assert!(out.ends_with("ok, 1 criterion\n"), "{out}");
@@ -161,26 +212,54 @@ mod tests {
 
     #[test]
     fn print_shows_what_is_in_force_and_where_it_came_from() {
-        let folder = folder(&[("spanscore.yaml", "forward:\n  headers: { authorization: \"Bearer ${file:key}\" }\n"), ("key", "s3cr3t\n")]);
-        let (code, out, err) = run(&[folder.path().join("spanscore.yaml")], true, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")]);
+        let folder = folder(&[
+            (
+                "spanscore.yaml",
+                "forward:\n  headers: { authorization: \"Bearer ${file:key}\" }\n",
+            ),
+            ("key", "s3cr3t\n"),
+        ]);
+        let (code, out, err) = run(
+            &[folder.path().join("spanscore.yaml")],
+            true,
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")],
+        );
         assert_eq!((code, err.as_str()), (0, ""));
-        assert!(out.contains("endpoint: \"http://a:4317\"  # OTEL_EXPORTER_OTLP_ENDPOINT"), "{out}");
-        assert!(out.contains("authorization: \"****\"  # ") && !out.contains("s3cr3t"), "{out}");
+        assert!(
+            out.contains("endpoint: \"http://a:4317\"  # OTEL_EXPORTER_OTLP_ENDPOINT"),
+            "{out}"
+        );
+        assert!(
+            out.contains("authorization: \"****\"  # ") && !out.contains("s3cr3t"),
+            "{out}"
+        );
     }
 
     #[test]
     fn warnings_are_no_problems() {
-        let folder = folder(&[("spanscore.yaml", "forward: { endpoint: \"http://a:4318\", protocol: grpc }\nlog: { level: loud }\n")]);
+        let folder = folder(&[(
+            "spanscore.yaml",
+            "forward: { endpoint: \"http://a:4318\", protocol: grpc }\nlog: { level: loud }\n",
+        )]);
         let (code, _, err) = run(&[folder.path().join("spanscore.yaml")], false, &[]);
         assert_eq!(code, 2);
-        assert!(err.contains("warning: ") && err.ends_with("spanscore.yaml: 1 problem\n"), "{err}");
+        assert!(
+            err.contains("warning: ") && err.ends_with("spanscore.yaml: 1 problem\n"),
+            "{err}"
+        );
     }
 
     #[test]
     fn warnings_are_told_but_do_not_fail() {
-        let folder = folder(&[("spanscore.yaml", "forward: { endpoint: \"http://a:4318\", protocol: grpc }\n")]);
+        let folder = folder(&[(
+            "spanscore.yaml",
+            "forward: { endpoint: \"http://a:4318\", protocol: grpc }\n",
+        )]);
         let (code, out, err) = run(&[folder.path().join("spanscore.yaml")], false, &[]);
         assert_eq!(code, 0);
-        assert!(err.starts_with("warning: ") && out.contains(": ok"), "{err}{out}");
+        assert!(
+            err.starts_with("warning: ") && out.contains(": ok"),
+            "{err}{out}"
+        );
     }
 }

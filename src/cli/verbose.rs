@@ -1,5 +1,6 @@
-//! The spans of a recording and what extraction made of them in, text that explains it to people out: `inspect --verbose`. Reads the requests
-//! themselves, since the attributes of spans that nobody recognises are not kept anywhere else.
+//! The spans of a recording and what extraction made of them in, text that explains it to people
+//! out: `inspect --verbose`. Reads the requests themselves, since the attributes of spans that
+//! nobody recognises are not kept anywhere else.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -49,13 +50,27 @@ impl Watcher for Explainer<'_> {
     fn request(&mut self, body: &Bytes) {
         // Valid already, or it would not be shown.
         let request = ExportTraceServiceRequest::decode(body.clone()).unwrap_or_default();
-        let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+        let scopes = request
+            .resource_spans
+            .into_iter()
+            .flat_map(|resource| resource.scope_spans);
         for span in scopes.flat_map(|scope| scope.spans) {
-            if let (Some(trace_id), Some(span_id)) = (TraceId::try_new(&span.trace_id), SpanId::try_new(&span.span_id)) {
-                let says = |key: &&str| span.attributes.iter().any(|attribute| attribute.key == **key);
-                let said = [CRITERIA, EXPECT].into_iter().filter(says).map(|key| (span_id, key));
+            if let (Some(trace_id), Some(span_id)) = (
+                TraceId::try_new(&span.trace_id),
+                SpanId::try_new(&span.span_id),
+            ) {
+                let says = |key: &&str| {
+                    span.attributes
+                        .iter()
+                        .any(|attribute| attribute.key == **key)
+                };
+                let said = [CRITERIA, EXPECT]
+                    .into_iter()
+                    .filter(says)
+                    .map(|key| (span_id, key));
                 self.saying.entry(trace_id).or_default().extend(said);
-                let mut attributes: Vec<(String, String)> = span.attributes.into_iter().map(shown).collect();
+                let mut attributes: Vec<(String, String)> =
+                    span.attributes.into_iter().map(shown).collect();
                 // Marks, names and ids are short.
                 attributes.sort_by_key(|(_, value)| value.chars().count() > MAX_VALUE);
                 attributes.truncate(MAX_ATTRIBUTES);
@@ -75,43 +90,76 @@ impl Watcher for Explainer<'_> {
 
 impl<'a> Explainer<'a> {
     pub(super) fn new(rules: &'a Rules) -> Self {
-        Self { rules, attributes: HashMap::new(), saying: HashMap::new(), traces: Vec::new() }
+        Self {
+            rules,
+            attributes: HashMap::new(),
+            saying: HashMap::new(),
+            traces: Vec::new(),
+        }
     }
 
     fn attributes_of(&self, trace_id: TraceId, note: &Note) -> &[(String, String)] {
-        self.attributes.get(&(trace_id, note.span_id)).map_or(&[], Vec::as_slice)
+        self.attributes
+            .get(&(trace_id, note.span_id))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// What the run says about its own judgement, and what becomes of it: a line each.
     pub(super) fn brought(&self, explained: &Explained, trajectory: &Arc<Trajectory>) -> String {
-        let Rules { criteria, expectations, .. } = self.rules;
+        let Rules {
+            criteria,
+            expectations,
+            ..
+        } = self.rules;
         let mut lines = Vec::new();
         if let Some(case_id) = &trajectory.brought.case_id {
             let what = match expectations.case_of(trajectory) {
-                Some(case) => format!("the cases file expects something of it ({})", case.evaluator_name()),
+                Some(case) => format!(
+                    "the cases file expects something of it ({})",
+                    case.evaluator_name()
+                ),
                 None if expectations.cases.is_empty() => "there is no cases file".to_owned(),
                 None => "the cases file does not hold it".to_owned(),
             };
             lines.push(format!("case `{case_id}`: {what}"));
         }
         let Added { names, own } = expectations.added(trajectory, criteria);
-        lines.extend(names.iter().map(|name| format!("names the criterion `{name}`, which applies whatever its selector")));
+        lines.extend(names.iter().map(|name| {
+            format!("names the criterion `{name}`, which applies whatever its selector")
+        }));
         lines.extend(own.map(|own| match &own.evaluate {
-            Evaluator::Unusable(unusable) => format!("criterion `{}` is in error: {}", own.name, unusable.message()),
-            evaluator => format!("expects something of itself, criterion `{}`: {}", own.name, evaluator.name()),
+            Evaluator::Unusable(unusable) => format!(
+                "criterion `{}` is in error: {}",
+                own.name,
+                unusable.message()
+            ),
+            evaluator => format!(
+                "expects something of itself, criterion `{}`: {}",
+                own.name,
+                evaluator.name()
+            ),
         }));
         for (span_id, key) in self.saying.get(&explained.trace_id).into_iter().flatten() {
-            let said = if *key == CRITERIA { &trajectory.brought.criteria } else { &trajectory.brought.expect };
+            let said = if *key == CRITERIA {
+                &trajectory.brought.criteria
+            } else {
+                &trajectory.brought.expect
+            };
             if said.is_empty() {
                 let mode = expectations.from_spans;
                 let why = match (mode, *key) {
-                    (FromSpans::Off, _) | (FromSpans::NamesOnly, EXPECT) => format!("`expectations.from_spans` is `{}`", mode.as_str()),
+                    (FromSpans::Off, _) | (FromSpans::NamesOnly, EXPECT) => {
+                        format!("`expectations.from_spans` is `{}`", mode.as_str())
+                    }
                     _ => "only the evaluated span and those above it have a say".to_owned(),
                 };
                 lines.push(format!("`{key}` of span {span_id} is not read: {why}"));
             }
         }
-        lines.iter().map(|line| format!("  {}\n", Clean(line))).collect()
+        lines
+            .iter()
+            .map(|line| format!("  {}\n", Clean(line)))
+            .collect()
     }
 
     /// A line a span, indented like the tree; of spans that are not recognised, the attributes too.
@@ -129,22 +177,45 @@ impl<'a> Explainer<'a> {
             let _ = writeln!(text, "  {} {:indent$}{}", note.span_id, "", Clean(&line));
             let attributes = self.attributes_of(explained.trace_id, note);
             if note.taken_for == TakenFor::Other && !attributes.is_empty() {
-                let attributes: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                let _ = writeln!(text, "  {:16} {:indent$}  with {}", "", "", Clean(&attributes.join(" ")));
+                let attributes: Vec<String> = attributes
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
+                let _ = writeln!(
+                    text,
+                    "  {:16} {:indent$}  with {}",
+                    "",
+                    "",
+                    Clean(&attributes.join(" "))
+                );
             }
         }
         text
     }
 
-    /// How to have spans recognised that are not: the configuration itself, where a span looks like a tool call. In a trace that has some
-    /// what is left over is the framework's own business (listing tools, running nodes).
+    /// How to have spans recognised that are not: the configuration itself, where a span looks like
+    /// a tool call. In a trace that has some what is left over is the framework's own business
+    /// (listing tools, running nodes).
     pub(super) fn hint(&self) -> Option<String> {
-        let has_calls = |explained: &&Explained| explained.notes.iter().any(|note| matches!(note.taken_for, TakenFor::Call(_)));
-        let spans = self.traces.iter().filter(|explained| !has_calls(explained)).flat_map(|explained| {
-            let unknown = explained.notes.iter().filter(|note| note.taken_for == TakenFor::Other);
-            unknown.map(|note| (note, self.attributes_of(explained.trace_id, note)))
-        });
-        let guesses = spans.filter_map(|(note, attributes)| Some((note, Spelling::guess(attributes)?)));
+        let has_calls = |explained: &&Explained| {
+            explained
+                .notes
+                .iter()
+                .any(|note| matches!(note.taken_for, TakenFor::Call(_)))
+        };
+        let spans = self
+            .traces
+            .iter()
+            .filter(|explained| !has_calls(explained))
+            .flat_map(|explained| {
+                let unknown = explained
+                    .notes
+                    .iter()
+                    .filter(|note| note.taken_for == TakenFor::Other);
+                unknown.map(|note| (note, self.attributes_of(explained.trace_id, note)))
+            });
+        let guesses =
+            spans.filter_map(|(note, attributes)| Some((note, Spelling::guess(attributes)?)));
         let (note, spelling) = guesses.min_by_key(|(_, spelling)| spelling.mark.is_none())?;
         Some(format!(
             "span {} looks like a tool call of a house-made spelling; in spanscore.yaml, try:\n\n{}",
@@ -167,20 +238,43 @@ struct Spelling<'a> {
 
 impl<'a> Spelling<'a> {
     fn guess(attributes: &'a [(String, String)]) -> Option<Self> {
-        const MARKS: [&str; 5] = ["tool", "tool_call", "function", "function_call", "tool-call"];
-        let mark = attributes.iter().find(|(_, value)| MARKS.contains(&&*value.to_ascii_lowercase()));
+        const MARKS: [&str; 5] = [
+            "tool",
+            "tool_call",
+            "function",
+            "function_call",
+            "tool-call",
+        ];
+        let mark = attributes
+            .iter()
+            .find(|(_, value)| MARKS.contains(&&*value.to_ascii_lowercase()));
         let mark = mark.map(|(key, value)| (key.as_str(), value.as_str()));
         let key = |fits: &dyn Fn(&str) -> bool| {
-            let keys = attributes.iter().map(|(key, _)| key.as_str()).filter(|key| Some(*key) != mark.map(|(key, _)| key));
+            let keys = attributes
+                .iter()
+                .map(|(key, _)| key.as_str())
+                .filter(|key| Some(*key) != mark.map(|(key, _)| key));
             keys.into_iter().find(|key| fits(&key.to_ascii_lowercase()))
         };
-        let names_tool = |key: &str| key.ends_with("tool") || (key.contains("tool") || key.contains("function")) && key.ends_with("name");
-        let name = key(&names_tool).or_else(|| mark.and_then(|_| key(&|key| key.ends_with("name"))));
+        let names_tool = |key: &str| {
+            key.ends_with("tool")
+                || (key.contains("tool") || key.contains("function")) && key.ends_with("name")
+        };
+        let name =
+            key(&names_tool).or_else(|| mark.and_then(|_| key(&|key| key.ends_with("name"))));
         (mark.is_some() || name.is_some()).then(|| Self {
             mark,
             name,
-            args: key(&|key| ["args", "arguments", "input", "parameters", "params"].iter().any(|end| key.ends_with(end))),
-            result: key(&|key| ["result", "output", "response"].iter().any(|end| key.ends_with(end))),
+            args: key(&|key| {
+                ["args", "arguments", "input", "parameters", "params"]
+                    .iter()
+                    .any(|end| key.ends_with(end))
+            }),
+            result: key(&|key| {
+                ["result", "output", "response"]
+                    .iter()
+                    .any(|end| key.ends_with(end))
+            }),
             call_id: key(&|key| key.contains("call") && key.ends_with("id")),
         })
     }
@@ -189,10 +283,22 @@ impl<'a> Spelling<'a> {
         // JSON strings are YAML too, whatever is in them.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let Some((key, value)) = self.mark else {
-            return format!("tools:\n  name_attributes: [tool.name, {}]\n", quoted(self.name.unwrap_or_default()));
+            return format!(
+                "tools:\n  name_attributes: [tool.name, {}]\n",
+                quoted(self.name.unwrap_or_default())
+            );
         };
-        let mut text = format!("tools:\n  conventions:\n    - name: house\n      match: {{ {}: {} }}\n", quoted(key), quoted(value));
-        for (word, key) in [("name_from", self.name), ("args_from", self.args), ("result_from", self.result), ("id_from", self.call_id)] {
+        let mut text = format!(
+            "tools:\n  conventions:\n    - name: house\n      match: {{ {}: {} }}\n",
+            quoted(key),
+            quoted(value)
+        );
+        for (word, key) in [
+            ("name_from", self.name),
+            ("args_from", self.args),
+            ("result_from", self.result),
+            ("id_from", self.call_id),
+        ] {
             if let Some(key) = key {
                 let _ = writeln!(text, "      {word}: {}", quoted(key));
             }
@@ -215,7 +321,11 @@ fn shown(attribute: KeyValue) -> (String, String) {
 }
 
 fn shorten(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_VALUE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut shown: String = text
+        .chars()
+        .take(MAX_VALUE)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if text.chars().nth(MAX_VALUE).is_some() {
         shown.push('…');
     }

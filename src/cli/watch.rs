@@ -1,5 +1,5 @@
-//! What `run` shows while there is no criterion: the first trajectories it sees, then one a minute, ready to be pasted into one.
-//! On a terminal; elsewhere only how many there were.
+//! What `run` shows while there is no criterion: the first trajectories it sees, then one a minute,
+//! ready to be pasted into one. On a terminal; elsewhere only how many there were.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -27,7 +27,12 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(is_terminal: bool) -> Self {
-        Self { is_terminal, n_seen: 0, n_shown: 0, last: None }
+        Self {
+            is_terminal,
+            n_seen: 0,
+            n_shown: 0,
+            last: None,
+        }
     }
 
     pub(super) fn observer(mut self) -> Observer {
@@ -45,7 +50,10 @@ impl Watch {
                     // A terminal that went away takes nothing with it.
                     let _ = show(trajectory);
                 } else {
-                    TrajectoriesSeen { n_seen: self.n_seen }.emit();
+                    TrajectoriesSeen {
+                        n_seen: self.n_seen,
+                    }
+                    .emit();
                 }
             }
         }
@@ -55,7 +63,10 @@ impl Watch {
     fn take(&mut self, now: Instant) -> bool {
         self.n_seen += 1;
         let n_at_once = if self.is_terminal { N_FIRST } else { 1 };
-        let is_due = self.n_shown < n_at_once || self.last.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
+        let is_due = self.n_shown < n_at_once
+            || self
+                .last
+                .is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
         if is_due {
             self.n_shown += 1;
             self.last = Some(now);
@@ -65,7 +76,8 @@ impl Watch {
 }
 
 fn show(trajectory: &Trajectory) -> io::Result<()> {
-    // Names are what a criterion is made of. Values are private, and a sidecar's terminal may be a log that others read.
+    // Names are what a criterion is made of. Values are private, and a sidecar's terminal may be a
+    // log that others read.
     let mut text = inspect::human(trajectory, None);
     if let Some(proposal) = config::proposal(std::slice::from_ref(trajectory)) {
         text.push_str("  no criterion judges it; to expect these calls in this order of every such run, put into spanscore.yaml:\n\n");
@@ -97,7 +109,11 @@ mod tests {
         assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(59)), 0);
         assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(60)), 1);
         assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(119)), 0);
-        assert_eq!(n_shown(&mut watch, 7, start + Duration::from_secs(500)), 1, "minutes without a trajectory are not made up for");
+        assert_eq!(
+            n_shown(&mut watch, 7, start + Duration::from_secs(500)),
+            1,
+            "minutes without a trajectory are not made up for"
+        );
     }
 
     #[test]

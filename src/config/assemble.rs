@@ -1,4 +1,5 @@
-//! Text in, when a trace is done out: `scoring` and `assemble`. Knows the keys and defaults; does not know what the timers do.
+//! Text in, when a trace is done out: `scoring` and `assemble`. Knows the keys and defaults; does
+//! not know what the timers do.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,8 @@ pub struct Assemble {
     pub settle_remote: Duration,
     /// Quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// How far before our memory of traces a top span must have ended to make its trace a recording sent again; 0 turns the guard off.
+    /// How far before our memory of traces a top span must have ended to make its trace a recording
+    /// sent again; 0 turns the guard off.
     pub restart_guard: Duration,
     /// Longest time a trace stays open.
     pub expired: Duration,
@@ -68,7 +70,10 @@ pub struct RecentTraces {
 
 impl Default for Scoring {
     fn default() -> Self {
-        Self { enabled: true, queue: Amount::Auto }
+        Self {
+            enabled: true,
+            queue: Amount::Auto,
+        }
     }
 }
 
@@ -91,22 +96,39 @@ impl Default for Assemble {
 
 impl Default for OpenTraces {
     fn default() -> Self {
-        Self { max_traces: 100_000, max_size: Amount::Auto }
+        Self {
+            max_traces: 100_000,
+            max_size: Amount::Auto,
+        }
     }
 }
 
 impl Default for RecentTraces {
     fn default() -> Self {
-        Self { max_traces: 100_000, max_size: Amount::Auto, ttl: Duration::from_secs(3_600) }
+        Self {
+            max_traces: 100_000,
+            max_size: Amount::Auto,
+            ttl: Duration::from_secs(3_600),
+        }
     }
 }
 
 impl Config {
-    /// The timers and limits as the trace buffer takes them. One trace gets at most a tenth of what all may take, so that no single one
-    /// pushes the others out.
+    /// The timers and limits as the trace buffer takes them. One trace gets at most a tenth of what
+    /// all may take, so that no single one pushes the others out.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
-        let Assemble { settle, max_settle, settle_remote, inactive, restart_guard, expired, span_limit, size_limit, open, recent } =
-            &self.assemble;
+        let Assemble {
+            settle,
+            max_settle,
+            settle_remote,
+            inactive,
+            restart_guard,
+            expired,
+            span_limit,
+            size_limit,
+            open,
+            recent,
+        } = &self.assemble;
         assemble::Settings {
             settle: settle.0,
             max_settle: max_settle.0,

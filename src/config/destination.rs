@@ -1,5 +1,5 @@
-//! A checked configuration in, the peers to send to out, with every default and inheritance resolved. Knows how an endpoint is
-//! written; does not know how one connects.
+//! A checked configuration in, the peers to send to out, with every default and inheritance
+//! resolved. Knows how an endpoint is written; does not know how one connects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use super::writers::Writer;
 /// One OTLP peer to send to, with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destination {
-    /// Which setting or variable it came from, for messages: `forward.endpoint`, `OTEL_EXPORTER_OTLP_ENDPOINT`, `scores.span.endpoint`.
+    /// Which setting or variable it came from, for messages: `forward.endpoint`,
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `scores.span.endpoint`.
     pub origin: String,
     /// `http` or `https`, host, port and base path.
     pub endpoint: Endpoint,
@@ -107,7 +108,11 @@ impl fmt::Display for Off {
         match self {
             Self::Disabled(shape) => write!(f, "`scores.{}.enabled` is false", shape.as_str()),
             Self::NoEndpoint(shape) => {
-                write!(f, "there is no endpoint: set `forward.endpoint`, `scores.endpoint` or `scores.{}.endpoint`", shape.as_str())
+                write!(
+                    f,
+                    "there is no endpoint: set `forward.endpoint`, `scores.endpoint` or `scores.{}.endpoint`",
+                    shape.as_str()
+                )
             }
             Self::SignalNotTaken(shape) => write!(
                 f,
@@ -122,61 +127,114 @@ impl fmt::Display for Off {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Reads `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP, anything else gRPC. Without a port,
-    /// `https` means 443 and `http` the protocol's own, 4317 or 4318. The error names the remedy behind its last `: `.
+    /// Reads `http(s)://host[:port][/base]`. Without a protocol, port 4318 or a path means HTTP,
+    /// anything else gRPC. Without a port, `https` means 443 and `http` the protocol's own, 4317 or
+    /// 4318. The error names the remedy behind its last `: `.
     ///
-    /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on whether it means TLS.
+    /// A bare `host:port` is refused, as OpenTelemetry's Java SDK does: the others disagree on
+    /// whether it means TLS.
     pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<(Self, Protocol), String> {
         let (tls, authority, base_path) = split(text)?;
-        let (host, port) = host_and_port(authority)
-            .ok_or_else(|| format!("`{}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets", text.trim()))?;
-        if let Some(base) = Signal::ALL.iter().find_map(|signal| base_path.strip_suffix(&format!("/v1/{}", signal.as_str()))) {
+        let (host, port) = host_and_port(authority).ok_or_else(|| {
+            format!(
+                "`{}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets",
+                text.trim()
+            )
+        })?;
+        if let Some(base) = Signal::ALL
+            .iter()
+            .find_map(|signal| base_path.strip_suffix(&format!("/v1/{}", signal.as_str())))
+        {
             let scheme = if tls { "https" } else { "http" };
-            return Err(format!("`/v1/traces` and its like are appended to the endpoint: write `{scheme}://{authority}{base}`"));
+            return Err(format!(
+                "`/v1/traces` and its like are appended to the endpoint: write `{scheme}://{authority}{base}`"
+            ));
         }
         let is_http = port == Some(4318) || !base_path.is_empty();
-        let protocol = protocol.unwrap_or(if is_http { Protocol::HttpProtobuf } else { Protocol::Grpc });
+        let protocol = protocol.unwrap_or(if is_http {
+            Protocol::HttpProtobuf
+        } else {
+            Protocol::Grpc
+        });
         if protocol == Protocol::Grpc && !base_path.is_empty() {
-            return Err(format!("gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to `http/protobuf`"));
+            return Err(format!(
+                "gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to `http/protobuf`"
+            ));
         }
         let port = port.unwrap_or(match (tls, protocol) {
             (true, _) => 443,
             (false, Protocol::Grpc) => 4317,
             (false, Protocol::HttpProtobuf) => 4318,
         });
-        Ok((Self { tls, host, port, base_path: base_path.to_owned() }, protocol))
+        Ok((
+            Self {
+                tls,
+                host,
+                port,
+                base_path: base_path.to_owned(),
+            },
+            protocol,
+        ))
     }
 
-    /// Reads the base URL of an API that is not OTLP's; without a port, that of the scheme is meant. The error is as above.
+    /// Reads the base URL of an API that is not OTLP's; without a port, that of the scheme is
+    /// meant. The error is as above.
     pub fn parse_url(text: &str) -> Result<Self, String> {
         let (tls, authority, base_path) = split(text)?;
-        let (host, port) = host_and_port(authority)
-            .ok_or_else(|| format!("`{}` is no endpoint: write `https://host`, with an IPv6 address in brackets", text.trim()))?;
-        Ok(Self { tls, host, port: port.unwrap_or(if tls { 443 } else { 80 }), base_path: base_path.to_owned() })
+        let (host, port) = host_and_port(authority).ok_or_else(|| {
+            format!(
+                "`{}` is no endpoint: write `https://host`, with an IPv6 address in brackets",
+                text.trim()
+            )
+        })?;
+        Ok(Self {
+            tls,
+            host,
+            port: port.unwrap_or(if tls { 443 } else { 80 }),
+            base_path: base_path.to_owned(),
+        })
     }
 }
 
 /// TLS or not, host with port, and base path.
 fn split(text: &str) -> Result<(bool, &str, &str), String> {
     let text = text.trim();
-    if text.split("://").last().and_then(|rest| rest.split('/').next()).is_some_and(|authority| authority.contains('@')) {
-        return Err("the endpoint holds credentials: send them as a header, such as `authorization`".to_owned());
+    if text
+        .split("://")
+        .last()
+        .and_then(|rest| rest.split('/').next())
+        .is_some_and(|authority| authority.contains('@'))
+    {
+        return Err(
+            "the endpoint holds credentials: send them as a header, such as `authorization`"
+                .to_owned(),
+        );
     }
     let (tls, rest) = match text.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
         Some((scheme, rest)) => {
-            return Err(format!("`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"));
+            return Err(format!(
+                "`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"
+            ));
         }
-        None => return Err(format!("`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS")),
+        None => {
+            return Err(format!(
+                "`{text}` has no scheme: write `http://{text}`, or `https://{text}` for TLS"
+            ));
+        }
     };
     if rest.contains(['?', '#']) {
-        return Err(format!("`{text}` has a query: write the endpoint without `?` and `#`"));
+        return Err(format!(
+            "`{text}` has a query: write the endpoint without `?` and `#`"
+        ));
     }
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let base_path = path.trim_end_matches('/');
     if base_path.chars().any(|c| !c.is_ascii_graphic()) {
-        return Err(format!("`{text}` has a path that no URL can have: percent-encode it"));
+        return Err(format!(
+            "`{text}` has a path that no URL can have: percent-encode it"
+        ));
     }
     Ok((tls, authority, base_path))
 }
@@ -185,10 +243,22 @@ fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
         host.parse::<Ipv6Addr>().ok()?;
-        (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+        (
+            host,
+            if after.is_empty() {
+                None
+            } else {
+                Some(after.strip_prefix(':')?)
+            },
+        )
     } else {
-        let (host, port) = authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
-        let is_name = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+        let (host, port) = authority
+            .split_once(':')
+            .map_or((authority, None), |(host, port)| (host, Some(port)));
+        let is_name = !host.is_empty()
+            && host
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
         if !is_name {
             return None;
         }
@@ -205,9 +275,17 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
         if self.host.contains(':') {
-            write!(f, "{scheme}://[{}]:{}{}", self.host, self.port, self.base_path)
+            write!(
+                f,
+                "{scheme}://[{}]:{}{}",
+                self.host, self.port, self.base_path
+            )
         } else {
-            write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.base_path)
+            write!(
+                f,
+                "{scheme}://{}:{}{}",
+                self.host, self.port, self.base_path
+            )
         }
     }
 }
@@ -244,10 +322,13 @@ impl Config {
     /// Where the original telemetry goes; `None` if there is no `forward.endpoint`.
     pub fn forward_destination(&self) -> Option<Destination> {
         let forward = self.forward_peer();
-        forward.endpoint.map(|endpoint| self.destination(&[forward], "forward", endpoint))
+        forward
+            .endpoint
+            .map(|endpoint| self.destination(&[forward], "forward", endpoint))
     }
 
-    /// Where a shape of the scores goes. What it leaves open it takes from `scores`, and what that leaves open from `forward`.
+    /// Where a shape of the scores goes. What it leaves open it takes from `scores`, and what that
+    /// leaves open from `forward`.
     ///
     /// # Errors
     /// The shape is off, and why.
@@ -256,7 +337,10 @@ impl Config {
         if !self.is_enabled(shape) {
             return Err(Off::Disabled(shape));
         }
-        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
+        let Some((section, endpoint)) = chain
+            .iter()
+            .find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint)))
+        else {
             return Err(Off::NoEndpoint(shape));
         };
         if section == "forward" && !self.forward.signals.contains(&shape.signal()) {
@@ -268,7 +352,11 @@ impl Config {
     /// Where the writer at this position of `scores.writers` writes to.
     pub fn writer_destination(&self, writer_idx: usize, writer: &Writer) -> Destination {
         let peer = writer.peer();
-        let mut headers: Vec<_> = peer.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        let mut headers: Vec<_> = peer
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+            .collect();
         if let Some((name, value)) = writer.credentials()
             && headers.iter().all(|(given, _)| given != name)
         {
@@ -276,7 +364,8 @@ impl Config {
         }
         Destination {
             origin: format!("scores.writers[{writer_idx}].{}", writer.name()),
-            endpoint: Endpoint::parse_url(peer.endpoint).expect("loading has checked every endpoint"),
+            endpoint: Endpoint::parse_url(peer.endpoint)
+                .expect("loading has checked every endpoint"),
             protocol: Protocol::HttpProtobuf,
             headers,
             compression: Compression::None,
@@ -325,9 +414,13 @@ impl Config {
             origin: self.origin_of(&format!("{section}.endpoint")),
             endpoint,
             protocol,
-            headers: headers.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect(),
+            headers: headers
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+                .collect(),
             compression: first(chain, |peer| peer.compression).unwrap_or_default(),
-            timeout: first(chain, |peer| peer.timeout).unwrap_or(self.forward.timeout).0,
+            timeout: first(chain, |peer| peer.timeout)
+                .unwrap_or(self.forward.timeout)
+                .0,
             tls: first(chain, |peer| peer.tls).cloned().unwrap_or_default(),
             retry: self.backoff(),
         }
@@ -335,7 +428,11 @@ impl Config {
 
     fn backoff(&self) -> Backoff {
         let retry = &self.forward.retry;
-        Backoff { initial: retry.initial_interval.0, multiplier: retry.multiplier, max: retry.max_interval.0 }
+        Backoff {
+            initial: retry.initial_interval.0,
+            multiplier: retry.multiplier,
+            max: retry.max_interval.0,
+        }
     }
 }
 

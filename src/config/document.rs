@@ -1,5 +1,6 @@
-//! What a caller of the API sends in, criteria or every mistake in it out. Written as in a criteria file, YAML or JSON, but nothing is
-//! replaced in it: `${env:…}` is read by whoever owns the environment, not by whoever may call. Does not know who called.
+//! What a caller of the API sends in, criteria or every mistake in it out. Written as in a criteria
+//! file, YAML or JSON, but nothing is replaced in it: `${env:…}` is read by whoever owns the
+//! environment, not by whoever may call. Does not know who called.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::evaluate::Criterion;
 /// What messages call the text.
 const NAME: &str = "body";
 
-/// One criterion. `name` is the one in the address: it stands in for a `name` that is left out, and must equal one that is there.
+/// One criterion. `name` is the one in the address: it stands in for a `name` that is left out, and
+/// must equal one that is there.
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
@@ -30,28 +32,57 @@ pub fn criterion(text: &str, name: Option<&str>) -> Result<Criterion, Problems> 
 /// # Errors
 /// Every mistake in it, not only the first.
 pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
-    let mut document = Document::parse(text, "a set of criteria", "write `criteria:` above a list of criteria")?;
-    let Document { root, texts, problems, .. } = &mut document;
-    let Value::Map(map) = &mut root.value else { return Ok(Vec::new()) };
+    let mut document = Document::parse(
+        text,
+        "a set of criteria",
+        "write `criteria:` above a list of criteria",
+    )?;
+    let Document {
+        root,
+        texts,
+        problems,
+        ..
+    } = &mut document;
+    let Value::Map(map) = &mut root.value else {
+        return Ok(Vec::new());
+    };
     map.retain(|entry| {
         let is_known = entry.key == "criteria";
         if !is_known {
-            let problem = Problem::new(format!("unknown key `{}`", entry.key), Some(texts.spot(entry.key_place)));
-            problems
-                .push(problem.at(format!("/{}", entry.key.replace('~', "~0").replace('/', "~1"))).label("a set holds `criteria:` only"));
+            let problem = Problem::new(
+                format!("unknown key `{}`", entry.key),
+                Some(texts.spot(entry.key_place)),
+            );
+            problems.push(
+                problem
+                    .at(format!(
+                        "/{}",
+                        entry.key.replace('~', "~0").replace('/', "~1")
+                    ))
+                    .label("a set holds `criteria:` only"),
+            );
         }
         is_known
     });
     let n_items = match map.entries.first().map(|entry| &entry.value) {
-        Some(Node { value: Value::List(items), .. }) => items.len(),
+        Some(Node {
+            value: Value::List(items),
+            ..
+        }) => items.len(),
         Some(node) => {
             let problem = Problem::new("`criteria` is not a list", Some(texts.spot(node.place)));
-            problems.push(problem.at("/criteria".to_owned()).label("expected a list of criteria; an empty one is `[]`"));
+            problems.push(
+                problem
+                    .at("/criteria".to_owned())
+                    .label("expected a list of criteria; an empty one is `[]`"),
+            );
             0
         }
         None if problems.is_empty() => {
             let problem = Problem::new("`criteria` is missing", Some(texts.spot(root.place)));
-            problems.push(problem.label("write `criteria:` above a list of criteria; an empty one is `[]`"));
+            problems.push(
+                problem.label("write `criteria:` above a list of criteria; an empty one is `[]`"),
+            );
             0
         }
         None => 0,
@@ -59,22 +90,37 @@ pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
     let mut criteria: Vec<Criterion> = Vec::with_capacity(n_items);
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     for item_idx in 0..n_items {
-        let Some(criterion) = read::<Criterion>(&mut document.root, &[0, item_idx], Extent::All, &document.texts, &mut document.problems)
-        else {
+        let Some(criterion) = read::<Criterion>(
+            &mut document.root,
+            &[0, item_idx],
+            Extent::All,
+            &document.texts,
+            &mut document.problems,
+        ) else {
             continue;
         };
         if let Some(first) = numbers.get(&criterion.name) {
             let (node, ..) = document.root.follow(&[0, item_idx]);
-            let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(document.texts.spot(node.place)));
-            document.problems.push(problem.at(format!("/criteria/{item_idx}/name")).label(format!("the first is number {first}")));
+            let problem = Problem::new(
+                format!("a second criterion is named `{}`", criterion.name),
+                Some(document.texts.spot(node.place)),
+            );
+            document.problems.push(
+                problem
+                    .at(format!("/criteria/{item_idx}/name"))
+                    .label(format!("the first is number {first}")),
+            );
         }
-        numbers.entry(criterion.name.clone()).or_insert(item_idx + 1);
+        numbers
+            .entry(criterion.name.clone())
+            .or_insert(item_idx + 1);
         criteria.push(criterion);
     }
     document.done(criteria)
 }
 
-/// Anything else that is read as strictly as a criterion. `what` is what it is called, `remedy` how to write one.
+/// Anything else that is read as strictly as a criterion. `what` is what it is called, `remedy` how
+/// to write one.
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
@@ -95,9 +141,17 @@ impl Document {
         let mut problems = Problems::default();
         let source = texts.add(NAME, text, TextKind::File);
         match parse(&texts, source, &mut problems) {
-            Some(root) if matches!(root.value, Value::Map(_)) => Ok(Self { root, texts, source, problems }),
+            Some(root) if matches!(root.value, Value::Map(_)) => Ok(Self {
+                root,
+                texts,
+                source,
+                problems,
+            }),
             Some(root) => {
-                problems.push(Problem::new(format!("{what} is a map"), Some(texts.spot(root.place))).label(remedy));
+                problems.push(
+                    Problem::new(format!("{what} is a map"), Some(texts.spot(root.place)))
+                        .label(remedy),
+                );
                 Err(problems)
             }
             None => Err(problems),
@@ -105,31 +159,74 @@ impl Document {
     }
 
     fn put_name(&mut self, name: &str) {
-        let Self { root, texts, source, problems } = self;
-        let Value::Map(map) = &mut root.value else { return };
-        match map.entries.iter().find(|entry| entry.key == "name").map(|entry| &entry.value) {
-            Some(Node { value: Value::Scalar(Scalar { text, .. }), place }) if text != name => {
-                let problem =
-                    Problem::new(format!("this criterion is named `{text}`, and the address says `{name}`"), Some(texts.spot(*place)));
-                problems.push(problem.at("/name".to_owned()).label("leave it out here, or use the same"));
+        let Self {
+            root,
+            texts,
+            source,
+            problems,
+        } = self;
+        let Value::Map(map) = &mut root.value else {
+            return;
+        };
+        match map
+            .entries
+            .iter()
+            .find(|entry| entry.key == "name")
+            .map(|entry| &entry.value)
+        {
+            Some(Node {
+                value: Value::Scalar(Scalar { text, .. }),
+                place,
+            }) if text != name => {
+                let problem = Problem::new(
+                    format!("this criterion is named `{text}`, and the address says `{name}`"),
+                    Some(texts.spot(*place)),
+                );
+                problems.push(
+                    problem
+                        .at("/name".to_owned())
+                        .label("leave it out here, or use the same"),
+                );
             }
             Some(_) => {}
             None => {
-                let place = Place { source: *source, start: 0, end: 0 };
-                let value = Value::Scalar(Scalar { text: name.to_owned(), kind: Kind::Text, substituted: false });
-                map.entries.push(Entry { key: "name".to_owned(), key_place: place, value: Node { place, value } });
+                let place = Place {
+                    source: *source,
+                    start: 0,
+                    end: 0,
+                };
+                let value = Value::Scalar(Scalar {
+                    text: name.to_owned(),
+                    kind: Kind::Text,
+                    substituted: false,
+                });
+                map.entries.push(Entry {
+                    key: "name".to_owned(),
+                    key_place: place,
+                    value: Node { place, value },
+                });
             }
         }
     }
 
     fn read<T: DeserializeOwned>(mut self, path: &[usize]) -> Result<T, Problems> {
-        match read::<T>(&mut self.root, path, Extent::All, &self.texts, &mut self.problems) {
+        match read::<T>(
+            &mut self.root,
+            path,
+            Extent::All,
+            &self.texts,
+            &mut self.problems,
+        ) {
             Some(value) => self.done(value),
             None => Err(self.problems.sorted()),
         }
     }
 
     fn done<T>(self, value: T) -> Result<T, Problems> {
-        if self.problems.is_empty() { Ok(value) } else { Err(self.problems.sorted()) }
+        if self.problems.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.problems.sorted())
+        }
     }
 }

@@ -1,16 +1,18 @@
-//! A mistake and its place in, a message that a person can act on out: what is wrong, where, the line with a caret, the remedy.
-//! Knows how messages look; does not know what can be wrong.
+//! A mistake and its place in, a message that a person can act on out: what is wrong, where, the
+//! line with a caret, the remedy. Knows how messages look; does not know what can be wrong.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 /// Lines longer than this are cropped around the caret (a JSON file may be one line).
 const MAX_EXCERPT_CHARS: usize = 140;
-/// Most problems that are kept; how many more there are is counted. Whoever may send a document can fill it with mistakes.
+/// Most problems that are kept; how many more there are is counted. Whoever may send a document can
+/// fill it with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
 /// Longest JSON pointer in bytes; what is longer ends in `…`.
 const MAX_POINTER: usize = 1_024;
-/// Lines and columns are noted so many bytes apart, so that a place in a long line is found without counting from its start.
+/// Lines and columns are noted so many bytes apart, so that a place in a long line is found without
+/// counting from its start.
 const MARK_DISTANCE: usize = 1_024;
 
 /// Does a problem stop us?
@@ -110,11 +112,21 @@ pub(super) enum TextKind {
 
 impl Problem {
     pub(super) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
-        Self { severity: Severity::Error, title: title.into(), spot, label: None, pointer: String::new(), notes: Vec::new() }
+        Self {
+            severity: Severity::Error,
+            title: title.into(),
+            spot,
+            label: None,
+            pointer: String::new(),
+            notes: Vec::new(),
+        }
     }
 
     pub(super) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
-        Self { severity: Severity::Warning, ..Self::new(title, spot) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::new(title, spot)
+        }
     }
 
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
@@ -144,23 +156,46 @@ impl Problem {
             Severity::Error => ("error", "1;31"),
             Severity::Warning => ("warning", "1;33"),
         };
-        let _ = writeln!(out, "{}{}", paint.with(style, word), paint.with("1", &format!(": {}", self.title)));
+        let _ = writeln!(
+            out,
+            "{}{}",
+            paint.with(style, word),
+            paint.with("1", &format!(": {}", self.title))
+        );
         let mut gutter = 2;
         match &self.spot {
             Some(spot) => {
                 gutter = spot.line.to_string().len().max(2);
-                let place = if spot.is_file { format!("{}:{}:{}", spot.name, spot.line, spot.column) } else { spot.name.clone() };
+                let place = if spot.is_file {
+                    format!("{}:{}:{}", spot.name, spot.line, spot.column)
+                } else {
+                    spot.name.clone()
+                };
                 let _ = writeln!(out, "{:gutter$}{} {place}", "", paint.with("1;34", "-->"));
                 match &spot.excerpt {
                     Some(excerpt) => {
-                        let (excerpt, column, width) = cropped(excerpt, spot.column - spot.n_before, spot.width);
+                        let (excerpt, column, width) =
+                            cropped(excerpt, spot.column - spot.n_before, spot.width);
                         let bar = paint.with("1;34", "|");
-                        let caret =
-                            format!("{}{}", "^".repeat(width), self.label.iter().map(|label| format!(" {label}")).collect::<String>());
+                        let caret = format!(
+                            "{}{}",
+                            "^".repeat(width),
+                            self.label
+                                .iter()
+                                .map(|label| format!(" {label}"))
+                                .collect::<String>()
+                        );
                         let line_no = paint.with("1;34", &format!("{:>gutter$}", spot.line));
                         let _ = writeln!(out, "{:gutter$} {bar}", "");
                         let _ = writeln!(out, "{line_no} {bar} {excerpt}");
-                        let _ = writeln!(out, "{:gutter$} {bar} {:pad$}{}", "", "", paint.with(style, &caret), pad = column - 1);
+                        let _ = writeln!(
+                            out,
+                            "{:gutter$} {bar} {:pad$}{}",
+                            "",
+                            "",
+                            paint.with(style, &caret),
+                            pad = column - 1
+                        );
                     }
                     None => self.write_label_below(&mut out, gutter, paint),
                 }
@@ -169,7 +204,13 @@ impl Problem {
         }
         for note in &self.notes {
             let mut lines = note.lines();
-            let _ = writeln!(out, "{:gutter$} {} {}", "", paint.with("1;34", "="), lines.next().unwrap_or_default());
+            let _ = writeln!(
+                out,
+                "{:gutter$} {} {}",
+                "",
+                paint.with("1;34", "="),
+                lines.next().unwrap_or_default()
+            );
             for line in lines {
                 let _ = writeln!(out, "{:gutter$}   {line}", "");
             }
@@ -195,23 +236,37 @@ struct Paint(bool);
 
 impl Paint {
     fn with(self, style: &str, text: &str) -> String {
-        if self.0 { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.0 {
+            format!("\u{1b}[{style}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
 fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
-    // A tab is one column wide to YAML, so it is shown as one space: the caret must stand below its character.
-    let letters: Vec<char> = line.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    // A tab is one column wide to YAML, so it is shown as one space: the caret must stand below its
+    // character.
+    let letters: Vec<char> = line
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
     if letters.len() <= MAX_EXCERPT_CHARS {
         return (letters.into_iter().collect(), column, width);
     }
-    let from = (column - 1).saturating_sub(MAX_EXCERPT_CHARS / 3).min(letters.len());
+    let from = (column - 1)
+        .saturating_sub(MAX_EXCERPT_CHARS / 3)
+        .min(letters.len());
     let to = (from + MAX_EXCERPT_CHARS).min(letters.len());
     let before = if from > 0 { "…" } else { "" };
     let after = if to < letters.len() { "…" } else { "" };
     let shown: String = letters[from..to].iter().collect();
     let column = column - from + before.chars().count();
-    (format!("{before}{shown}{after}"), column, width.min(MAX_EXCERPT_CHARS.saturating_sub(column).max(1)))
+    (
+        format!("{before}{shown}{after}"),
+        column,
+        width.min(MAX_EXCERPT_CHARS.saturating_sub(column).max(1)),
+    )
 }
 
 // === impl Problems ===
@@ -226,12 +281,20 @@ impl Problems {
     }
 
     pub(super) fn sorted(mut self) -> Self {
-        self.kept.sort_by_key(|problem| problem.spot.as_ref().map_or((usize::MAX, 0), |spot| spot.order));
+        self.kept.sort_by_key(|problem| {
+            problem
+                .spot
+                .as_ref()
+                .map_or((usize::MAX, 0), |spot| spot.order)
+        });
         self
     }
 
     pub(super) fn extend(&mut self, problems: Problems) {
-        problems.kept.into_iter().for_each(|problem| self.push(problem));
+        problems
+            .kept
+            .into_iter()
+            .for_each(|problem| self.push(problem));
         self.n_more += problems.n_more;
     }
 
@@ -242,7 +305,11 @@ impl Problems {
 
     /// How many of them are errors; the others are warnings.
     pub fn n_errors(&self) -> usize {
-        self.kept.iter().filter(|problem| problem.severity == Severity::Error).count() + self.n_more
+        self.kept
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
+            + self.n_more
     }
 
     /// How many things are wrong.
@@ -257,9 +324,16 @@ impl Problems {
 
     /// All messages, an empty line between two.
     pub fn render(&self, colour: bool) -> String {
-        let mut messages: Vec<String> = self.kept.iter().map(|problem| problem.render(colour)).collect();
+        let mut messages: Vec<String> = self
+            .kept
+            .iter()
+            .map(|problem| problem.render(colour))
+            .collect();
         if self.n_more > 0 {
-            messages.push(Problem::new(format!("{} more mistakes are not shown", self.n_more), None).render(colour));
+            messages.push(
+                Problem::new(format!("{} more mistakes are not shown", self.n_more), None)
+                    .render(colour),
+            );
         }
         messages.join("\n")
     }
@@ -276,14 +350,21 @@ impl std::error::Error for Problems {}
 // === impl Texts ===
 
 impl Texts {
-    /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are right.
+    /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are
+    /// right.
     pub(super) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
         let mut marks = vec![Position { line: 1, column: 1 }];
         for stretch in text.as_bytes().chunks_exact(MARK_DISTANCE) {
             marks.push(marks[marks.len() - 1].after(stretch));
         }
-        self.0.push(Text { name: name.into(), text, kind, hidden: Vec::new(), marks });
+        self.0.push(Text {
+            name: name.into(),
+            text,
+            kind,
+            hidden: Vec::new(),
+            marks,
+        });
         self.0.len() - 1
     }
 
@@ -293,7 +374,10 @@ impl Texts {
 
     /// The text at a place; empty where the parser tells no place.
     pub(super) fn slice(&self, place: Place) -> &str {
-        self.0[place.source].text.get(place.start..place.end).unwrap_or_default()
+        self.0[place.source]
+            .text
+            .get(place.start..place.end)
+            .unwrap_or_default()
     }
 
     /// Masks a stretch wherever the line is shown.
@@ -303,24 +387,53 @@ impl Texts {
 
     pub(super) fn spot(&self, place: Place) -> Spot {
         let source = &self.0[place.source];
-        let Text { name, text, kind, hidden, .. } = source;
+        let Text {
+            name,
+            text,
+            kind,
+            hidden,
+            ..
+        } = source;
         let start = floor_char_boundary(text, place.start);
         let end = floor_char_boundary(text, place.end).max(start);
         let Position { line, column } = source.position(start);
-        // One character more than is shown on either side, so that cropping sees that there is more.
-        let line_start = text[..start].char_indices().rev().take(MAX_EXCERPT_CHARS + 1).take_while(|(_, letter)| *letter != '\n').last();
+        // One character more than is shown on either side, so that cropping sees that there is
+        // more.
+        let line_start = text[..start]
+            .char_indices()
+            .rev()
+            .take(MAX_EXCERPT_CHARS + 1)
+            .take_while(|(_, letter)| *letter != '\n')
+            .last();
         let line_start = line_start.map_or(start, |(at, _)| at);
-        let line_end = text[start..].char_indices().take(MAX_EXCERPT_CHARS + 1).take_while(|(_, letter)| *letter != '\n').last();
+        let line_end = text[start..]
+            .char_indices()
+            .take(MAX_EXCERPT_CHARS + 1)
+            .take_while(|(_, letter)| *letter != '\n')
+            .last();
         let line_end = line_end.map_or(start, |(at, letter)| start + at + letter.len_utf8());
         let masked: String = text[line_start..line_end]
             .char_indices()
-            .map(|(at, letter)| if hidden.iter().any(|range| range.contains(&(line_start + at))) { '*' } else { letter })
+            .map(|(at, letter)| {
+                if hidden
+                    .iter()
+                    .any(|range| range.contains(&(line_start + at)))
+                {
+                    '*'
+                } else {
+                    letter
+                }
+            })
             .collect();
         Spot {
             name: name.clone(),
             line,
             column,
-            width: text[start..end.min(line_end)].trim_end().chars().count().max(1),
+            width: text[start..end.min(line_end)]
+                .trim_end()
+                .chars()
+                .count()
+                .max(1),
             excerpt: (*kind != TextKind::SecretVariable).then(|| masked.trim_end().to_owned()),
             n_before: column - 1 - text[line_start..start].chars().count(),
             is_file: *kind == TextKind::File,
@@ -339,15 +452,30 @@ impl Texts {
     /// The start of a line and column, both counted from 1, as a place one character wide.
     pub(super) fn place_at(&self, source: usize, line: usize, column: usize) -> Place {
         let text = &self.0[source].text;
-        let line_start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-        let start = text[line_start..].char_indices().nth(column.saturating_sub(1)).map_or(text.len(), |(at, _)| line_start + at);
-        Place { source, start, end: start + text[start..].chars().next().map_or(0, char::len_utf8) }
+        let line_start: usize = text
+            .split_inclusive('\n')
+            .take(line.saturating_sub(1))
+            .map(str::len)
+            .sum();
+        let start = text[line_start..]
+            .char_indices()
+            .nth(column.saturating_sub(1))
+            .map_or(text.len(), |(at, _)| line_start + at);
+        Place {
+            source,
+            start,
+            end: start + text[start..].chars().next().map_or(0, char::len_utf8),
+        }
     }
 
     /// `spanscore.yaml:12`, or the variable's name.
     pub(super) fn short(&self, place: Place) -> String {
         let spot = self.spot(place);
-        if spot.is_file { format!("{}:{}", spot.name, spot.line) } else { spot.name }
+        if spot.is_file {
+            format!("{}:{}", spot.name, spot.line)
+        } else {
+            spot.name
+        }
     }
 
     pub(super) fn is_file(&self, source: usize) -> bool {
@@ -368,16 +496,27 @@ impl Text {
 impl Position {
     /// Behind these bytes. A character counts where it begins, since a stretch may end within one.
     fn after(self, bytes: &[u8]) -> Self {
-        bytes.iter().fold(self, |Self { line, column }, byte| match byte {
-            b'\n' => Self { line: line + 1, column: 1 },
-            0x80..=0xBF => Self { line, column },
-            _ => Self { line, column: column + 1 },
-        })
+        bytes
+            .iter()
+            .fold(self, |Self { line, column }, byte| match byte {
+                b'\n' => Self {
+                    line: line + 1,
+                    column: 1,
+                },
+                0x80..=0xBF => Self { line, column },
+                _ => Self {
+                    line,
+                    column: column + 1,
+                },
+            })
     }
 }
 
 fn floor_char_boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -387,14 +526,31 @@ mod tests {
     #[test]
     fn lines_and_columns_are_those_that_counting_from_the_start_finds() {
         let mut texts = Texts::default();
-        let text = format!("{}\n{}\n\nä{}", "é".repeat(700), "x€".repeat(3 * MARK_DISTANCE), "y".repeat(MARK_DISTANCE - 1));
+        let text = format!(
+            "{}\n{}\n\nä{}",
+            "é".repeat(700),
+            "x€".repeat(3 * MARK_DISTANCE),
+            "y".repeat(MARK_DISTANCE - 1)
+        );
         let source = texts.add("file", &text, TextKind::File);
-        let places = text.char_indices().map(|(at, _)| at).step_by(7).chain([MARK_DISTANCE - 1, MARK_DISTANCE, text.len()]);
+        let places = text.char_indices().map(|(at, _)| at).step_by(7).chain([
+            MARK_DISTANCE - 1,
+            MARK_DISTANCE,
+            text.len(),
+        ]);
         for start in places.filter(|at| text.is_char_boundary(*at)) {
             let before = &text[..start];
-            let spot = texts.spot(Place { source, start, end: start });
+            let spot = texts.spot(Place {
+                source,
+                start,
+                end: start,
+            });
             let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
-            assert_eq!((spot.line, spot.column), (before.matches('\n').count() + 1, column), "byte {start}");
+            assert_eq!(
+                (spot.line, spot.column),
+                (before.matches('\n').count() + 1, column),
+                "byte {start}"
+            );
             assert!(spot.excerpt.unwrap().chars().count() <= 2 * (MAX_EXCERPT_CHARS + 1));
         }
     }
@@ -402,8 +558,16 @@ mod tests {
     #[test]
     fn mistakes_beyond_the_bound_are_counted() {
         let mut problems = Problems::default();
-        (0..MAX_PROBLEMS + 7).for_each(|n| problems.push(Problem::new(format!("mistake {n}"), None)));
-        assert_eq!((problems.iter().len(), problems.n_errors()), (MAX_PROBLEMS, MAX_PROBLEMS + 7));
-        assert!(problems.to_string().ends_with("error: 7 more mistakes are not shown"));
+        (0..MAX_PROBLEMS + 7)
+            .for_each(|n| problems.push(Problem::new(format!("mistake {n}"), None)));
+        assert_eq!(
+            (problems.iter().len(), problems.n_errors()),
+            (MAX_PROBLEMS, MAX_PROBLEMS + 7)
+        );
+        assert!(
+            problems
+                .to_string()
+                .ends_with("error: 7 more mistakes are not shown")
+        );
     }
 }

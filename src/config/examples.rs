@@ -1,5 +1,5 @@
-//! An example file's text in, its entries or every mistake in it out. Knows how entries are written; what an expectation does to a criterion
-//! is `evaluate`'s.
+//! An example file's text in, its entries or every mistake in it out. Knows how entries are
+//! written; what an expectation does to a criterion is `evaluate`'s.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,11 +37,19 @@ struct Entry {
 impl<'de> Deserialize<'de> for Entry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let entry = Entry::deserialize(deserializer)?;
-        let n_expected = [entry.expected_tools.is_some(), entry.expected_output.is_some(), entry.evaluate.is_some()];
+        let n_expected = [
+            entry.expected_tools.is_some(),
+            entry.expected_output.is_some(),
+            entry.evaluate.is_some(),
+        ];
         match n_expected.into_iter().filter(|is_there| *is_there).count() {
             1 => Ok(entry),
-            0 => Err(D::Error::custom("an example expects nothing: give it `expected_tools`, `expected_output` or `evaluate`")),
-            _ => Err(D::Error::custom("an example expects several things: keep one of `expected_tools`, `expected_output` and `evaluate`")),
+            0 => Err(D::Error::custom(
+                "an example expects nothing: give it `expected_tools`, `expected_output` or `evaluate`",
+            )),
+            _ => Err(D::Error::custom(
+                "an example expects several things: keep one of `expected_tools`, `expected_output` and `evaluate`",
+            )),
         }
     }
 }
@@ -58,7 +66,10 @@ pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expect
     if !problems.is_empty() {
         return Err(problems.sorted());
     }
-    Ok(examples.into_iter().map(|example| example.expectation).collect())
+    Ok(examples
+        .into_iter()
+        .map(|example| example.expectation)
+        .collect())
 }
 
 /// An entry, and where it stands: at its id, else at its beginning.
@@ -68,27 +79,48 @@ pub(super) struct Example {
 }
 
 /// Reads a text that is among others. Nothing where something is wrong with it.
-pub(super) fn read_all(texts: &Texts, source: usize, exact_match: bool, problems: &mut Problems) -> Vec<Example> {
+pub(super) fn read_all(
+    texts: &Texts,
+    source: usize,
+    exact_match: bool,
+    problems: &mut Problems,
+) -> Vec<Example> {
     let n_before = problems.len();
-    let Some(mut root) = parse(texts, source, problems).and_then(|root| only_examples(root, texts, problems)) else { return Vec::new() };
+    let Some(mut root) =
+        parse(texts, source, problems).and_then(|root| only_examples(root, texts, problems))
+    else {
+        return Vec::new();
+    };
     let file: Option<File> = read(&mut root, &[], Extent::All, texts, problems);
     let entries = file.map(|file| file.examples).unwrap_or_default();
     unique_ids(&root, texts, problems);
     if problems.len() == n_before && entries.is_empty() {
-        let problem = Problem::new("there is no example in this file", Some(texts.spot(Place { source, ..Place::default() })));
+        let problem = Problem::new(
+            "there is no example in this file",
+            Some(texts.spot(Place {
+                source,
+                ..Place::default()
+            })),
+        );
         problems.push(problem.label("write a list below `examples:`, an entry for each run"));
     }
     if problems.len() > n_before {
         return Vec::new();
     }
     let example = |(entry, node): (Entry, &Node)| {
-        let place = node.find(&["id"]).map_or_else(|| start_of(node), |id| id.place);
-        Example { expectation: expectation(entry, node, exact_match), place }
+        let place = node
+            .find(&["id"])
+            .map_or_else(|| start_of(node), |id| id.place);
+        Example {
+            expectation: expectation(entry, node, exact_match),
+            place,
+        }
     };
     entries.into_iter().zip(items(&root)).map(example).collect()
 }
 
-/// The root with nothing but `examples`; other keys are reported here, where the configuration's own cannot be meant.
+/// The root with nothing but `examples`; other keys are reported here, where the configuration's
+/// own cannot be meant.
 fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     if root.is_null() {
         root = Node::empty_map(root.place);
@@ -98,7 +130,10 @@ fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Opti
             let is_known = entry.key == "examples";
             if !is_known {
                 let title = format!("unknown key `{}` in an example file", entry.key);
-                problems.push(Problem::new(title, Some(texts.spot(entry.key_place))).label("it holds `examples:` only"));
+                problems.push(
+                    Problem::new(title, Some(texts.spot(entry.key_place)))
+                        .label("it holds `examples:` only"),
+                );
             }
             is_known
         }),
@@ -121,10 +156,18 @@ fn items(root: &Node) -> &[Node] {
 fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
     let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
     for node in items(root).iter().filter_map(|item| item.find(&["id"])) {
-        let Value::Scalar(scalar) = &node.value else { continue };
+        let Value::Scalar(scalar) = &node.value else {
+            continue;
+        };
         if let Some(first) = seen.get(scalar.text.as_str()) {
-            let problem = Problem::new(format!("a second example has the id `{}`", scalar.text), Some(texts.spot(node.place)));
-            problems.push(problem.label(format!("the first is at {}; an example judges one run", texts.short(*first))));
+            let problem = Problem::new(
+                format!("a second example has the id `{}`", scalar.text),
+                Some(texts.spot(node.place)),
+            );
+            problems.push(problem.label(format!(
+                "the first is at {}; an example judges one run",
+                texts.short(*first)
+            )));
         } else if !node.is_null() {
             seen.insert(&scalar.text, node.place);
         }
@@ -132,14 +175,27 @@ fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
 }
 
 fn expectation(entry: Entry, node: &Node, exact_match: bool) -> Expectation {
-    let Entry { id, expected_tools, expected_output, evaluate, .. } = entry;
+    let Entry {
+        id,
+        expected_tools,
+        expected_output,
+        evaluate,
+        ..
+    } = entry;
     match (evaluate, expected_output) {
         (Some(evaluator), _) => {
-            let fields = match node.find(&["evaluate", evaluator.name()]).map(|node| &node.value) {
+            let fields = match node
+                .find(&["evaluate", evaluator.name()])
+                .map(|node| &node.value)
+            {
                 Some(Value::Map(Map { entries, .. })) => entries.as_slice(),
                 _ => &[],
             };
-            Expectation::of_evaluator(id, &evaluator, fields.iter().map(|entry| entry.key.as_str()))
+            Expectation::of_evaluator(
+                id,
+                &evaluator,
+                fields.iter().map(|entry| entry.key.as_str()),
+            )
         }
         (None, Some(expected_output)) => Expectation::of_output(id, &expected_output),
         (None, None) => Expectation::of_tools(id, &expected_tools.unwrap_or_default(), exact_match),

@@ -1,5 +1,5 @@
-//! Text in, what is expected of single runs out: `expectations`. Knows the keys and defaults, and where entries of a cases file stand; what an
-//! expectation does to criteria is `evaluate`'s.
+//! Text in, what is expected of single runs out: `expectations`. Knows the keys and defaults, and
+//! where entries of a cases file stand; what an expectation does to criteria is `evaluate`'s.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +19,14 @@ use crate::evaluate::{self, Expectation, FromSpans};
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expectations {
-    /// What a run may say about its own judgement, on its evaluated span or above it: nothing; which registered criteria apply
-    /// (`spanscore.criteria`); or also an `evaluate` block of its own (`spanscore.expect`). It only ever adds.
+    /// What a run may say about its own judgement, on its evaluated span or above it: nothing;
+    /// which registered criteria apply (`spanscore.criteria`); or also an `evaluate` block of its
+    /// own (`spanscore.expect`). It only ever adds.
     pub from_spans: FromSpans,
     /// Most bytes of that, of one span; more is an error.
     pub max_size: ByteSize,
-    /// Example file beside this one, in the format of `replay --examples`: what is expected of the run of each `test.case.id`.
+    /// Example file beside this one, in the format of `replay --examples`: what is expected of the
+    /// run of each `test.case.id`.
     pub cases_file: Option<PathBuf>,
     /// What stands in it.
     #[serde(skip)]
@@ -33,20 +35,38 @@ pub struct Expectations {
 
 impl Default for Expectations {
     fn default() -> Self {
-        Self { from_spans: FromSpans::default(), max_size: ByteSize(16 << 10), cases_file: None, cases: Vec::new() }
+        Self {
+            from_spans: FromSpans::default(),
+            max_size: ByteSize(16 << 10),
+            cases_file: None,
+            cases: Vec::new(),
+        }
     }
 }
 
 impl Config {
     /// What is expected of single runs, as judging takes it.
     pub fn expectations(&self) -> evaluate::Expectations {
-        let Expectations { from_spans, max_size, cases, cases_file: _ } = &self.expectations;
-        let cases = cases.iter().filter_map(|case| Some((case.id.clone()?, case.clone()))).collect();
-        evaluate::Expectations { from_spans: *from_spans, max_size: max_size.0, cases }
+        let Expectations {
+            from_spans,
+            max_size,
+            cases,
+            cases_file: _,
+        } = &self.expectations;
+        let cases = cases
+            .iter()
+            .filter_map(|case| Some((case.id.clone()?, case.clone())))
+            .collect();
+        evaluate::Expectations {
+            from_spans: *from_spans,
+            max_size: max_size.0,
+            cases,
+        }
     }
 }
 
-/// Reads the cases file that a configuration names, and holds each case against the criteria. The path that was read, if there is one.
+/// Reads the cases file that a configuration names, and holds each case against the criteria. The
+/// path that was read, if there is one.
 pub(super) fn read_cases(
     config: &mut Config,
     root: &Node,
@@ -60,8 +80,13 @@ pub(super) fn read_cases(
     let text = match files.read(&path) {
         Ok(text) => text,
         Err(error) => {
-            let spot = root.find(&["expectations", "cases_file"]).map(|node| texts.spot(node.place));
-            problems.push(Problem::new(format!("cannot read `{}`: {error}", path.display()), spot).label("named here"));
+            let spot = root
+                .find(&["expectations", "cases_file"])
+                .map(|node| texts.spot(node.place));
+            problems.push(
+                Problem::new(format!("cannot read `{}`: {error}", path.display()), spot)
+                    .label("named here"),
+            );
             return None;
         }
     };
@@ -71,17 +96,25 @@ pub(super) fn read_cases(
         let spot = Some(texts.spot(place));
         let Some(id) = &expectation.id else {
             let problem = Problem::new("this example has no `id`", spot);
-            problems.push(problem.label("live runs have no order to go by: add `id: …`, the `test.case.id` of its run"));
+            problems.push(problem.label(
+                "live runs have no order to go by: add `id: …`, the `test.case.id` of its run",
+            ));
             continue;
         };
         match expectation.check(&criteria) {
             Ok(found) => {
                 for (criterion, warning) in found {
-                    warnings.push(Problem::warning(format!("example `{id}`, criterion `{criterion}`: {warning}"), spot.clone()));
+                    warnings.push(Problem::warning(
+                        format!("example `{id}`, criterion `{criterion}`: {warning}"),
+                        spot.clone(),
+                    ));
                 }
             }
             Err(unfit) => {
-                let title = format!("example `{id}` does not go with criterion `{}`", unfit.criterion);
+                let title = format!(
+                    "example `{id}` does not go with criterion `{}`",
+                    unfit.criterion
+                );
                 problems.push(Problem::new(title, spot).label(unfit.message));
             }
         }

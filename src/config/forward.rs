@@ -1,5 +1,5 @@
-//! Text in, where the original telemetry goes out: `forward`, and the words that every OTLP peer is described with.
-//! Knows the keys and defaults; does not know how one sends.
+//! Text in, where the original telemetry goes out: `forward`, and the words that every OTLP peer is
+//! described with. Knows the keys and defaults; does not know how one sends.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,7 +50,9 @@ pub enum Compression {
 }
 
 /// The three OTLP signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Signal {
     /// Spans.
@@ -81,7 +83,8 @@ impl Signal {
 pub struct Forward {
     /// The downstream; `null` accepts and scores without forwarding.
     pub endpoint: Option<String>,
-    /// Protocol; left out, port 4318 or a path in the endpoint means `http/protobuf`, anything else `grpc`.
+    /// Protocol; left out, port 4318 or a path in the endpoint means `http/protobuf`, anything else
+    /// `grpc`.
     pub protocol: Option<Protocol>,
     /// What the backend takes; other signals are accepted and counted as `discarded`.
     pub signals: Vec<Signal>,
@@ -140,6 +143,10 @@ impl Default for Forward {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { initial_interval: Duration::from_secs(1), multiplier: 1.5, max_interval: Duration::from_secs(30) }
+        Self {
+            initial_interval: Duration::from_secs(1),
+            multiplier: 1.5,
+            max_interval: Duration::from_secs(30),
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The configuration's own schema in, every key it has out. Knows no key by name: what serde accepts and what this lists cannot drift apart.
+//! The configuration's own schema in, every key it has out. Knows no key by name: what serde
+//! accepts and what this lists cannot drift apart.
 
 use std::sync::LazyLock;
 
@@ -16,7 +17,8 @@ pub(super) struct Key {
     pub(super) section: bool,
 }
 
-/// The JSON Schema of the configuration (draft 2020-12), with descriptions. Every number, boolean and text may also be a `${env:…}`.
+/// The JSON Schema of the configuration (draft 2020-12), with descriptions. Every number, boolean
+/// and text may also be a `${env:…}`.
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(Config).to_value();
     if let Some(object) = schema.as_object_mut() {
@@ -28,8 +30,9 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Every key outside lists, sections included, in the order of the schema. Only made when asked for: a quarter of a megabyte stays of it,
-/// which a sidecar without variables and flags does not need.
+/// Every key outside lists, sections included, in the order of the schema. Only made when asked
+/// for: a quarter of a megabyte stays of it, which a sidecar without variables and flags does not
+/// need.
 pub(super) fn known() -> &'static [Key] {
     static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
         let schema = schemars::schema_for!(Config).to_value();
@@ -44,8 +47,14 @@ fn walk(schema: &Value, node: &Value, path: &mut Vec<String>, keys: &mut Vec<Key
     let node = resolved(schema, node);
     let properties = node.get("properties").and_then(Value::as_object);
     if !path.is_empty() {
-        let open = node.get("additionalProperties").is_some_and(Value::is_object);
-        keys.push(Key { path: path.clone(), open, section: properties.is_some() });
+        let open = node
+            .get("additionalProperties")
+            .is_some_and(Value::is_object);
+        keys.push(Key {
+            path: path.clone(),
+            open,
+            section: properties.is_some(),
+        });
     }
     for (name, property) in properties.into_iter().flatten() {
         path.push(name.clone());
@@ -58,9 +67,15 @@ fn walk(schema: &Value, node: &Value, path: &mut Vec<String>, keys: &mut Vec<Key
 fn resolved<'a>(schema: &'a Value, mut node: &'a Value) -> &'a Value {
     loop {
         if let Some(name) = node.get("$ref").and_then(Value::as_str) {
-            let Some(target) = schema.pointer(name.trim_start_matches('#')) else { return node };
+            let Some(target) = schema.pointer(name.trim_start_matches('#')) else {
+                return node;
+            };
             node = target;
-        } else if let Some(choice) = node.get("anyOf").and_then(Value::as_array).and_then(|choices| choices.first()) {
+        } else if let Some(choice) = node
+            .get("anyOf")
+            .and_then(Value::as_array)
+            .and_then(|choices| choices.first())
+        {
             node = choice;
         } else {
             return node;
@@ -72,7 +87,8 @@ fn allow_variables(node: &mut Value) {
     match node {
         Value::Array(items) => items.iter_mut().for_each(allow_variables),
         Value::Object(object) => {
-            let is_plain = |kind: &Value| matches!(kind.as_str(), Some("boolean" | "integer" | "number"));
+            let is_plain =
+                |kind: &Value| matches!(kind.as_str(), Some("boolean" | "integer" | "number"));
             let widened = match object.get("type") {
                 Some(kind) if is_plain(kind) => Some(vec![kind.clone(), "string".into()]),
                 _ => None,
@@ -87,26 +103,48 @@ fn allow_variables(node: &mut Value) {
     }
 }
 
-/// A section or a list whose keys are all commented out, as in the starter, is null in YAML, and read as empty.
+/// A section or a list whose keys are all commented out, as in the starter, is null in YAML, and
+/// read as empty.
 fn allow_empty_sections(whole: &Value, node: &mut Value) {
     match node {
-        Value::Array(items) => items.iter_mut().for_each(|item| allow_empty_sections(whole, item)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| allow_empty_sections(whole, item)),
         Value::Object(object) => {
             let required = object.get("required").cloned().unwrap_or_default();
-            let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|required| required == name));
-            for (name, property) in object.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
-                let kind = resolved(whole, property).get("type").cloned().unwrap_or_default();
-                let Some(property) = property.as_object_mut().filter(|_| (kind == "object" || kind == "array") && !is_required(name))
+            let is_required = |name: &str| {
+                required
+                    .as_array()
+                    .is_some_and(|names| names.iter().any(|required| required == name))
+            };
+            for (name, property) in object
+                .get_mut("properties")
+                .and_then(Value::as_object_mut)
+                .into_iter()
+                .flatten()
+            {
+                let kind = resolved(whole, property)
+                    .get("type")
+                    .cloned()
+                    .unwrap_or_default();
+                let Some(property) = property
+                    .as_object_mut()
+                    .filter(|_| (kind == "object" || kind == "array") && !is_required(name))
                 else {
                     continue;
                 };
                 if let Some(target) = property.remove("$ref") {
-                    property.insert("anyOf".to_owned(), json!([{ "$ref": target }, { "type": "null" }]));
+                    property.insert(
+                        "anyOf".to_owned(),
+                        json!([{ "$ref": target }, { "type": "null" }]),
+                    );
                 } else if let Some(kind) = property.get_mut("type") {
                     *kind = json!([kind.take(), "null"]);
                 }
             }
-            object.values_mut().for_each(|value| allow_empty_sections(whole, value));
+            object
+                .values_mut()
+                .for_each(|value| allow_empty_sections(whole, value));
         }
         _ => {}
     }

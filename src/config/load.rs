@@ -1,5 +1,5 @@
-//! Texts, variables and flags in, one configuration or every mistake in them out. Knows which source wins; files are read and listed by
-//! whoever calls, through [`Files`].
+//! Texts, variables and flags in, one configuration or every mistake in them out. Knows which
+//! source wins; files are read and listed by whoever calls, through [`Files`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use crate::evaluate::Criterion;
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// The main file: its path, for messages and as the place that `criteria_files` are relative to, and its text.
+    /// The main file: its path, for messages and as the place that `criteria_files` are relative
+    /// to, and its text.
     pub file: Option<(&'a Path, &'a str)>,
     /// The whole environment.
     pub environment: &'a BTreeMap<String, String>,
@@ -74,13 +75,24 @@ impl Config {
     pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
         let mut texts = Texts::default();
         let mut problems = Problems::default();
-        let folder = sources.file.and_then(|(path, _)| path.parent()).unwrap_or(Path::new("")).to_owned();
-        let mut interpolation = Interpolation { environment: sources.environment, files: sources.files, folder: &folder, read: Vec::new() };
+        let folder = sources
+            .file
+            .and_then(|(path, _)| path.parent())
+            .unwrap_or(Path::new(""))
+            .to_owned();
+        let mut interpolation = Interpolation {
+            environment: sources.environment,
+            files: sources.files,
+            folder: &folder,
+            read: Vec::new(),
+        };
 
         let mut root = Node::empty_map(Place::default());
         if let Some((path, text)) = sources.file {
             let source = texts.add(path.display().to_string(), text, TextKind::File);
-            root = parse(&texts, source, &mut problems).filter(|node| !node.is_null()).unwrap_or(root);
+            root = parse(&texts, source, &mut problems)
+                .filter(|node| !node.is_null())
+                .unwrap_or(root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
             read_config(&mut root.clone(), Extent::Part, &texts, &mut problems);
@@ -92,31 +104,55 @@ impl Config {
             variables::put_otel(&mut root, sources.environment, &mut texts, &mut problems);
             variables::put_own(&mut root, sources.environment, &mut texts, &mut problems);
             variables::put_flags(&mut root, sources.flags, &mut texts, &mut problems);
-            CriteriaFiles { folder: &folder, files: sources.files, texts: &mut texts, problems: &mut problems }
-                .append(&mut root, &mut interpolation);
+            CriteriaFiles {
+                folder: &folder,
+                files: sources.files,
+                texts: &mut texts,
+                problems: &mut problems,
+            }
+            .append(&mut root, &mut interpolation);
         }
 
         let config = read_config(&mut root, Extent::All, &texts, &mut problems);
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
             check::check(&config, &root, &texts, &mut problems, &mut warnings);
-            let cases = read_cases(&mut config, &root, &folder, sources.files, &mut texts, &mut problems, &mut warnings);
+            let cases = read_cases(
+                &mut config,
+                &root,
+                &folder,
+                sources.files,
+                &mut texts,
+                &mut problems,
+                &mut warnings,
+            );
             interpolation.read.extend(cases);
             variables::mention_unread(&config, sources.environment, &mut warnings);
             if problems.is_empty() {
                 config.origins = Origins::of(&root, &texts);
-                return Ok(Loaded { config, warnings: warnings.sorted(), files: interpolation.read });
+                return Ok(Loaded {
+                    config,
+                    warnings: warnings.sorted(),
+                    files: interpolation.read,
+                });
             }
         }
         problems.extend(warnings);
         Err(problems.sorted())
     }
 
-    /// Where a value came from, for messages: the variable's name, `forward.endpoint (spanscore.yaml:12)`, or the key alone.
+    /// Where a value came from, for messages: the variable's name, `forward.endpoint
+    /// (spanscore.yaml:12)`, or the key alone.
     pub fn origin_of(&self, key: &str) -> String {
         match self.origins.0.get(key) {
-            Some(Origin { name, is_file: false }) => name.clone(),
-            Some(Origin { name, is_file: true }) => format!("{key} ({name})"),
+            Some(Origin {
+                name,
+                is_file: false,
+            }) => name.clone(),
+            Some(Origin {
+                name,
+                is_file: true,
+            }) => format!("{key} ({name})"),
             None => key.to_owned(),
         }
     }
@@ -127,8 +163,14 @@ impl Config {
     }
 }
 
-/// Reads the whole. Where that fails, each criterion is read by itself first: of thousands, only the wrong ones are read again and again.
-fn read_config(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Problems) -> Option<Config> {
+/// Reads the whole. Where that fails, each criterion is read by itself first: of thousands, only
+/// the wrong ones are read again and again.
+fn read_config(
+    root: &mut Node,
+    extent: Extent,
+    texts: &Texts,
+    problems: &mut Problems,
+) -> Option<Config> {
     if let Ok(config) = Config::deserialize(Reader(root)) {
         return Some(config);
     }
@@ -146,7 +188,10 @@ fn read_config(root: &mut Node, extent: Extent, texts: &Texts, problems: &mut Pr
 /// `forward:` with all its keys commented out is an empty section, not the value `null`.
 fn empty_section(root: &mut Node, key: &str) {
     if let Value::Map(map) = &mut root.value
-        && let Some(entry) = map.entries.iter_mut().find(|entry| entry.key == key && entry.value.is_null())
+        && let Some(entry) = map
+            .entries
+            .iter_mut()
+            .find(|entry| entry.key == key && entry.value.is_null())
     {
         entry.value.value = Value::Map(Map::default());
     }
@@ -163,11 +208,26 @@ impl Origins {
 
     fn walk(&mut self, node: &Node, path: &str, texts: &Texts) {
         let Value::Map(map) = &node.value else { return };
-        for Entry { key, key_place, value } in &map.entries {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        for Entry {
+            key,
+            key_place,
+            value,
+        } in &map.entries
+        {
+            let path = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             self.walk(value, &path, texts);
             if !matches!(&value.value, Value::Map(map) if !map.entries.is_empty()) {
-                self.0.insert(path, Origin { name: texts.short(*key_place), is_file: texts.is_file(key_place.source) });
+                self.0.insert(
+                    path,
+                    Origin {
+                        name: texts.short(*key_place),
+                        is_file: texts.is_file(key_place.source),
+                    },
+                );
             }
         }
     }
@@ -185,7 +245,13 @@ struct CriteriaFiles<'a> {
 impl CriteriaFiles<'_> {
     /// Puts the criteria of all files behind those of the main file.
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
-        let Some(Node { value: Value::List(globs), .. }) = root.find(&["criteria_files"]) else { return };
+        let Some(Node {
+            value: Value::List(globs),
+            ..
+        }) = root.find(&["criteria_files"])
+        else {
+            return;
+        };
         let globs: Vec<(String, Place)> = globs
             .iter()
             .filter_map(|glob| match &glob.value {
@@ -196,62 +262,123 @@ impl CriteriaFiles<'_> {
         for (glob, place) in globs {
             match self.files.list(self.folder, &glob) {
                 Ok(paths) if paths.is_empty() => {
-                    let problem = Problem::new(format!("`{glob}` matches no file"), Some(self.texts.spot(place)));
-                    self.problems.push(problem.label(format!("looked for `{}`", self.folder.join(&glob).display())));
+                    let problem = Problem::new(
+                        format!("`{glob}` matches no file"),
+                        Some(self.texts.spot(place)),
+                    );
+                    self.problems.push(problem.label(format!(
+                        "looked for `{}`",
+                        self.folder.join(&glob).display()
+                    )));
                 }
-                Ok(paths) => paths.iter().for_each(|path| self.append_file(root, path, place, interpolation)),
+                Ok(paths) => paths
+                    .iter()
+                    .for_each(|path| self.append_file(root, path, place, interpolation)),
                 Err(error) => {
-                    self.problems.push(Problem::new(format!("`{glob}` is no glob"), Some(self.texts.spot(place))).label(error));
+                    self.problems.push(
+                        Problem::new(format!("`{glob}` is no glob"), Some(self.texts.spot(place)))
+                            .label(error),
+                    );
                 }
             }
         }
     }
 
-    fn append_file(&mut self, root: &mut Node, path: &Path, place: Place, interpolation: &mut Interpolation<'_>) {
+    fn append_file(
+        &mut self,
+        root: &mut Node,
+        path: &Path,
+        place: Place,
+        interpolation: &mut Interpolation<'_>,
+    ) {
         let text = match self.files.read(path) {
             Ok(text) => text,
             Err(error) => {
-                let problem = Problem::new(format!("cannot read `{}`: {error}", path.display()), Some(self.texts.spot(place)));
+                let problem = Problem::new(
+                    format!("cannot read `{}`: {error}", path.display()),
+                    Some(self.texts.spot(place)),
+                );
                 return self.problems.push(problem.label("named here"));
             }
         };
         interpolation.read.push(path.to_owned());
-        let source = self.texts.add(path.display().to_string(), &text, TextKind::File);
-        let Some(mut file) = parse(self.texts, source, self.problems) else { return };
+        let source = self
+            .texts
+            .add(path.display().to_string(), &text, TextKind::File);
+        let Some(mut file) = parse(self.texts, source, self.problems) else {
+            return;
+        };
         interpolation.apply(&mut file, self.texts, self.problems);
         let map = match file.value {
             Value::Map(map) => map,
             _ if file.is_null() => return,
             _ => {
-                let problem = Problem::new("a criteria file is not a map", Some(self.texts.spot(file.place)));
-                return self.problems.push(problem.label("write `criteria:` above the list"));
+                let problem = Problem::new(
+                    "a criteria file is not a map",
+                    Some(self.texts.spot(file.place)),
+                );
+                return self
+                    .problems
+                    .push(problem.label("write `criteria:` above the list"));
             }
         };
-        for Entry { key, key_place, value } in map.entries {
+        for Entry {
+            key,
+            key_place,
+            value,
+        } in map.entries
+        {
             match value {
-                Node { value: Value::List(items), .. } if key == "criteria" => append_to(root, "criteria", items),
+                Node {
+                    value: Value::List(items),
+                    ..
+                } if key == "criteria" => append_to(root, "criteria", items),
                 value if key == "criteria" && value.is_null() => {}
                 value if key == "criteria" => {
-                    self.problems
-                        .push(Problem::new("`criteria` is not a list", Some(self.texts.spot(value.place))).label("expected a list"));
+                    self.problems.push(
+                        Problem::new(
+                            "`criteria` is not a list",
+                            Some(self.texts.spot(value.place)),
+                        )
+                        .label("expected a list"),
+                    );
                 }
                 _ => {
-                    let problem = Problem::new(format!("unknown key `{key}` in a criteria file"), Some(self.texts.spot(key_place)));
-                    self.problems.push(problem.label("a criteria file holds `criteria:` only; the rest stands in the main file"));
+                    let problem = Problem::new(
+                        format!("unknown key `{key}` in a criteria file"),
+                        Some(self.texts.spot(key_place)),
+                    );
+                    self.problems.push(problem.label(
+                        "a criteria file holds `criteria:` only; the rest stands in the main file",
+                    ));
                 }
             }
         }
     }
 }
 
-/// Puts items behind a list, which is made where there is none; where something else stands in its place, that is reported elsewhere.
+/// Puts items behind a list, which is made where there is none; where something else stands in its
+/// place, that is reported elsewhere.
 fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     let place = root.place;
-    let Value::Map(map) = &mut root.value else { return };
-    let entry_idx = map.entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
-        map.entries.push(Entry { key: key.to_owned(), key_place: place, value: Node { place, value: Value::List(Vec::new()) } });
-        map.entries.len() - 1
-    });
+    let Value::Map(map) = &mut root.value else {
+        return;
+    };
+    let entry_idx = map
+        .entries
+        .iter()
+        .position(|entry| entry.key == key)
+        .unwrap_or_else(|| {
+            map.entries.push(Entry {
+                key: key.to_owned(),
+                key_place: place,
+                value: Node {
+                    place,
+                    value: Value::List(Vec::new()),
+                },
+            });
+            map.entries.len() - 1
+        });
     let value = &mut map.entries[entry_idx].value;
     if value.is_null() {
         value.value = Value::List(Vec::new());

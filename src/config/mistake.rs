@@ -1,4 +1,5 @@
-//! What serde finds wrong in, a mistake with the path of the node it was found at out. Does not know how a message looks.
+//! What serde finds wrong in, a mistake with the path of the node it was found at out. Does not
+//! know how a message looks.
 
 use std::fmt;
 
@@ -10,7 +11,8 @@ pub(super) struct Mistake {
     pub(super) what: What,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
-    /// The same for what has to be taken out with it: the whole of a pair, since its second item would move to the first place.
+    /// The same for what has to be taken out with it: the whole of a pair, since its second item
+    /// would move to the first place.
     reversed_pruned: Vec<usize>,
     /// Is it the key of that entry that is wrong, not its value?
     pub(super) at_key: bool,
@@ -19,13 +21,31 @@ pub(super) struct Mistake {
 /// What is wrong.
 #[derive(Debug)]
 pub(super) enum What {
-    UnknownKey { key: String, legal: Vec<&'static str> },
-    UnknownWord { word: String, of: Option<&'static str>, legal: Vec<&'static str> },
+    UnknownKey {
+        key: String,
+        legal: Vec<&'static str>,
+    },
+    UnknownWord {
+        word: String,
+        of: Option<&'static str>,
+        legal: Vec<&'static str>,
+    },
     Missing(&'static str),
-    WrongType { expected: String, found: String },
-    NoValue { expected: String },
-    NoChoice { of: &'static str, legal: Vec<&'static str> },
-    SecondChoice { of: &'static str, second: String },
+    WrongType {
+        expected: String,
+        found: String,
+    },
+    NoValue {
+        expected: String,
+    },
+    NoChoice {
+        of: &'static str,
+        legal: Vec<&'static str>,
+    },
+    SecondChoice {
+        of: &'static str,
+        second: String,
+    },
     Other(String),
 }
 
@@ -33,7 +53,12 @@ pub(super) enum What {
 
 impl Mistake {
     pub(super) fn new(what: What) -> Self {
-        Self { what, reversed_path: Vec::new(), reversed_pruned: Vec::new(), at_key: false }
+        Self {
+            what,
+            reversed_path: Vec::new(),
+            reversed_pruned: Vec::new(),
+            at_key: false,
+        }
     }
 
     /// Positions from the root to the node.
@@ -80,7 +105,10 @@ impl de::Error for Mistake {
         let expected = expected_words(expected);
         Self::new(match found {
             Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
-            found => What::WrongType { expected, found: found_words(found) },
+            found => What::WrongType {
+                expected,
+                found: found_words(found),
+            },
         })
     }
 
@@ -89,16 +117,30 @@ impl de::Error for Mistake {
     }
 
     fn invalid_length(len: usize, expected: &dyn de::Expected) -> Self {
-        let found = if len == 1 { "a list of one value".to_owned() } else { format!("a list of {len} values") };
-        Self::new(What::WrongType { expected: expected_words(expected), found })
+        let found = if len == 1 {
+            "a list of one value".to_owned()
+        } else {
+            format!("a list of {len} values")
+        };
+        Self::new(What::WrongType {
+            expected: expected_words(expected),
+            found,
+        })
     }
 
     fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownWord { word: shown(word), of: None, legal: legal.to_vec() })
+        Self::new(What::UnknownWord {
+            word: shown(word),
+            of: None,
+            legal: legal.to_vec(),
+        })
     }
 
     fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownKey { key: key.to_owned(), legal: legal.to_vec() })
+        Self::new(What::UnknownKey {
+            key: key.to_owned(),
+            legal: legal.to_vec(),
+        })
     }
 
     fn missing_field(key: &'static str) -> Self {
@@ -135,5 +177,9 @@ fn found_words(found: Unexpected<'_>) -> String {
 pub(super) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown: String = line.chars().take(60).collect();
-    if shown.len() < text.trim_end().len() { format!("{shown}…") } else { shown }
+    if shown.len() < text.trim_end().len() {
+        format!("{shown}…")
+    } else {
+        shown
+    }
 }

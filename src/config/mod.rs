@@ -1,5 +1,5 @@
-//! Text in, a checked [`Config`] or located errors out. Knows every key of the configuration; reads no file, no
-//! environment and no clock itself: `cli` hands in texts and variables.
+//! Text in, a checked [`Config`] or located errors out. Knows every key of the configuration; reads
+//! no file, no environment and no clock itself: `cli` hands in texts and variables.
 
 mod load;
 
@@ -50,7 +50,9 @@ pub use load::{Files, Loaded, Origins, Sources};
 pub use nearest::nearest;
 pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
-pub use scores::{Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality};
+pub use scores::{
+    Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
+};
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
 pub use writers::{DatadogWriter, LangfuseWriter, MlflowWriter, PhoenixWriter, Writer};
@@ -74,7 +76,8 @@ pub struct Config {
     pub tools: extract::Tools,
     /// What every trace is judged by.
     pub criteria: Vec<Criterion>,
-    /// Globs of further files beside this one; each holds `criteria:` only. Names are unique over all.
+    /// Globs of further files beside this one; each holds `criteria:` only. Names are unique over
+    /// all.
     pub criteria_files: Vec<String>,
     /// What is expected of single runs.
     pub expectations: Expectations,

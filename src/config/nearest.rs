@@ -1,6 +1,7 @@
 //! A misspelt word and the legal ones in, the one that was probably meant out. Knows spelling only.
 
-/// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible. Ties go to the first.
+/// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible.
+/// Ties go to the first.
 pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain_word = plain(word);
     legal
@@ -9,21 +10,31 @@ pub fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) -> Opti
             let plain_candidate = plain(candidate);
             let distance = strsim::damerau_levenshtein(&plain_word, &plain_candidate);
             // One slip in three letters: `grcp` is `grpc`, but `otlp` is not `log`.
-            let n_letters = plain_word.chars().count().max(plain_candidate.chars().count());
-            (distance * 3 <= n_letters || is_part(&plain_word, &plain_candidate)).then_some((distance, candidate))
+            let n_letters = plain_word
+                .chars()
+                .count()
+                .max(plain_candidate.chars().count());
+            (distance * 3 <= n_letters || is_part(&plain_word, &plain_candidate))
+                .then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// Case, hyphens and underscores are the commonest slips of all, and cost nothing: `toolCallsOrder` is `tool_calls_order`.
+/// Case, hyphens and underscores are the commonest slips of all, and cost nothing: `toolCallsOrder`
+/// is `tool_calls_order`.
 fn plain(word: &str) -> String {
-    word.chars().filter(|letter| !matches!(letter, '-' | '_' | ' ' | '.')).flat_map(char::to_lowercase).collect()
+    word.chars()
+        .filter(|letter| !matches!(letter, '-' | '_' | ' ' | '.'))
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 /// `cert` for `cert_file`, `max_bytes` is not covered: half of the word must be there.
 fn is_part(word: &str, candidate: &str) -> bool {
-    word.len() >= 3 && word.len() * 2 >= candidate.len() && (candidate.starts_with(word) || candidate.ends_with(word))
+    word.len() >= 3
+        && word.len() * 2 >= candidate.len()
+        && (candidate.starts_with(word) || candidate.ends_with(word))
 }
 
 #[cfg(test)]
@@ -32,7 +43,16 @@ mod tests {
 
     #[test]
     fn a_slip_is_forgiven_and_a_different_word_is_not() {
-        let keys = ["endpoint", "protocol", "signals", "headers", "compression", "timeout", "tool_calls_order", "cert_file"];
+        let keys = [
+            "endpoint",
+            "protocol",
+            "signals",
+            "headers",
+            "compression",
+            "timeout",
+            "tool_calls_order",
+            "cert_file",
+        ];
         assert_eq!(nearest("endpiont", keys), Some("endpoint"));
         assert_eq!(nearest("toolCallsOrder", keys), Some("tool_calls_order"));
         assert_eq!(nearest("tool-calls-order", keys), Some("tool_calls_order"));

@@ -1,4 +1,5 @@
-//! A configuration in, its YAML out: every key, secrets masked, and where a value came from that is no default.
+//! A configuration in, its YAML out: every key, secrets masked, and where a value came from that is
+//! no default.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Text in, how the process behaves out: `memory`, `reload`, `shutdown` and `log`. Knows the keys, the defaults and how memory is shared out;
-//! does not know what the shares are spent on.
+//! Text in, how the process behaves out: `memory`, `reload`, `shutdown` and `log`. Knows the keys,
+//! the defaults and how memory is shared out; does not know what the shares are spent on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,13 +75,18 @@ pub struct Log {
 
 impl Default for Reload {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(5) }
+        Self {
+            interval: Duration::from_secs(5),
+        }
     }
 }
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(20), quiet: Duration::from_secs(1) }
+        Self {
+            deadline: Duration::from_secs(20),
+            quiet: Duration::from_secs(1),
+        }
     }
 }
 
@@ -110,18 +115,25 @@ const DEFAULT_LIMIT: usize = 512 << 20;
 /// What the process itself takes, before any telemetry.
 pub(super) const OWN_USE: usize = 24 << 20;
 
-/// The part of a cgroup's limit that is left alone, an eighth: whoever reaches the limit is killed, and sockets, page tables and what the
-/// allocator has not given back count too. Without it 128 MiB were 121 MiB of our own memory in an overload before a fast backend.
+/// The part of a cgroup's limit that is left alone, an eighth: whoever reaches the limit is killed,
+/// and sockets, page tables and what the allocator has not given back count too. Without it 128 MiB
+/// were 121 MiB of our own memory in an overload before a fast backend.
 const KERNELS_SHARE: usize = 8;
 
 /// The least that is worth sharing out, whatever the limit says.
 const LEAST_SHARED: usize = 8 << 20;
 
 impl Config {
-    /// Shares the memory out. `cgroup_limit` is what the shell read from the cgroup (v1 or v2), `None` without one.
+    /// Shares the memory out. `cgroup_limit` is what the shell read from the cgroup (v1 or v2),
+    /// `None` without one.
     pub fn budgets(&self, cgroup_limit: Option<usize>) -> Budgets {
         let of_cgroup = cgroup_limit.map(|limit| limit - limit / KERNELS_SHARE);
-        let limit = self.memory.limit.or(of_cgroup.unwrap_or(DEFAULT_LIMIT)).saturating_sub(OWN_USE).max(LEAST_SHARED);
+        let limit = self
+            .memory
+            .limit
+            .or(of_cgroup.unwrap_or(DEFAULT_LIMIT))
+            .saturating_sub(OWN_USE)
+            .max(LEAST_SHARED);
         let percent = |share: usize| limit / 100 * share;
         Budgets {
             limit,

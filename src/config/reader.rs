@@ -1,8 +1,11 @@
-//! A tree in, what serde wants to read out of it out; or the mistake, with the path of the node it was found at.
-//! Knows serde's questions; does not know any key, nor how a message looks.
+//! A tree in, what serde wants to read out of it out; or the mistake, with the path of the node it
+//! was found at. Knows serde's questions; does not know any key, nor how a message looks.
 
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{
+    self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
+    Visitor,
+};
 
 use super::error::Place;
 use super::mistake::{Mistake, What, expected_words, shown};
@@ -18,8 +21,14 @@ impl<'a> Reader<'a> {
     fn wrong(self, expected: impl Into<String>) -> Mistake {
         let expected = expected.into();
         let found = match &self.0.value {
-            Value::Scalar(Scalar { kind: Kind::Null, .. }) => return Mistake::new(What::NoValue { expected }),
-            Value::Scalar(Scalar { text, kind: Kind::Text, .. }) => format!("the text `{}`", shown(text)),
+            Value::Scalar(Scalar {
+                kind: Kind::Null, ..
+            }) => return Mistake::new(What::NoValue { expected }),
+            Value::Scalar(Scalar {
+                text,
+                kind: Kind::Text,
+                ..
+            }) => format!("the text `{}`", shown(text)),
             Value::Scalar(Scalar { text, .. }) => format!("`{}`", shown(text)),
             Value::List(_) | Value::Gone => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
@@ -29,7 +38,11 @@ impl<'a> Reader<'a> {
 
     fn kind(self) -> Option<Kind> {
         match &self.0.value {
-            Value::Scalar(Scalar { text, substituted: true, .. }) => Some(infer(text)),
+            Value::Scalar(Scalar {
+                text,
+                substituted: true,
+                ..
+            }) => Some(infer(text)),
             Value::Scalar(scalar) => Some(scalar.kind),
             _ => None,
         }
@@ -37,7 +50,9 @@ impl<'a> Reader<'a> {
 
     fn text(self) -> Option<&'a str> {
         match &self.0.value {
-            Value::Scalar(Scalar { kind: Kind::Null, .. }) => None,
+            Value::Scalar(Scalar {
+                kind: Kind::Null, ..
+            }) => None,
             Value::Scalar(scalar) => Some(&scalar.text),
             _ => None,
         }
@@ -47,16 +62,33 @@ impl<'a> Reader<'a> {
         match &self.0.value {
             Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
             // A key whose whole list is commented out.
-            Value::Scalar(Scalar { kind: Kind::Null, .. }) => visitor.visit_seq(Items { items: &[], next: 0 }),
+            Value::Scalar(Scalar {
+                kind: Kind::Null, ..
+            }) => visitor.visit_seq(Items {
+                items: &[],
+                next: 0,
+            }),
             _ => Err(self.wrong("a list")),
         }
     }
 
-    fn map<V: Visitor<'a>>(self, visitor: V, expected: impl FnOnce() -> String) -> Result<V::Value, Mistake> {
+    fn map<V: Visitor<'a>>(
+        self,
+        visitor: V,
+        expected: impl FnOnce() -> String,
+    ) -> Result<V::Value, Mistake> {
         match &self.0.value {
-            Value::Map(map) => visitor.visit_map(Entries { entries: &map.entries, next: 0 }),
+            Value::Map(map) => visitor.visit_map(Entries {
+                entries: &map.entries,
+                next: 0,
+            }),
             // A section whose keys are all commented out.
-            Value::Scalar(Scalar { kind: Kind::Null, .. }) => visitor.visit_map(Entries { entries: &[], next: 0 }),
+            Value::Scalar(Scalar {
+                kind: Kind::Null, ..
+            }) => visitor.visit_map(Entries {
+                entries: &[],
+                next: 0,
+            }),
             _ => Err(self.wrong(expected())),
         }
     }
@@ -99,7 +131,10 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
             Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Map(map) => visitor.visit_map(Entries { entries: &map.entries, next: 0 }),
+            Value::Map(map) => visitor.visit_map(Entries {
+                entries: &map.entries,
+                next: 0,
+            }),
             Value::Gone => visitor.visit_unit(),
         }
     }
@@ -140,18 +175,34 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     texts! { deserialize_str deserialize_string deserialize_char deserialize_identifier deserialize_bytes deserialize_byte_buf }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.0.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        if self.0.is_null() { visitor.visit_unit() } else { Err(self.wrong("no value")) }
+        if self.0.is_null() {
+            visitor.visit_unit()
+        } else {
+            Err(self.wrong("no value"))
+        }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -166,7 +217,12 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
-    fn deserialize_tuple_struct<V: Visitor<'de>>(self, _: &'static str, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
         self.list(visitor).map_err(Mistake::of_the_whole)
     }
 
@@ -191,11 +247,30 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     ) -> Result<V::Value, Mistake> {
         let choice = match &self.0.value {
             Value::Map(Map { entries, .. }) => match entries.as_slice() {
-                [entry] => Choice { name, word: &entry.key, value: Some(entry) },
-                [] => return Err(Mistake::new(What::NoChoice { of: name, legal: legal.to_vec() })),
-                [_, second, ..] => return Err(Mistake::new(What::SecondChoice { of: name, second: second.key.clone() }).key_of(1)),
+                [entry] => Choice {
+                    name,
+                    word: &entry.key,
+                    value: Some(entry),
+                },
+                [] => {
+                    return Err(Mistake::new(What::NoChoice {
+                        of: name,
+                        legal: legal.to_vec(),
+                    }));
+                }
+                [_, second, ..] => {
+                    return Err(Mistake::new(What::SecondChoice {
+                        of: name,
+                        second: second.key.clone(),
+                    })
+                    .key_of(1));
+                }
             },
-            Value::Scalar(_) if self.text().is_some() => Choice { name, word: self.text().unwrap_or_default(), value: None },
+            Value::Scalar(_) if self.text().is_some() => Choice {
+                name,
+                word: self.text().unwrap_or_default(),
+                value: None,
+            },
             _ => {
                 let words: Vec<_> = legal.iter().map(|word| format!("`{word}`")).collect();
                 return Err(self.wrong(format!("one of {}", words.join(", "))));
@@ -219,13 +294,26 @@ struct Items<'a> {
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Mistake;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
-        while matches!(self.items.get(self.next), Some(Node { value: Value::Gone, .. })) {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Mistake> {
+        while matches!(
+            self.items.get(self.next),
+            Some(Node {
+                value: Value::Gone,
+                ..
+            })
+        ) {
             self.next += 1;
         }
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        let Some(item) = self.items.get(self.next) else {
+            return Ok(None);
+        };
         self.next += 1;
-        seed.deserialize(Reader(item)).map(Some).map_err(|mistake| mistake.below(self.next - 1))
+        seed.deserialize(Reader(item))
+            .map(Some)
+            .map_err(|mistake| mistake.below(self.next - 1))
     }
 }
 
@@ -237,16 +325,26 @@ struct Entries<'a> {
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
-        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mistake> {
+        let Some(entry) = self.entries.get(self.next) else {
+            return Ok(None);
+        };
         let key: StrDeserializer<'_, Mistake> = entry.key.as_str().into_deserializer();
-        seed.deserialize(key).map(Some).map_err(|mistake| mistake.key_of(self.next))
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|mistake| mistake.key_of(self.next))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
-        let Some(entry) = self.entries.get(self.next) else { return Err(de::Error::custom("a value was asked for after the last")) };
+        let Some(entry) = self.entries.get(self.next) else {
+            return Err(de::Error::custom("a value was asked for after the last"));
+        };
         self.next += 1;
-        seed.deserialize(Reader(&entry.value)).map_err(|mistake| mistake.below(self.next - 1))
+        seed.deserialize(Reader(&entry.value))
+            .map_err(|mistake| mistake.below(self.next - 1))
     }
 }
 
@@ -259,8 +357,16 @@ struct Choice<'a> {
 }
 
 static NOTHING: Node = Node {
-    place: Place { source: 0, start: 0, end: 0 },
-    value: Value::Scalar(Scalar { text: String::new(), kind: Kind::Null, substituted: false }),
+    place: Place {
+        source: 0,
+        start: 0,
+        end: 0,
+    },
+    value: Value::Scalar(Scalar {
+        text: String::new(),
+        kind: Kind::Null,
+        substituted: false,
+    }),
 };
 
 impl<'a> Choice<'a> {
@@ -269,7 +375,11 @@ impl<'a> Choice<'a> {
     }
 
     fn place(&self, mistake: Mistake) -> Mistake {
-        if self.value.is_some() { mistake.below(0) } else { mistake }
+        if self.value.is_some() {
+            mistake.below(0)
+        } else {
+            mistake
+        }
     }
 }
 
@@ -285,7 +395,11 @@ impl<'de> EnumAccess<'de> for Choice<'de> {
                 if let What::UnknownWord { of, .. } = &mut mistake.what {
                     *of = Some(self.name);
                 }
-                Err(if self.value.is_some() { mistake.key_of(0) } else { mistake })
+                Err(if self.value.is_some() {
+                    mistake.key_of(0)
+                } else {
+                    mistake
+                })
             }
         }
     }
@@ -296,23 +410,40 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
 
     fn unit_variant(self) -> Result<(), Mistake> {
         let reader = self.reader();
-        if reader.0.is_null() { Ok(()) } else { Err(self.place(reader.wrong("no value"))) }
+        if reader.0.is_null() {
+            Ok(())
+        } else {
+            Err(self.place(reader.wrong("no value")))
+        }
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Mistake> {
-        seed.deserialize(self.reader()).map_err(|mistake| self.place(mistake))
+        seed.deserialize(self.reader())
+            .map_err(|mistake| self.place(mistake))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
-        self.reader().list(visitor).map_err(|mistake| self.place(mistake.of_the_whole()))
+        self.reader()
+            .list(visitor)
+            .map_err(|mistake| self.place(mistake.of_the_whole()))
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Mistake> {
-        self.reader().map(visitor, || keys_words(fields)).map_err(|mistake| self.place(mistake))
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        self.reader()
+            .map(visitor, || keys_words(fields))
+            .map_err(|mistake| self.place(mistake))
     }
 }
 
 fn keys_words(keys: &[&str]) -> String {
     let shown: Vec<_> = keys.iter().take(12).map(|key| format!("`{key}`")).collect();
-    format!("a map with the keys {}{}", shown.join(", "), if keys.len() > 12 { ", …" } else { "" })
+    format!(
+        "a map with the keys {}{}",
+        shown.join(", "),
+        if keys.len() > 12 { ", …" } else { "" }
+    )
 }

@@ -1,4 +1,5 @@
-//! Text in, where telemetry and questions come in out: `receivers` and `admin`. Knows their keys and defaults; does not know how one listens.
+//! Text in, where telemetry and questions come in out: `receivers` and `admin`. Knows their keys
+//! and defaults; does not know how one listens.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,11 +77,14 @@ pub struct Admin {
     /// Address and port.
     #[serde(deserialize_with = "listen_address")]
     pub listen: SocketAddr,
-    /// File with the bearer token that callers of the API must show; read again whenever it is needed. Probes and metrics stay open.
+    /// File with the bearer token that callers of the API must show; read again whenever it is
+    /// needed. Probes and metrics stay open.
     pub token_file: Option<PathBuf>,
-    /// TLS on this port. With `client_ca_file`, callers of the API must show a certificate; probes and scrapers need none.
+    /// TLS on this port. With `client_ca_file`, callers of the API must show a certificate; probes
+    /// and scrapers need none.
     pub tls: Option<ServerTls>,
-    /// Keeps criteria registered by the API over restarts; without it they are gone with the process.
+    /// Keeps criteria registered by the API over restarts; without it they are gone with the
+    /// process.
     pub state_file: Option<PathBuf>,
 }
 
@@ -98,18 +102,30 @@ impl Default for OtlpReceiver {
 
 impl Default for GrpcListener {
     fn default() -> Self {
-        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 4317)) }
+        Self {
+            enabled: true,
+            listen: SocketAddr::from(([127, 0, 0, 1], 4317)),
+        }
     }
 }
 
 impl Default for HttpListener {
     fn default() -> Self {
-        Self { enabled: true, listen: SocketAddr::from(([127, 0, 0, 1], 4318)), cors_allowed_origins: Vec::new() }
+        Self {
+            enabled: true,
+            listen: SocketAddr::from(([127, 0, 0, 1], 4318)),
+            cors_allowed_origins: Vec::new(),
+        }
     }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 13133)), token_file: None, tls: None, state_file: None }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 13133)),
+            token_file: None,
+            tls: None,
+            state_file: None,
+        }
     }
 }

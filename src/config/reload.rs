@@ -1,5 +1,6 @@
-//! The configuration that runs and the one that was read again in, the one that runs from now on out, and what of the new one needs a restart.
-//! Knows which keys may change while the sidecar runs (DESIGN 9).
+//! The configuration that runs and the one that was read again in, the one that runs from now on
+//! out, and what of the new one needs a restart. Knows which keys may change while the sidecar runs
+//! (DESIGN 9).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,13 @@ use super::Config;
 use super::units::Secret;
 
 /// What is taken over. Everything else is bound, connected or sized at the start.
-const RELOADED: [&str; 5] = ["criteria", "criteria_files", "tools", "explain", "expectations"];
+const RELOADED: [&str; 5] = [
+    "criteria",
+    "criteria_files",
+    "tools",
+    "explain",
+    "expectations",
+];
 
 impl Config {
     /// This one with what a reload may change, and the keys whose new values are not in force.
@@ -21,8 +28,25 @@ impl Config {
                 needs_restart.push(key);
             }
         }
-        let Self { criteria, criteria_files, expectations, tools, explain, .. } = new;
-        (Self { criteria, criteria_files, expectations, tools, explain, ..self.clone() }, needs_restart)
+        let Self {
+            criteria,
+            criteria_files,
+            expectations,
+            tools,
+            explain,
+            ..
+        } = new;
+        (
+            Self {
+                criteria,
+                criteria_files,
+                expectations,
+                tools,
+                explain,
+                ..self.clone()
+            },
+            needs_restart,
+        )
     }
 
     /// Values that are printed as `****` and so look the same.
@@ -39,8 +63,20 @@ impl Config {
             let headers = writer.peer().headers.values().cloned();
             headers.chain(writer.credentials().map(|(_, secret)| secret))
         });
-        let of_headers = headers.map(|(key, headers)| (key.to_owned(), headers.into_iter().flat_map(BTreeMap::values).cloned().collect()));
-        of_headers.into_iter().chain([("scores.writers".to_owned(), of_writers.collect())]).collect()
+        let of_headers = headers.map(|(key, headers)| {
+            (
+                key.to_owned(),
+                headers
+                    .into_iter()
+                    .flat_map(BTreeMap::values)
+                    .cloned()
+                    .collect(),
+            )
+        });
+        of_headers
+            .into_iter()
+            .chain([("scores.writers".to_owned(), of_writers.collect())])
+            .collect()
     }
 }
 
@@ -54,9 +90,15 @@ fn plain(config: &Config) -> Value {
 
 fn compare(path: &str, old: &Value, new: &Value, differing: &mut Vec<String>) {
     match (old, new) {
-        (Value::Object(old), Value::Object(new)) if old.len() == new.len() && old.keys().all(|key| new.contains_key(key)) => {
+        (Value::Object(old), Value::Object(new))
+            if old.len() == new.len() && old.keys().all(|key| new.contains_key(key)) =>
+        {
             for (key, old) in old {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 compare(&path, old, &new[key], differing);
             }
         }
@@ -77,8 +119,18 @@ mod tests {
              criteria: [{ name: a, evaluate: { tool_call_order: { tool_calls_order: [a] } } }]\n",
         );
         let (next, needs_restart) = old.reloaded(new);
-        assert_eq!(needs_restart, ["forward.endpoint", "forward.timeout", "forward.headers"]);
-        assert_eq!((next.criteria.len(), next.tools.ignore.as_slice(), next.explain.values), (1, ["x".to_owned()].as_slice(), true));
+        assert_eq!(
+            needs_restart,
+            ["forward.endpoint", "forward.timeout", "forward.headers"]
+        );
+        assert_eq!(
+            (
+                next.criteria.len(),
+                next.tools.ignore.as_slice(),
+                next.explain.values
+            ),
+            (1, ["x".to_owned()].as_slice(), true)
+        );
         assert_eq!(next.forward.endpoint.as_deref(), Some("http://a:4317"));
         let (_, needs_restart) = next.reloaded(next.clone());
         assert_eq!(needs_restart, [""; 0]);

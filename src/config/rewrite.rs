@@ -1,5 +1,6 @@
-//! A spelling of the reference documents in, the same in ours out. Knows how their files look; criteria pasted from them need the fields
-//! of the evaluator only, so what stands around them is refused with the exact rewrite.
+//! A spelling of the reference documents in, the same in ours out. Knows how their files look;
+//! criteria pasted from them need the fields of the evaluator only, so what stands around them is
+//! refused with the exact rewrite.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -49,7 +50,11 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("exactMatch", "exact_match", "tool_order"),
     ("expectedOutput", "expected_output", "execution_order"),
     ("shouldExactMatch", "should_exact_match", "execution_order"),
-    ("shouldConsiderOrdering", "should_consider_ordering", "execution_order"),
+    (
+        "shouldConsiderOrdering",
+        "should_consider_ordering",
+        "execution_order",
+    ),
     ("strictMode", "strict_mode", "execution_order"),
 ];
 
@@ -67,49 +72,68 @@ const WRAPPERS: &[&str] = &[
     "evaluationCriteria",
 ];
 
-/// What to write instead of an unknown key, if it is one of theirs. `siblings` is the map that holds it.
+/// What to write instead of an unknown key, if it is one of theirs. `siblings` is the map that
+/// holds it.
 pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -> Option<Rewrite> {
     let value = value.and_then(as_json).unwrap_or_default();
     let siblings = siblings.and_then(as_json).unwrap_or_default();
     match key {
         "graders" => {
             let graders: Vec<Value> = value.as_array()?.iter().filter_map(of_grader).collect();
-            let example = (!graders.is_empty()).then(|| yaml::plain(&json!({ "criteria": graders })));
+            let example =
+                (!graders.is_empty()).then(|| yaml::plain(&json!({ "criteria": graders })));
             Some(Rewrite {
                 remedy: "write a list of `criteria`, each with a `name` and one evaluator under `evaluate`".to_owned(),
                 example,
             })
         }
-        "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => Some(Rewrite {
-            remedy: "write the evaluator as the key of its fields".to_owned(),
-            example: of_grader(&siblings).map(in_criteria),
-        }),
+        "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => {
+            Some(Rewrite {
+                remedy: "write the evaluator as the key of its fields".to_owned(),
+                example: of_grader(&siblings).map(in_criteria),
+            })
+        }
         "type" => {
             let evaluator = value.as_str().map_or("…", ours);
-            Some(Rewrite { remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"), example: None })
+            Some(Rewrite {
+                remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"),
+                example: None,
+            })
         }
         "config" => Some(Rewrite {
-            remedy: "its fields stand below the evaluator's name: `evaluate: { tool_calls: { … } }`".to_owned(),
+            remedy:
+                "its fields stand below the evaluator's name: `evaluate: { tool_calls: { … } }`"
+                    .to_owned(),
             example: None,
         }),
         "evaluatorTypeId" | "evaluator_type_id" => {
             let evaluator = value.as_str().map_or("…", ours);
-            Some(Rewrite { remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"), example: None })
+            Some(Rewrite {
+                remedy: format!("write `evaluate: {{ {evaluator}: {{ … }} }}`"),
+                example: None,
+            })
         }
         "evaluatorConfig" | "evaluator_config" => Some(Rewrite {
             remedy: "its fields stand below the evaluator's name, without this level".to_owned(),
             example: of_evaluator_config(&value, &siblings).map(in_criteria),
         }),
-        "default_evaluation_criteria" | "defaultEvaluationCriteria" | "evaluation_criteria" | "evaluationCriteria" => {
+        "default_evaluation_criteria"
+        | "defaultEvaluationCriteria"
+        | "evaluation_criteria"
+        | "evaluationCriteria" => {
             let fields = renamed(value.as_object()?);
             Some(Rewrite {
-                remedy: "its fields stand below the evaluator's name, without this level".to_owned(),
+                remedy: "its fields stand below the evaluator's name, without this level"
+                    .to_owned(),
                 example: (!fields.is_empty()).then(|| yaml::plain(&Value::Object(fields))),
             })
         }
         _ => {
             let (_, ours, _) = FIELDS.iter().find(|(theirs, _, _)| *theirs == key)?;
-            Some(Rewrite { remedy: format!("write `{ours}`"), example: None })
+            Some(Rewrite {
+                remedy: format!("write `{ours}`"),
+                example: None,
+            })
         }
     }
 }
@@ -117,8 +141,12 @@ pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -
 /// What to write instead of an unknown word, if it is one of theirs.
 pub(super) fn of_word(word: &str) -> Option<String> {
     if word == "http/json" {
-        // Forwarded are the bytes that came in, as protobuf: turning them into JSON would be a re-encoding.
-        return Some("spanscore forwards protobuf only: write `http/protobuf`, which the same port takes".to_owned());
+        // Forwarded are the bytes that came in, as protobuf: turning them into JSON would be a
+        // re-encoding.
+        return Some(
+            "spanscore forwards protobuf only: write `http/protobuf`, which the same port takes"
+                .to_owned(),
+        );
     }
     let (_, ours) = EVALUATORS.iter().find(|(theirs, _)| *theirs == word)?;
     Some(format!("write `{ours}`"))
@@ -130,7 +158,10 @@ pub(super) fn stands_for(refused: &str) -> bool {
 }
 
 fn ours(theirs: &str) -> &str {
-    EVALUATORS.iter().find(|(name, _)| *name == theirs).map_or(theirs, |(_, ours)| ours)
+    EVALUATORS
+        .iter()
+        .find(|(name, _)| *name == theirs)
+        .map_or(theirs, |(_, ours)| ours)
 }
 
 fn as_json(node: &Node) -> Option<Value> {
@@ -145,7 +176,11 @@ fn in_criteria(criterion: Value) -> String {
 fn of_grader(grader: &Value) -> Option<Value> {
     let theirs = grader.get("type")?.as_str()?;
     let name = grader.get("name").and_then(Value::as_str).unwrap_or(theirs);
-    let fields = grader.get("config").and_then(Value::as_object).map(renamed).unwrap_or_default();
+    let fields = grader
+        .get("config")
+        .and_then(Value::as_object)
+        .map(renamed)
+        .unwrap_or_default();
     Some(criterion(name, ours(theirs), fields))
 }
 
@@ -155,14 +190,29 @@ fn of_evaluator_config(config: &Value, siblings: &Value) -> Option<Value> {
     for (key, value) in config.as_object()? {
         match key.as_str() {
             "name" => {}
-            "defaultEvaluationCriteria" | "default_evaluation_criteria" => fields.extend(value.as_object().map(renamed)?),
+            "defaultEvaluationCriteria" | "default_evaluation_criteria" => {
+                fields.extend(value.as_object().map(renamed)?)
+            }
             _ => fields.extend(renamed(&Map::from_iter([(key.clone(), value.clone())]))),
         }
     }
-    let type_id = siblings.get("evaluatorTypeId").or_else(|| siblings.get("evaluator_type_id")).and_then(Value::as_str).map(ours);
-    let by_field = || FIELDS.iter().find(|(_, ours, _)| fields.contains_key(*ours)).map(|(_, _, evaluator)| *evaluator);
+    let type_id = siblings
+        .get("evaluatorTypeId")
+        .or_else(|| siblings.get("evaluator_type_id"))
+        .and_then(Value::as_str)
+        .map(ours);
+    let by_field = || {
+        FIELDS
+            .iter()
+            .find(|(_, ours, _)| fields.contains_key(*ours))
+            .map(|(_, _, evaluator)| *evaluator)
+    };
     let evaluator = type_id.or_else(by_field)?.to_owned();
-    let name = config.get("name").or_else(|| siblings.get("name")).and_then(Value::as_str).unwrap_or(&evaluator);
+    let name = config
+        .get("name")
+        .or_else(|| siblings.get("name"))
+        .and_then(Value::as_str)
+        .unwrap_or(&evaluator);
     Some(criterion(name, &evaluator, fields))
 }
 
@@ -171,6 +221,14 @@ fn criterion(name: &str, evaluator: &str, fields: Map<String, Value>) -> Value {
 }
 
 fn renamed(fields: &Map<String, Value>) -> Map<String, Value> {
-    let name_of = |key: &String| FIELDS.iter().find(|(theirs, _, _)| theirs == key).map_or(key.clone(), |(_, ours, _)| (*ours).to_owned());
-    fields.iter().map(|(key, value)| (name_of(key), value.clone())).collect()
+    let name_of = |key: &String| {
+        FIELDS
+            .iter()
+            .find(|(theirs, _, _)| theirs == key)
+            .map_or(key.clone(), |(_, ours, _)| (*ours).to_owned())
+    };
+    fields
+        .iter()
+        .map(|(key, value)| (name_of(key), value.clone()))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Text in, where the scores go out: `scores`. Knows the keys and defaults; does not know what a score looks like on the wire.
+//! Text in, where the scores go out: `scores`. Knows the keys and defaults; does not know what a
+//! score looks like on the wire.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +172,9 @@ impl Default for Scores {
             tls: None,
             queue: Queue::default(),
             batch: Batch::default(),
-            copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"].map(str::to_owned).to_vec(),
+            copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
+                .map(str::to_owned)
+                .to_vec(),
             span: SpanScores::default(),
             event: EventScores::default(),
             metrics: MetricScores::default(),
@@ -182,7 +185,10 @@ impl Default for Scores {
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { max_evaluations: 512, max_delay: Duration::from_secs(1) }
+        Self {
+            max_evaluations: 512,
+            max_delay: Duration::from_secs(1),
+        }
     }
 }
 
@@ -205,7 +211,15 @@ impl Default for SpanScores {
 
 impl Default for EventScores {
     fn default() -> Self {
-        Self { enabled: true, endpoint: None, protocol: None, headers: None, compression: None, timeout: None, tls: None }
+        Self {
+            enabled: true,
+            endpoint: None,
+            protocol: None,
+            headers: None,
+            compression: None,
+            timeout: None,
+            tls: None,
+        }
     }
 }
 

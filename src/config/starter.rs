@@ -1,5 +1,6 @@
-//! Nothing, or the trajectories of a recorded trace, in; the text of a first configuration out. Knows how criteria are written; does not
-//! know whether the recorded run was a good one, and says so.
+//! Nothing, or the trajectories of a recorded trace, in; the text of a first configuration out.
+//! Knows how criteria are written; does not know whether the recorded run was a good one, and says
+//! so.
 
 use std::collections::BTreeMap;
 
@@ -48,17 +49,20 @@ const NOTHING_TO_PROPOSE: &str = "\
 # The recording holds no tool calls that all runs of one agent share, so there is nothing to propose: here is an example.
 ";
 
-/// A commented first configuration. With trajectories, its criteria expect of each kind of run (same root and agent) the calls that all
-/// its recorded runs share, in their order.
+/// A commented first configuration. With trajectories, its criteria expect of each kind of run
+/// (same root and agent) the calls that all its recorded runs share, in their order.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
-    let Some(trajectories) = trajectories else { return format!("{HEAD}{EXAMPLE}") };
+    let Some(trajectories) = trajectories else {
+        return format!("{HEAD}{EXAMPLE}");
+    };
     match proposal(trajectories) {
         Some(criteria) => format!("{HEAD}{PROPOSED}{criteria}"),
         None => format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}"),
     }
 }
 
-/// The proposed criteria alone, ready to be pasted into a configuration; `None` where there is nothing to propose.
+/// The proposed criteria alone, ready to be pasted into a configuration; `None` where there is
+/// nothing to propose.
 pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
     let criteria = proposed(trajectories);
     (!criteria.is_empty()).then(|| yaml::plain(&json!({ "criteria": criteria })))
@@ -74,17 +78,32 @@ struct Kind<'a> {
 
 fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
-    for trajectory in trajectories.iter().filter(|trajectory| !trajectory.tool_calls.is_empty()) {
+    for trajectory in trajectories
+        .iter()
+        .filter(|trajectory| !trajectory.tool_calls.is_empty())
+    {
         let (root, agent) = (&*trajectory.root, trajectory.agent.as_deref());
         // A retry or a loop is rarely what is meant: runs of one name count as one.
-        let mut names: Vec<&str> = trajectory.tool_calls.iter().map(|call| &*call.name).collect();
+        let mut names: Vec<&str> = trajectory
+            .tool_calls
+            .iter()
+            .map(|call| &*call.name)
+            .collect();
         names.dedup();
-        match kinds.iter_mut().find(|kind| kind.root == root && kind.agent == agent) {
+        match kinds
+            .iter_mut()
+            .find(|kind| kind.root == root && kind.agent == agent)
+        {
             Some(kind) => {
                 kind.shared = common(&names, &kind.shared);
                 kind.n_runs += 1;
             }
-            None => kinds.push(Kind { root, agent, shared: names, n_runs: 1 }),
+            None => kinds.push(Kind {
+                root,
+                agent,
+                shared: names,
+                n_runs: 1,
+            }),
         }
     }
 
@@ -92,22 +111,33 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
     kinds
         .into_iter()
         .filter(|kind| !kind.shared.is_empty())
-        .map(|Kind { root, agent, shared, n_runs }| {
-            let mut select = serde_json::Map::new();
-            if !root.is_empty() {
-                select.insert("root".to_owned(), glob(root).into());
-            }
-            if let Some(agent) = agent {
-                select.insert("agent".to_owned(), glob(agent).into());
-            }
-            let runs = if n_runs == 1 { "one recorded run".to_owned() } else { format!("all {n_runs} recorded runs") };
-            json!({
-                "name": unused(&slug(agent.unwrap_or(root)), &mut taken),
-                "description": format!("what {runs} did, in this order"),
-                "select": select,
-                "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
-            })
-        })
+        .map(
+            |Kind {
+                 root,
+                 agent,
+                 shared,
+                 n_runs,
+             }| {
+                let mut select = serde_json::Map::new();
+                if !root.is_empty() {
+                    select.insert("root".to_owned(), glob(root).into());
+                }
+                if let Some(agent) = agent {
+                    select.insert("agent".to_owned(), glob(agent).into());
+                }
+                let runs = if n_runs == 1 {
+                    "one recorded run".to_owned()
+                } else {
+                    format!("all {n_runs} recorded runs")
+                };
+                json!({
+                    "name": unused(&slug(agent.unwrap_or(root)), &mut taken),
+                    "description": format!("what {runs} did, in this order"),
+                    "select": select,
+                    "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
+                })
+            },
+        )
         .collect()
 }
 
@@ -123,7 +153,10 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
             .collect()
     };
     let (actual, expected) = (ids_of(names), ids_of(shared));
-    lcs::common_subsequence(&actual, &expected).into_iter().map(|(_, name_idx)| shared[name_idx]).collect()
+    lcs::common_subsequence(&actual, &expected)
+        .into_iter()
+        .map(|(_, name_idx)| shared[name_idx])
+        .collect()
 }
 
 /// A name as a glob that it matches: `*` and `?` cannot be escaped, but a `?` matches either.
@@ -132,12 +165,24 @@ fn glob(name: &str) -> String {
 }
 
 fn slug(name: &str) -> String {
-    let words: Vec<String> = name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
-    if words.is_empty() { "order".to_owned() } else { format!("{}-order", words.join("-")) }
+    let words: Vec<String> = name
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    if words.is_empty() {
+        "order".to_owned()
+    } else {
+        format!("{}-order", words.join("-"))
+    }
 }
 
 fn unused(slug: &str, taken: &mut BTreeMap<String, usize>) -> String {
     let n = taken.entry(slug.to_owned()).or_default();
     *n += 1;
-    if *n == 1 { slug.to_owned() } else { format!("{slug}-{n}") }
+    if *n == 1 {
+        slug.to_owned()
+    } else {
+        format!("{slug}-{n}")
+    }
 }

@@ -1,4 +1,5 @@
-//! `tools` as people write it (`16KiB`) in, `extract`'s settings (bytes) out, and back. The core does not know how sizes are spelled.
+//! `tools` as people write it (`16KiB`) in, `extract`'s settings (bytes) out, and back. The core
+//! does not know how sizes are spelled.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,9 +18,11 @@ pub(super) struct Section {
     ignore: Vec<String>,
     /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
     handoffs: extract::Handoffs,
-    /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB of one span.
+    /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB
+    /// of one span.
     max_value_size: ByteSize,
-    /// Longest output messages kept of one model span that holds tool calls. Never more than 32 MiB.
+    /// Longest output messages kept of one model span that holds tool calls. Never more than 32
+    /// MiB.
     max_messages_size: ByteSize,
     /// Spellings of your own, asked before the built-in ones.
     conventions: Vec<extract::HouseConvention>,
@@ -57,10 +60,15 @@ impl From<Section> for extract::Tools {
     }
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<extract::Tools, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<extract::Tools, D::Error> {
     Section::deserialize(deserializer).map(extract::Tools::from)
 }
 
-pub(super) fn serialize<S: Serializer>(tools: &extract::Tools, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(
+    tools: &extract::Tools,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     Section::from(tools).serialize(serializer)
 }

@@ -1,5 +1,5 @@
-//! Text in, checked amounts out: durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, secrets.
-//! Knows how they are written, not what they are for.
+//! Text in, checked amounts out: durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`,
+//! secrets. Knows how they are written, not what they are for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +42,9 @@ impl Duration {
         if text == "0" {
             return Ok(Self::default());
         }
-        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let split = text
+            .find(|c: char| c.is_ascii_alphabetic())
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let number: u64 = number.trim().parse().map_err(|_| expected_duration(text))?;
         let millis = match unit {
@@ -52,12 +54,17 @@ impl Duration {
             "h" => 3_600_000,
             _ => return Err(expected_duration(text)),
         };
-        number.checked_mul(millis).map(|millis| Self(std::time::Duration::from_millis(millis))).ok_or_else(|| expected_duration(text))
+        number
+            .checked_mul(millis)
+            .map(|millis| Self(std::time::Duration::from_millis(millis)))
+            .ok_or_else(|| expected_duration(text))
     }
 }
 
 fn expected_duration(text: &str) -> String {
-    format!("`{text}` is not a duration: write a whole number with a unit, such as `500ms`, `2s`, `15m` or `1h`")
+    format!(
+        "`{text}` is not a duration: write a whole number with a unit, such as `500ms`, `2s`, `15m` or `1h`"
+    )
 }
 
 impl fmt::Display for Duration {
@@ -82,7 +89,9 @@ impl ByteSize {
     /// Reads `512`, `16KiB`, `64MiB`, `1GiB`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let split = text
+            .find(|c: char| c.is_ascii_alphabetic())
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let number: usize = number.trim().parse().map_err(|_| expected_size(text))?;
         let factor: usize = match unit {
@@ -92,12 +101,17 @@ impl ByteSize {
             "GiB" => 1 << 30,
             _ => return Err(expected_size(text)),
         };
-        number.checked_mul(factor).map(Self).ok_or_else(|| expected_size(text))
+        number
+            .checked_mul(factor)
+            .map(Self)
+            .ok_or_else(|| expected_size(text))
     }
 }
 
 fn expected_size(text: &str) -> String {
-    format!("`{text}` is not a size: write a whole number of bytes, or one with a unit, such as `16KiB`, `64MiB` or `1GiB`")
+    format!(
+        "`{text}` is not a size: write a whole number of bytes, or one with a unit, such as `16KiB`, `64MiB` or `1GiB`"
+    )
 }
 
 impl fmt::Display for ByteSize {
@@ -164,21 +178,29 @@ impl fmt::Debug for ByteSize {
 
 impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrNumber("a duration such as `500ms`, `2s`, `15m` or `1h`", Self::parse))
+        deserializer.deserialize_any(TextOrNumber(
+            "a duration such as `500ms`, `2s`, `15m` or `1h`",
+            Self::parse,
+        ))
     }
 }
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrNumber("a size such as `16KiB`, `64MiB` or `1GiB`", Self::parse))
+        deserializer.deserialize_any(TextOrNumber(
+            "a size such as `16KiB`, `64MiB` or `1GiB`",
+            Self::parse,
+        ))
     }
 }
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrNumber("`auto` or a size such as `16MiB`", |text| match text {
-            "auto" => Ok(Self::Auto),
-            _ => ByteSize::parse(text).map(Self::Bytes),
+        deserializer.deserialize_any(TextOrNumber("`auto` or a size such as `16MiB`", |text| {
+            match text {
+                "auto" => Ok(Self::Auto),
+                _ => ByteSize::parse(text).map(Self::Bytes),
+            }
         }))
     }
 }
@@ -189,9 +211,11 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// An address and port to listen on. `localhost` is the loopback address; other names are not looked up, since what they resolve to
-/// decides who can reach us.
-pub(super) fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+/// An address and port to listen on. `localhost` is the loopback address; other names are not
+/// looked up, since what they resolve to decides who can reach us.
+pub(super) fn listen_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<SocketAddr, D::Error> {
     deserializer.deserialize_any(TextOrNumber("an address and a port, such as `127.0.0.1:4317`", |text| {
         if let Ok(address) = text.parse() {
             return Ok(address);

@@ -1,5 +1,6 @@
-//! Environment variables and flags in, their values at the right places of the tree out. Knows how a variable's name spells a key, and
-//! the formats of OpenTelemetry's exporter variables; reads no environment: it is handed in as a map.
+//! Environment variables and flags in, their values at the right places of the tree out. Knows how
+//! a variable's name spells a key, and the formats of OpenTelemetry's exporter variables; reads no
+//! environment: it is handed in as a map.
 
 use std::collections::BTreeMap;
 
@@ -12,65 +13,131 @@ use super::tree::{Entry, Keep, Kind, Map, Node, Scalar, Value, infer, parse};
 
 const PREFIX: &str = "SPANSCORE_";
 
-/// OpenTelemetry's variables that set a key of `forward` (OTLP exporter configuration of the OpenTelemetry specification).
+/// OpenTelemetry's variables that set a key of `forward` (OTLP exporter configuration of the
+/// OpenTelemetry specification).
 const OTEL: &[(&str, &[&str])] = &[
     ("OTEL_EXPORTER_OTLP_ENDPOINT", &["forward", "endpoint"]),
     ("OTEL_EXPORTER_OTLP_PROTOCOL", &["forward", "protocol"]),
     ("OTEL_EXPORTER_OTLP_HEADERS", &["forward", "headers"]),
-    ("OTEL_EXPORTER_OTLP_COMPRESSION", &["forward", "compression"]),
+    (
+        "OTEL_EXPORTER_OTLP_COMPRESSION",
+        &["forward", "compression"],
+    ),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", &["forward", "timeout"]),
-    ("OTEL_EXPORTER_OTLP_CERTIFICATE", &["forward", "tls", "ca_file"]),
-    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &["forward", "tls", "key_file"]),
-    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &["forward", "tls", "cert_file"]),
+    (
+        "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        &["forward", "tls", "ca_file"],
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+        &["forward", "tls", "key_file"],
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        &["forward", "tls", "cert_file"],
+    ),
 ];
 
 /// Puts OpenTelemetry's variables where the file says nothing; a `null` in the file says something.
-pub(super) fn put_otel(root: &mut Node, environment: &BTreeMap<String, String>, texts: &mut Texts, problems: &mut Problems) {
+pub(super) fn put_otel(
+    root: &mut Node,
+    environment: &BTreeMap<String, String>,
+    texts: &mut Texts,
+    problems: &mut Problems,
+) {
     for (variable, path) in OTEL {
         // The specification: an empty value is as good as none.
-        let Some(text) = environment.get(*variable).map(|value| value.trim()).filter(|value| !value.is_empty()) else { continue };
+        let Some(text) = environment
+            .get(*variable)
+            .map(|value| value.trim())
+            .filter(|value| !value.is_empty())
+        else {
+            continue;
+        };
         if root.find(path).is_some() {
             continue;
         }
         let secret = path.ends_with(&["headers"]) || holds_credentials(text);
-        let source = texts.add(*variable, text, if secret { TextKind::SecretVariable } else { TextKind::Variable });
-        let place = Place { source, start: 0, end: text.len() };
+        let source = texts.add(
+            *variable,
+            text,
+            if secret {
+                TextKind::SecretVariable
+            } else {
+                TextKind::Variable
+            },
+        );
+        let place = Place {
+            source,
+            start: 0,
+            end: text.len(),
+        };
         let value = match *variable {
             "OTEL_EXPORTER_OTLP_HEADERS" => headers(text, place, texts, problems),
             "OTEL_EXPORTER_OTLP_TIMEOUT" => match text.parse::<u64>() {
                 Ok(millis) => Some(scalar(format!("{millis}ms"), place)),
                 Err(_) => {
-                    let problem = Problem::new(format!("`{text}` is not a number of milliseconds"), Some(texts.spot(place)));
-                    problems.push(problem.label("this variable holds a whole number without a unit, such as `10000`"));
+                    let problem = Problem::new(
+                        format!("`{text}` is not a number of milliseconds"),
+                        Some(texts.spot(place)),
+                    );
+                    problems.push(problem.label(
+                        "this variable holds a whole number without a unit, such as `10000`",
+                    ));
                     None
                 }
             },
             _ => Some(scalar(text.to_owned(), place)),
         };
         if let Some(value) = value {
-            root.put(&path.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(), place, value, Keep::What);
+            root.put(
+                &path.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(),
+                place,
+                value,
+                Keep::What,
+            );
         }
     }
 }
 
 /// OpenTelemetry has endpoints per signal too, which name whole URLs, and we have one downstream.
-pub(super) fn mention_unread(config: &Config, environment: &BTreeMap<String, String>, warnings: &mut Problems) {
+pub(super) fn mention_unread(
+    config: &Config,
+    environment: &BTreeMap<String, String>,
+    warnings: &mut Problems,
+) {
     if config.forward.endpoint.is_some() {
         return;
     }
     for signal in ["TRACES", "LOGS", "METRICS"] {
         let variable = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
-        if environment.get(&variable).is_some_and(|value| !value.trim().is_empty()) {
-            let problem = Problem::warning(format!("`{variable}` is not read, and nothing is forwarded"), None);
+        if environment
+            .get(&variable)
+            .is_some_and(|value| !value.trim().is_empty())
+        {
+            let problem = Problem::warning(
+                format!("`{variable}` is not read, and nothing is forwarded"),
+                None,
+            );
             warnings.push(problem.label("set `SPANSCORE_FORWARD__ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` or `forward.endpoint`"));
         }
     }
 }
 
 /// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over what the file says.
-pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, texts: &mut Texts, problems: &mut Problems) {
-    for (variable, text) in environment.iter().filter(|(_, text)| !text.trim().is_empty()) {
-        let Some(name) = variable.strip_prefix(PREFIX) else { continue };
+pub(super) fn put_own(
+    root: &mut Node,
+    environment: &BTreeMap<String, String>,
+    texts: &mut Texts,
+    problems: &mut Problems,
+) {
+    for (variable, text) in environment
+        .iter()
+        .filter(|(_, text)| !text.trim().is_empty())
+    {
+        let Some(name) = variable.strip_prefix(PREFIX) else {
+            continue;
+        };
         if is_service_link(name) {
             continue;
         }
@@ -79,7 +146,10 @@ pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, t
         match spelled(known, &path) {
             Some(path) => put(root, &path, variable, text.trim(), texts, problems),
             None => {
-                let names: Vec<String> = known.iter().map(|key| key.path.join("__").to_uppercase()).collect();
+                let names: Vec<String> = known
+                    .iter()
+                    .map(|key| key.path.join("__").to_uppercase())
+                    .collect();
                 let problem = Problem::new(format!("unknown variable `{variable}`"), None);
                 problems.push(match nearest(name, names.iter().map(String::as_str)) {
                     Some(candidate) => problem.label(format!("did you mean `{PREFIX}{candidate}`?")),
@@ -93,12 +163,24 @@ pub(super) fn put_own(root: &mut Node, environment: &BTreeMap<String, String>, t
 }
 
 /// Puts `--set forward.endpoint=…` over everything.
-pub(super) fn put_flags(root: &mut Node, flags: &[(String, String)], texts: &mut Texts, problems: &mut Problems) {
+pub(super) fn put_flags(
+    root: &mut Node,
+    flags: &[(String, String)],
+    texts: &mut Texts,
+    problems: &mut Problems,
+) {
     for (key, text) in flags {
         let known = keys::known();
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         match spelled(known, &path) {
-            Some(path) => put(root, &path, &format!("--set {key}"), text.trim(), texts, problems),
+            Some(path) => put(
+                root,
+                &path,
+                &format!("--set {key}"),
+                text.trim(),
+                texts,
+                problems,
+            ),
             None => {
                 let names: Vec<String> = known.iter().map(|key| key.path.join(".")).collect();
                 let problem = Problem::new(format!("unknown key `{key}` in `--set {key}=…`"), None);
@@ -117,21 +199,49 @@ pub(super) fn variable_of(path: &[String]) -> String {
     format!("{PREFIX}{}", path.join("__").to_uppercase())
 }
 
-/// The path as the configuration spells it. Below a map of free names (headers), `_` stands for the `-` that a variable cannot hold.
+/// The path as the configuration spells it. Below a map of free names (headers), `_` stands for the
+/// `-` that a variable cannot hold.
 fn spelled(known: &[Key], path: &[String]) -> Option<Vec<String>> {
     if known.iter().any(|key| key.path == path) {
         return Some(path.to_vec());
     }
     let (last, front) = path.split_last()?;
-    known.iter().any(|key| key.open && key.path == front).then(|| [front, &[last.replace('_', "-")]].concat())
+    known
+        .iter()
+        .any(|key| key.open && key.path == front)
+        .then(|| [front, &[last.replace('_', "-")]].concat())
 }
 
-fn put(root: &mut Node, path: &[String], name: &str, text: &str, texts: &mut Texts, problems: &mut Problems) {
+fn put(
+    root: &mut Node,
+    path: &[String],
+    name: &str,
+    text: &str,
+    texts: &mut Texts,
+    problems: &mut Problems,
+) {
     let secret = path.iter().any(|key| key == "headers") || holds_credentials(text);
-    let source = texts.add(name, text, if secret { TextKind::SecretVariable } else { TextKind::Variable });
-    let place = Place { source, start: 0, end: text.len() };
-    // Only what is plainly a list or a map is read as YAML; anything else is taken as it is, with its `#` and `: `.
-    let value = if text.starts_with(['[', '{']) { parse(texts, source, problems) } else { Some(scalar(text.to_owned(), place)) };
+    let source = texts.add(
+        name,
+        text,
+        if secret {
+            TextKind::SecretVariable
+        } else {
+            TextKind::Variable
+        },
+    );
+    let place = Place {
+        source,
+        start: 0,
+        end: text.len(),
+    };
+    // Only what is plainly a list or a map is read as YAML; anything else is taken as it is, with
+    // its `#` and `: `.
+    let value = if text.starts_with(['[', '{']) {
+        parse(texts, source, problems)
+    } else {
+        Some(scalar(text.to_owned(), place))
+    };
     if let Some(value) = value {
         root.put(path, place, value, Keep::Nothing);
     }
@@ -139,23 +249,56 @@ fn put(root: &mut Node, path: &[String], name: &str, text: &str, texts: &mut Tex
 
 fn scalar(text: String, place: Place) -> Node {
     let kind = infer(&text);
-    Node { place, value: Value::Scalar(Scalar { text, kind, substituted: true }) }
+    Node {
+        place,
+        value: Value::Scalar(Scalar {
+            text,
+            kind,
+            substituted: true,
+        }),
+    }
 }
 
-/// `key1=value1,key2=value2`, values percent-encoded (W3C Baggage, as the OpenTelemetry specification has it).
+/// `key1=value1,key2=value2`, values percent-encoded (W3C Baggage, as the OpenTelemetry
+/// specification has it).
 fn headers(text: &str, place: Place, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     let mut map = Map::default();
-    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let decoded = pair.split_once('=').and_then(|(key, value)| Some((percent_decoded(key.trim())?, percent_decoded(value.trim())?)));
+    for pair in text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty())
+    {
+        let decoded = pair.split_once('=').and_then(|(key, value)| {
+            Some((percent_decoded(key.trim())?, percent_decoded(value.trim())?))
+        });
         let Some((key, value)) = decoded.filter(|(key, _)| !key.is_empty()) else {
-            let problem = Problem::new("a header that is not `name=value`, percent-encoded", Some(texts.spot(place)));
-            problems.push(problem.label("write `name1=value1,name2=value2`, with `%20` for a space and `%2C` for a comma"));
+            let problem = Problem::new(
+                "a header that is not `name=value`, percent-encoded",
+                Some(texts.spot(place)),
+            );
+            problems.push(problem.label(
+                "write `name1=value1,name2=value2`, with `%20` for a space and `%2C` for a comma",
+            ));
             return None;
         };
-        let value = Node { place, value: Value::Scalar(Scalar { text: value, kind: Kind::Text, substituted: false }) };
-        map.entries.push(Entry { key, key_place: place, value });
+        let value = Node {
+            place,
+            value: Value::Scalar(Scalar {
+                text: value,
+                kind: Kind::Text,
+                substituted: false,
+            }),
+        };
+        map.entries.push(Entry {
+            key,
+            key_place: place,
+            value,
+        });
     }
-    Some(Node { place, value: Value::Map(map) })
+    Some(Node {
+        place,
+        value: Value::Map(map),
+    })
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -175,16 +318,20 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Kubernetes sets `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on in every pod beside a Service named `spanscore` (or
-/// `spanscore-…`). They are no mistakes of anyone.
+/// Kubernetes sets `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on in every pod
+/// beside a Service named `spanscore` (or `spanscore-…`). They are no mistakes of anyone.
 fn is_service_link(name: &str) -> bool {
     if name.contains("__") {
         return false;
     }
     let words: Vec<&str> = name.split('_').collect();
-    words.windows(2).any(|pair| matches!(pair, ["SERVICE", "HOST" | "PORT"]))
+    words
+        .windows(2)
+        .any(|pair| matches!(pair, ["SERVICE", "HOST" | "PORT"]))
         || words.last() == Some(&"PORT")
-        || words
-            .windows(3)
-            .any(|run| run[0] == "PORT" && run[1].bytes().all(|b| b.is_ascii_digit()) && matches!(run[2], "TCP" | "UDP" | "SCTP"))
+        || words.windows(3).any(|run| {
+            run[0] == "PORT"
+                && run[1].bytes().all(|b| b.is_ascii_digit())
+                && matches!(run[2], "TCP" | "UDP" | "SCTP")
+        })
 }

@@ -1,5 +1,6 @@
-//! Text in, the backends' own score APIs that scores are also written to out: `scores.writers`. Knows the keys, the defaults and how a key
-//! becomes a header; does not know what a request looks like.
+//! Text in, the backends' own score APIs that scores are also written to out: `scores.writers`.
+//! Knows the keys, the defaults and how a key becomes a header; does not know what a request looks
+//! like.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::forward::ClientTls;
 use super::units::{Duration, Secret};
 
-/// An entry of `scores.writers`: a backend whose own scores the evaluations become, beside the score spans.
+/// An entry of `scores.writers`: a backend whose own scores the evaluations become, beside the
+/// score spans.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Writer {
@@ -81,7 +83,8 @@ writers! {
         api_key: Option<Secret>,
         /// A file that holds it.
         api_key_file: Option<PathBuf>,
-        /// Name of the LLM application; left out, the service of the evaluated span, as Datadog itself does for OpenTelemetry.
+        /// Name of the LLM application; left out, the service of the evaluated span, as Datadog
+        /// itself does for OpenTelemetry.
         ml_app: Option<String>,
     }
 }
@@ -115,7 +118,12 @@ impl Writer {
     pub(super) fn peer(&self) -> WriterPeer<'_> {
         macro_rules! peer {
             ($from:expr) => {
-                WriterPeer { endpoint: &$from.endpoint, headers: &$from.headers, timeout: $from.timeout, tls: $from.tls.as_ref() }
+                WriterPeer {
+                    endpoint: &$from.endpoint,
+                    headers: &$from.headers,
+                    timeout: $from.timeout,
+                    tls: $from.tls.as_ref(),
+                }
             };
         }
         match self {
@@ -126,28 +134,60 @@ impl Writer {
         }
     }
 
-    /// The key that should have been read from a file, but was not: only the configuration file's own paths are.
+    /// The key that should have been read from a file, but was not: only the configuration file's
+    /// own paths are.
     pub(super) fn unread_key(&self) -> Option<&'static str> {
         match self {
-            Self::Phoenix(PhoenixWriter { api_key: None, api_key_file: Some(_), .. })
-            | Self::Mlflow(MlflowWriter { api_key: None, api_key_file: Some(_), .. })
-            | Self::Datadog(DatadogWriter { api_key: None, api_key_file: Some(_), .. }) => Some("api_key_file"),
-            Self::Langfuse(LangfuseWriter { secret_key: None, secret_key_file: Some(_), .. }) => Some("secret_key_file"),
+            Self::Phoenix(PhoenixWriter {
+                api_key: None,
+                api_key_file: Some(_),
+                ..
+            })
+            | Self::Mlflow(MlflowWriter {
+                api_key: None,
+                api_key_file: Some(_),
+                ..
+            })
+            | Self::Datadog(DatadogWriter {
+                api_key: None,
+                api_key_file: Some(_),
+                ..
+            }) => Some("api_key_file"),
+            Self::Langfuse(LangfuseWriter {
+                secret_key: None,
+                secret_key_file: Some(_),
+                ..
+            }) => Some("secret_key_file"),
             _ => None,
         }
     }
 
     /// The header that says who we are.
     pub(super) fn credentials(&self) -> Option<(&'static str, Secret)> {
-        let bearer = |key: &Secret| ("authorization", Secret::new(format!("Bearer {}", key.expose())));
+        let bearer = |key: &Secret| {
+            (
+                "authorization",
+                Secret::new(format!("Bearer {}", key.expose())),
+            )
+        };
         match self {
-            Self::Phoenix(PhoenixWriter { api_key, .. }) | Self::Mlflow(MlflowWriter { api_key, .. }) => api_key.as_ref().map(bearer),
-            Self::Langfuse(LangfuseWriter { public_key: Some(public), secret_key: Some(secret), .. }) => {
+            Self::Phoenix(PhoenixWriter { api_key, .. })
+            | Self::Mlflow(MlflowWriter { api_key, .. }) => api_key.as_ref().map(bearer),
+            Self::Langfuse(LangfuseWriter {
+                public_key: Some(public),
+                secret_key: Some(secret),
+                ..
+            }) => {
                 let pair = format!("{}:{}", public.expose(), secret.expose());
-                Some(("authorization", Secret::new(format!("Basic {}", BASE64.encode(pair.as_bytes())))))
+                Some((
+                    "authorization",
+                    Secret::new(format!("Basic {}", BASE64.encode(pair.as_bytes()))),
+                ))
             }
             Self::Langfuse(_) => None,
-            Self::Datadog(DatadogWriter { api_key, .. }) => api_key.clone().map(|key| ("dd-api-key", key)),
+            Self::Datadog(DatadogWriter { api_key, .. }) => {
+                api_key.clone().map(|key| ("dd-api-key", key))
+            }
         }
     }
 }

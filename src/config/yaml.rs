@@ -1,5 +1,6 @@
-//! A JSON value in, YAML as a person would write it out, with a comment behind a key where there is something to say.
-//! Knows the syntax; does not know any key. (The parser's own writer knows neither comments nor our taste.)
+//! A JSON value in, YAML as a person would write it out, with a comment behind a key where there is
+//! something to say. Knows the syntax; does not know any key. (The parser's own writer knows
+//! neither comments nor our taste.)
 
 use std::fmt::Write as _;
 
@@ -26,19 +27,37 @@ pub fn plain(value: &Value) -> String {
     write(value, &|_| None)
 }
 
-fn write_map(out: &mut String, map: &Map<String, Value>, indent: usize, path: &str, comment: &dyn Fn(&str) -> Option<String>) {
+fn write_map(
+    out: &mut String,
+    map: &Map<String, Value>,
+    indent: usize,
+    path: &str,
+    comment: &dyn Fn(&str) -> Option<String>,
+) {
     for (key_idx, (key, value)) in map.iter().enumerate() {
         if key_idx > 0 || !out.ends_with("- ") {
             let _ = write!(out, "{:indent$}", "");
         }
-        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
         let _ = write!(out, "{}:", scalar(key));
         write_value(out, value, indent, &path, comment);
     }
 }
 
-fn write_value(out: &mut String, value: &Value, indent: usize, path: &str, comment: &dyn Fn(&str) -> Option<String>) {
-    let remark = comment(path).map(|remark| format!("  # {remark}")).unwrap_or_default();
+fn write_value(
+    out: &mut String,
+    value: &Value,
+    indent: usize,
+    path: &str,
+    comment: &dyn Fn(&str) -> Option<String>,
+) {
+    let remark = comment(path)
+        .map(|remark| format!("  # {remark}"))
+        .unwrap_or_default();
     match value {
         Value::Object(map) if !map.is_empty() => {
             let _ = writeln!(out, "{remark}");
@@ -54,7 +73,13 @@ fn write_value(out: &mut String, value: &Value, indent: usize, path: &str, comme
     }
 }
 
-fn write_list(out: &mut String, items: &[Value], indent: usize, path: &str, comment: &dyn Fn(&str) -> Option<String>) {
+fn write_list(
+    out: &mut String,
+    items: &[Value],
+    indent: usize,
+    path: &str,
+    comment: &dyn Fn(&str) -> Option<String>,
+) {
     for item in items {
         let _ = write!(out, "{:indent$}- ", "");
         match item {
@@ -67,16 +92,24 @@ fn write_list(out: &mut String, items: &[Value], indent: usize, path: &str, comm
 }
 
 fn is_short(items: &[Value]) -> bool {
-    items.iter().all(|item| !item.is_object() && !item.is_array())
+    items
+        .iter()
+        .all(|item| !item.is_object() && !item.is_array())
         && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
 }
 
 fn flow(value: &Value) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(flow).collect::<Vec<_>>().join(", ")
+        ),
         Value::Object(map) if map.is_empty() => "{}".to_owned(),
         Value::Object(map) => {
-            let entries: Vec<_> = map.iter().map(|(key, value)| format!("{}: {}", scalar(key), flow(value))).collect();
+            let entries: Vec<_> = map
+                .iter()
+                .map(|(key, value)| format!("{}: {}", scalar(key), flow(value)))
+                .collect();
             format!("{{ {} }}", entries.join(", "))
         }
         Value::String(text) => scalar(text),
@@ -84,15 +117,27 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, quoted unless it is safe anywhere, also inside `[ ]` and `{ }`, and for readers of YAML 1.1 (`no`, `1e3`).
+/// A text, quoted unless it is safe anywhere, also inside `[ ]` and `{ }`, and for readers of YAML
+/// 1.1 (`no`, `1e3`).
 pub(super) fn scalar(text: &str) -> String {
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')'))
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'));
     let is_amount = text.starts_with(|c: char| c.is_ascii_digit())
         && text.ends_with(|c: char| c.is_ascii_alphabetic())
-        && text.trim_start_matches(|c: char| c.is_ascii_digit()).chars().all(|c| c.is_ascii_alphabetic())
+        && text
+            .trim_start_matches(|c: char| c.is_ascii_digit())
+            .chars()
+            .all(|c| c.is_ascii_alphabetic())
         && !text.contains(['e', 'E', 'x', 'o']);
-    let is_reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].iter().any(|word| text.eq_ignore_ascii_case(word));
-    if (is_word || is_amount) && !is_reserved { text.to_owned() } else { Value::from(text).to_string() }
+    let is_reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word));
+    if (is_word || is_amount) && !is_reserved {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
+    }
 }

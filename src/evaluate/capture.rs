@@ -1,4 +1,5 @@
-//! Pure. What is known of a call's arguments and results, and what was not captured. Knows no expectation.
+//! Pure. What is known of a call's arguments and results, and what was not captured. Knows no
+//! expectation.
 
 use std::cell::Cell;
 
@@ -66,8 +67,16 @@ pub(super) struct Capture<'a> {
 impl<'a> Capture<'a> {
     pub(super) fn new(trajectory: &'a Trajectory) -> Self {
         let has_args = trajectory.tool_calls.iter().any(|call| call.args.is_some());
-        let has_results = trajectory.tool_calls.iter().any(|call| call.result.is_some());
-        Self { trajectory, has_args, has_results, missing: Cell::default() }
+        let has_results = trajectory
+            .tool_calls
+            .iter()
+            .any(|call| call.result.is_some());
+        Self {
+            trajectory,
+            has_args,
+            has_results,
+            missing: Cell::default(),
+        }
     }
 
     /// The arguments of a call, as JSON.
@@ -78,7 +87,10 @@ impl<'a> Capture<'a> {
             Ok(Some(payload)) => Known::Value(payload.json()),
             Ok(None) => Known::None,
             Err(missing) => {
-                self.missing.set(Missing { no_args: self.missing.get().no_args || !self.has_args, ..missing });
+                self.missing.set(Missing {
+                    no_args: self.missing.get().no_args || !self.has_args,
+                    ..missing
+                });
                 Known::Unknown
             }
         }
@@ -88,10 +100,18 @@ impl<'a> Capture<'a> {
     pub(super) fn result(&self, call_idx: usize) -> Option<&'a str> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
-        match self.known(call_idx, call.result.as_ref(), self.has_results, call.doubt.result) {
+        match self.known(
+            call_idx,
+            call.result.as_ref(),
+            self.has_results,
+            call.doubt.result,
+        ) {
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {
-                self.missing.set(Missing { no_results: self.missing.get().no_results || !self.has_results, ..missing });
+                self.missing.set(Missing {
+                    no_results: self.missing.get().no_results || !self.has_results,
+                    ..missing
+                });
                 None
             }
         }
@@ -109,8 +129,10 @@ impl<'a> Capture<'a> {
         captured: bool,
         may_change: bool,
     ) -> Result<Option<&'a Payload>, Missing> {
-        // The rest of a cut trace may bring the end of this span, another span of the same call, or the model's message that tells of it.
-        let may_come = self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
+        // The rest of a cut trace may bring the end of this span, another span of the same call, or
+        // the model's message that tells of it.
+        let may_come =
+            self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
         let unfinished = self.trajectory.cut_short && may_come;
         let mut missing = self.missing.get();
         match payload {

@@ -1,5 +1,6 @@
-//! Pure. What is expected of a trajectory: a name, a selector, a scope, one evaluator and a threshold. Everything is checked
-//! while it is read, so a criterion that exists is one that can judge. Does not know in which file it was written.
+//! Pure. What is expected of a trajectory: a name, a selector, a scope, one evaluator and a
+//! threshold. Everything is checked while it is read, so a criterion that exists is one that can
+//! judge. Does not know in which file it was written.
 
 use std::borrow::Cow;
 
@@ -39,8 +40,8 @@ impl Criterion {
         self.evaluate.warnings()
     }
 
-    /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys and all defaults filled in):
-    /// the same wherever and in whatever order it was written.
+    /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys
+    /// and all defaults filled in): the same wherever and in whatever order it was written.
     pub fn revision(&self) -> &str {
         &self.revision
     }
@@ -48,15 +49,28 @@ impl Criterion {
     /// The same with other parameters of its evaluator, and the revision that follows from them.
     pub(super) fn with(&self, evaluate: Evaluator) -> Self {
         let threshold = evaluate.as_judge().threshold(Some(self.threshold));
-        let mut criterion = Self { evaluate, threshold, ..self.clone() };
+        let mut criterion = Self {
+            evaluate,
+            threshold,
+            ..self.clone()
+        };
         criterion.revision = digest(&criterion);
         criterion
     }
 
-    /// One for every trajectory, with the default threshold of its evaluator unless another is given.
+    /// One for every trajectory, with the default threshold of its evaluator unless another is
+    /// given.
     pub(super) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
         let (description, select, scope) = (String::new(), Selector::default(), Scope::default());
-        Fields { name: Name(name.to_owned()), description, select, scope, evaluate, threshold: threshold.map(Threshold) }.into()
+        Fields {
+            name: Name(name.to_owned()),
+            description,
+            select,
+            scope,
+            evaluate,
+            threshold: threshold.map(Threshold),
+        }
+        .into()
     }
 
     /// The attribute keys that its selector reads: what the scan must keep.
@@ -67,24 +81,51 @@ impl Criterion {
 
 impl From<Fields> for Criterion {
     fn from(fields: Fields) -> Self {
-        let Fields { name, description, select, scope, evaluate, threshold } = fields;
-        let threshold = evaluate.as_judge().threshold(threshold.map(|threshold| threshold.0));
-        let mut criterion = Self { name: name.0, description, select, scope, evaluate, threshold, revision: String::new() };
+        let Fields {
+            name,
+            description,
+            select,
+            scope,
+            evaluate,
+            threshold,
+        } = fields;
+        let threshold = evaluate
+            .as_judge()
+            .threshold(threshold.map(|threshold| threshold.0));
+        let mut criterion = Self {
+            name: name.0,
+            description,
+            select,
+            scope,
+            evaluate,
+            threshold,
+            revision: String::new(),
+        };
         criterion.revision = digest(&criterion);
         criterion
     }
 }
 
 fn digest(criterion: &Criterion) -> String {
-    let canonical = serde_json::to_value(criterion).map(sorted).unwrap_or_default().to_string();
-    Sha256::digest(canonical).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    let canonical = serde_json::to_value(criterion)
+        .map(sorted)
+        .unwrap_or_default()
+        .to_string();
+    Sha256::digest(canonical)
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),
         Value::Object(fields) => {
-            let mut fields: Vec<(String, Value)> = fields.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            let mut fields: Vec<(String, Value)> = fields
+                .into_iter()
+                .map(|(key, value)| (key, sorted(value)))
+                .collect();
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             Value::Object(fields.into_iter().collect())
         }
@@ -133,11 +174,18 @@ impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         if name.trim().is_empty() {
-            return Err(D::Error::custom("a criterion needs a name that is not blank: metrics and score spans carry it"));
+            return Err(D::Error::custom(
+                "a criterion needs a name that is not blank: metrics and score spans carry it",
+            ));
         }
-        let taken = [(EXPECTED, "a run's own expectation (`spanscore.expect`)"), (EXAMPLE, "an entry of an example file")];
+        let taken = [
+            (EXPECTED, "a run's own expectation (`spanscore.expect`)"),
+            (EXAMPLE, "an entry of an example file"),
+        ];
         if let Some((_, whose)) = taken.iter().find(|(taken, _)| name == *taken) {
-            return Err(D::Error::custom(format_args!("a criterion is named `{name}`, which is what {whose} is judged as: rename it")));
+            return Err(D::Error::custom(format_args!(
+                "a criterion is named `{name}`, which is what {whose} is judged as: rename it"
+            )));
         }
         Ok(Self(name))
     }
@@ -164,7 +212,9 @@ impl<'de> Deserialize<'de> for Threshold {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let threshold = f64::deserialize(deserializer)?;
         if !(0.0..=1.0).contains(&threshold) {
-            return Err(D::Error::custom(format_args!("a threshold is a number from 0 to 1, since scores are; found {threshold}")));
+            return Err(D::Error::custom(format_args!(
+                "a threshold is a number from 0 to 1, since scores are; found {threshold}"
+            )));
         }
         Ok(Self(threshold))
     }
@@ -210,7 +260,9 @@ impl<'de> Deserialize<'de> for Scope {
         match String::deserialize(deserializer)?.as_str() {
             "trace" => Ok(Self::Trace),
             "agent" => Ok(Self::Agent),
-            "session" => Err(D::Error::custom("`scope: session` is reserved and not available yet: use `trace` or `agent`")),
+            "session" => Err(D::Error::custom(
+                "`scope: session` is reserved and not available yet: use `trace` or `agent`",
+            )),
             other => Err(D::Error::unknown_variant(other, &["trace", "agent"])),
         }
     }

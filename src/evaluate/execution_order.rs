@@ -1,4 +1,5 @@
-//! Pure. The evaluator `execution_order`: how well do the tools called, or the nodes visited, match the expected ones?
+//! Pure. The evaluator `execution_order`: how well do the tools called, or the nodes visited, match
+//! the expected ones?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,14 +17,15 @@ use crate::extract::Trajectory;
 /// How well do the tools called, or the nodes visited, match the expected ones?
 ///
 /// # What it checks
-/// The names of the calls (or, with `over: nodes`, of the agents and graph nodes visited) against the expected ones, in one of
-/// three ways. By default as a set: the distinct names found in both, divided by the number expected. With
-/// `should_consider_ordering`: the longest common subsequence, divided by the number expected. With `should_exact_match`: 1 if
-/// both are equal, else 0; it wins over ordering.
+/// The names of the calls (or, with `over: nodes`, of the agents and graph nodes visited) against
+/// the expected ones, in one of three ways. By default as a set: the distinct names found in both,
+/// divided by the number expected. With `should_consider_ordering`: the longest common subsequence,
+/// divided by the number expected. With `should_exact_match`: 1 if both are equal, else 0; it wins
+/// over ordering.
 ///
 /// # Why
-/// Workflows of agents and graphs are described by the steps they take; how strictly the order matters differs from one to the
-/// next.
+/// Workflows of agents and graphs are described by the steps they take; how strictly the order
+/// matters differs from one to the next.
 ///
 /// # Example
 /// ```yaml
@@ -33,17 +35,20 @@ use crate::extract::Trajectory;
 /// Calls `plan, write, search` score 2/3.
 ///
 /// # Parameters
-/// - `expected_output`: the expected names. Empty only with `should_exact_match`, where it scores 1 if nothing was called.
+/// - `expected_output`: the expected names. Empty only with `should_exact_match`, where it scores 1
+///   if nothing was called.
 /// - `should_exact_match`, `should_consider_ordering` (both false): see above.
 /// - `strict_mode` (false): the threshold is 1, and a score below it becomes 0.
-/// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order they were visited, immediate repeats folded.
+/// - `over` (`tools`): `nodes` compares agent runs and graph nodes in the order they were visited,
+///   immediate repeats folded.
 ///
 /// The criterion's `threshold` defaults to 0.5 here, as in the reference.
 ///
 /// # When the trace was cut short
-/// Set and ordering can only gain by further calls: a score that has reached the threshold passes for certain, none fails for
-/// certain, except that as a set no score can exceed the distinct names expected. Exact: never passes for certain, and fails
-/// for certain once the calls are no subsequence of what is expected. Over nodes nothing is certain.
+/// Set and ordering can only gain by further calls: a score that has reached the threshold passes
+/// for certain, none fails for certain, except that as a set no score can exceed the distinct names
+/// expected. Exact: never passes for certain, and fails for certain once the calls are no
+/// subsequence of what is expected. Over nodes nothing is certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExecutionOrder {
@@ -74,11 +79,13 @@ pub enum Over {
     Nodes,
 }
 
-read_with_hints!(ExecutionOrder, |read| match read.expected_output.as_slice().is_empty() && !read.should_exact_match {
+read_with_hints!(ExecutionOrder, |read| {
+    match read.expected_output.as_slice().is_empty() && !read.should_exact_match {
     true =>
         Err("`expected_output` is empty: name what is expected, or set `should_exact_match: true` to expect that nothing is called"
             .to_owned()),
     false => Ok(()),
+}
 });
 
 /// How the score is worked out.
@@ -103,11 +110,17 @@ impl Evaluate for ExecutionOrder {
         let bit = |yes: bool| f64::from(u8::from(yes));
         let share = |n: usize| n as f64 / expected.len() as f64;
         let (value, if_cut) = match self.mode() {
-            Mode::Exact => (bit(actual == expected), (0.0, bit(pairs.len() == actual.len()))),
+            Mode::Exact => (
+                bit(actual == expected),
+                (0.0, bit(pairs.len() == actual.len())),
+            ),
             Mode::Ordering => (share(pairs.len()), (share(pairs.len()), 1.0)),
             Mode::Set => {
                 let n_both = self.n_in_both(&actual);
-                (share(n_both), (share(n_both), share(self.expected_output.n_distinct())))
+                (
+                    share(n_both),
+                    (share(n_both), share(self.expected_output.n_distinct())),
+                )
             }
         };
         let (least, most) = match (trajectory.cut_short, self.over) {
@@ -116,7 +129,13 @@ impl Evaluate for ExecutionOrder {
             // Visits of one node fold into one where an outer span of it is still to come.
             (true, Over::Nodes) => (0.0, 1.0),
         };
-        let strict = |value: f64| if self.strict_mode && value < 1.0 { 0.0 } else { value };
+        let strict = |value: f64| {
+            if self.strict_mode && value < 1.0 {
+                0.0
+            } else {
+                value
+            }
+        };
         let mut score = Score::between(strict(value), strict(least), strict(most), pairs);
         score.n_expected = expected.len();
         score
@@ -133,10 +152,21 @@ impl Evaluate for ExecutionOrder {
             Over::Tools => "expected call",
             Over::Nodes => "expected visit",
         };
-        let alignment = Alignment { actual: &actual, expected, pairs };
+        let alignment = Alignment {
+            actual: &actual,
+            expected,
+            pairs,
+        };
         let (parted, so_many) = match self.mode() {
             Mode::Exact => (alignment.first_difference(), String::new()),
-            Mode::Ordering => (alignment.first_gap(), format!("; {} of {} in order", pairs.len(), counted(expected.len(), noun))),
+            Mode::Ordering => (
+                alignment.first_gap(),
+                format!(
+                    "; {} of {} in order",
+                    pairs.len(),
+                    counted(expected.len(), noun)
+                ),
+            ),
             Mode::Set => return Explanation::from(self.set_in_words(&actual)),
         };
         match parted {
@@ -151,12 +181,21 @@ impl Evaluate for ExecutionOrder {
             // Visits of nodes are no calls, so there is no call to point at.
             Some((sentence, at)) => Explanation {
                 text: format!("{sentence}{so_many}. {alignment}"),
-                offending: at.filter(|_| self.over == Over::Tools).into_iter().collect(),
+                offending: at
+                    .filter(|_| self.over == Over::Tools)
+                    .into_iter()
+                    .collect(),
             },
         }
     }
 
-    fn details(&self, pairs: &Pairs, trajectory: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
+    fn details(
+        &self,
+        pairs: &Pairs,
+        trajectory: &Trajectory,
+        verdict: Verdict,
+        _: &Explain,
+    ) -> Value {
         let actual = self.actual(trajectory);
         let mut details = json!({
             "success": verdict.success(),
@@ -186,7 +225,11 @@ impl Evaluate for ExecutionOrder {
     }
 
     fn threshold(&self, written: Option<f64>) -> f64 {
-        if self.strict_mode { 1.0 } else { written.unwrap_or(0.5) }
+        if self.strict_mode {
+            1.0
+        } else {
+            written.unwrap_or(0.5)
+        }
     }
 }
 
@@ -224,8 +267,13 @@ impl ExecutionOrder {
         let n_expected = self.expected_output.ids().len();
         let n_distinct = self.expected_output.n_distinct();
         match (absent.is_empty(), n_distinct < n_expected) {
-            (true, false) => format!("all {} found, in any order", counted(n_expected, "expected name")),
-            (true, true) => format!("all {n_distinct} names found, but {n_expected} expected: a set counts a repeated name once"),
+            (true, false) => format!(
+                "all {} found, in any order",
+                counted(n_expected, "expected name")
+            ),
+            (true, true) => format!(
+                "all {n_distinct} names found, but {n_expected} expected: a set counts a repeated name once"
+            ),
             (false, _) => format!(
                 "{} not found; {} of {} found, in any order",
                 quoted(absent.iter().copied()),

@@ -1,5 +1,6 @@
-//! Pure. What is expected of one run in particular, as an example file says it: expectations and trajectories in, who is judged by which,
-//! and the criteria that follow, out. Does not know where an expectation was written.
+//! Pure. What is expected of one run in particular, as an example file says it: expectations and
+//! trajectories in, who is judged by which, and the criteria that follow, out. Does not know where
+//! an expectation was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use super::unusable::Unusable;
 use super::{Evaluate, Evaluator};
 use crate::extract::{CASE_ID, Trajectory};
 
-/// The criterion that judges a run where no selected criterion has the evaluator of its expectation.
+/// The criterion that judges a run where no selected criterion has the evaluator of its
+/// expectation.
 pub const EXAMPLE: &str = "example";
 
 /// What is expected of one run: fields that replace those of criteria of the same evaluator.
@@ -26,7 +28,8 @@ pub struct Expectation {
     /// The [`CASE_ID`] of the run that it is for; without one it goes by position.
     pub id: Option<String>,
     evaluator: &'static str,
-    /// In canonical form; `None` takes the criterion's own away, since the canonical form leaves out what is empty.
+    /// In canonical form; `None` takes the criterion's own away, since the canonical form leaves
+    /// out what is empty.
     fields: BTreeMap<String, Option<Value>>,
 }
 
@@ -40,45 +43,90 @@ pub struct Unfit {
 }
 
 impl Expectation {
-    /// `expected_tools`: what `tool_order` expects. `exact_match` allows no other calls, whatever the criterion says.
-    pub fn of_tools(id: Option<String>, expected_tools: &[ExpectedTool], exact_match: bool) -> Self {
-        let mut fields = BTreeMap::from([("expected_tools".to_owned(), serde_json::to_value(expected_tools).ok())]);
+    /// `expected_tools`: what `tool_order` expects. `exact_match` allows no other calls, whatever
+    /// the criterion says.
+    pub fn of_tools(
+        id: Option<String>,
+        expected_tools: &[ExpectedTool],
+        exact_match: bool,
+    ) -> Self {
+        let mut fields = BTreeMap::from([(
+            "expected_tools".to_owned(),
+            serde_json::to_value(expected_tools).ok(),
+        )]);
         if exact_match {
             fields.insert("exact_match".to_owned(), Some(Value::Bool(true)));
         }
-        Self { id, evaluator: ToolOrder::NAME, fields }
+        Self {
+            id,
+            evaluator: ToolOrder::NAME,
+            fields,
+        }
     }
 
     /// `expected_output`: what `execution_order` expects.
     pub fn of_output(id: Option<String>, expected_output: &Names) -> Self {
-        let fields = BTreeMap::from([("expected_output".to_owned(), serde_json::to_value(expected_output).ok())]);
-        Self { id, evaluator: ExecutionOrder::NAME, fields }
+        let fields = BTreeMap::from([(
+            "expected_output".to_owned(),
+            serde_json::to_value(expected_output).ok(),
+        )]);
+        Self {
+            id,
+            evaluator: ExecutionOrder::NAME,
+            fields,
+        }
     }
 
     /// `evaluate`: any evaluator, of which the fields named here were written down.
-    pub fn of_evaluator<'a>(id: Option<String>, evaluator: &Evaluator, written: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn of_evaluator<'a>(
+        id: Option<String>,
+        evaluator: &Evaluator,
+        written: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         let canonical = serde_json::to_value(evaluator).unwrap_or_default();
         let fields = &canonical[evaluator.name()];
-        let fields = written.into_iter().map(|field| (field.to_owned(), fields.get(field).cloned())).collect();
-        Self { id, evaluator: evaluator.name(), fields }
+        let fields = written
+            .into_iter()
+            .map(|field| (field.to_owned(), fields.get(field).cloned()))
+            .collect();
+        Self {
+            id,
+            evaluator: evaluator.name(),
+            fields,
+        }
     }
 
-    /// Can it be held to beside these criteria? What will work but is hardly meant: a criterion's name and a sentence each.
+    /// Can it be held to beside these criteria? What will work but is hardly meant: a criterion's
+    /// name and a sentence each.
     ///
     /// # Errors
     /// A criterion that cannot be held with these fields.
     pub fn check(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<(String, String)>, Unfit> {
         let mut replaced = Vec::new();
         for criterion in criteria.iter().filter(|criterion| self.is_for(criterion)) {
-            replaced.push(criterion.with(self.evaluator(Some(&criterion.evaluate), &criterion.name)?));
+            replaced
+                .push(criterion.with(self.evaluator(Some(&criterion.evaluate), &criterion.name)?));
         }
         if replaced.is_empty() {
-            replaced.push(Criterion::of_all(EXAMPLE, self.evaluator(None, EXAMPLE)?, None));
+            replaced.push(Criterion::of_all(
+                EXAMPLE,
+                self.evaluator(None, EXAMPLE)?,
+                None,
+            ));
         }
-        let known: BTreeSet<String> = criteria.iter().flat_map(|criterion| criterion.warnings()).collect();
-        let warnings =
-            replaced.iter().flat_map(|criterion| criterion.warnings().into_iter().map(|warning| (criterion.name.clone(), warning)));
-        Ok(warnings.filter(|(_, warning)| !known.contains(warning)).collect())
+        let known: BTreeSet<String> = criteria
+            .iter()
+            .flat_map(|criterion| criterion.warnings())
+            .collect();
+        let warnings = replaced.iter().flat_map(|criterion| {
+            criterion
+                .warnings()
+                .into_iter()
+                .map(|warning| (criterion.name.clone(), warning))
+        });
+        Ok(warnings
+            .filter(|(_, warning)| !known.contains(warning))
+            .collect())
     }
 
     /// The name of the evaluator that it is about.
@@ -91,11 +139,14 @@ impl Expectation {
         criterion.evaluate.name() == self.evaluator
     }
 
-    /// The criteria as they are for this run: those of the same evaluator with its fields, the others as they were. One that cannot be held
-    /// with them is in error: it may have been registered after the example was read.
+    /// The criteria as they are for this run: those of the same evaluator with its fields, the
+    /// others as they were. One that cannot be held with them is in error: it may have been
+    /// registered after the example was read.
     pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
         let replaced = |criterion: &Arc<Criterion>| match self.is_for(criterion) {
-            true => Arc::new(criterion.with(self.or_unusable(self.evaluator(Some(&criterion.evaluate), &criterion.name)))),
+            true => Arc::new(criterion.with(
+                self.or_unusable(self.evaluator(Some(&criterion.evaluate), &criterion.name)),
+            )),
             false => Arc::clone(criterion),
         };
         criteria.iter().map(replaced).collect()
@@ -103,7 +154,11 @@ impl Expectation {
 
     /// The criterion [`EXAMPLE`]: what judges its run where none of its evaluator is selected.
     pub(super) fn on_its_own(&self) -> Criterion {
-        Criterion::of_all(EXAMPLE, self.or_unusable(self.evaluator(None, EXAMPLE)), None)
+        Criterion::of_all(
+            EXAMPLE,
+            self.or_unusable(self.evaluator(None, EXAMPLE)),
+            None,
+        )
     }
 
     fn or_unusable(&self, evaluator: Result<Evaluator, Unfit>) -> Evaluator {
@@ -111,14 +166,22 @@ impl Expectation {
             let example = self.id.as_deref().unwrap_or_default();
             let error = EvaluationError {
                 kind: "unfit_example",
-                message: format!("the example `{example}` does not go with criterion `{criterion}`: {message}"),
+                message: format!(
+                    "the example `{example}` does not go with criterion `{criterion}`: {message}"
+                ),
             };
-            Evaluator::Unusable(Unusable { evaluator: self.evaluator, text: example.to_owned(), error })
+            Evaluator::Unusable(Unusable {
+                evaluator: self.evaluator,
+                text: example.to_owned(),
+                error,
+            })
         })
     }
 
     fn evaluator(&self, default: Option<&Evaluator>, criterion: &str) -> Result<Evaluator, Unfit> {
-        let mut canonical = default.and_then(|default| serde_json::to_value(default).ok()).unwrap_or_else(|| json!({ self.evaluator: {} }));
+        let mut canonical = default
+            .and_then(|default| serde_json::to_value(default).ok())
+            .unwrap_or_else(|| json!({ self.evaluator: {} }));
         if let Some(fields) = canonical[self.evaluator].as_object_mut() {
             for (field, value) in &self.fields {
                 match value {
@@ -127,18 +190,28 @@ impl Expectation {
                 };
             }
         }
-        serde_json::from_value(canonical).map_err(|error| Unfit { criterion: criterion.to_owned(), message: error.to_string() })
+        serde_json::from_value(canonical).map_err(|error| Unfit {
+            criterion: criterion.to_owned(),
+            message: error.to_string(),
+        })
     }
 }
 
-/// Which expectation each of these trajectories is held to: for each trajectory a position in `expectations`. Those with an id go to the
-/// run whose evaluated span (or one above it) carries it; the others, in order, to the other runs, in order.
+/// Which expectation each of these trajectories is held to: for each trajectory a position in
+/// `expectations`. Those with an id go to the run whose evaluated span (or one above it) carries
+/// it; the others, in order, to the other runs, in order.
 ///
 /// # Errors
 /// What keeps each of them from having one of its own, and what to do about it.
-pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> Result<Vec<usize>, String> {
+pub fn pair(
+    expectations: &[Expectation],
+    trajectories: &[Arc<Trajectory>],
+) -> Result<Vec<usize>, String> {
     if expectations.len() != trajectories.len() {
-        let (n_runs, n_entries) = (counted(trajectories.len(), "run", "runs"), counted(expectations.len(), "entry", "entries"));
+        let (n_runs, n_entries) = (
+            counted(trajectories.len(), "run", "runs"),
+            counted(expectations.len(), "entry", "entries"),
+        );
         return Err(format!(
             "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples {n_entries}: give each run an entry of its own"
         ));
@@ -155,11 +228,16 @@ pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> R
         match runs.get(id.as_str()).map(Vec::as_slice) {
             Some(&[run_idx]) => {
                 if paired.insert(run_idx, at).is_some() {
-                    return Err(format!("two entries have the id `{id}`: one entry judges one run"));
+                    return Err(format!(
+                        "two entries have the id `{id}`: one entry judges one run"
+                    ));
                 }
             }
             Some(several) => {
-                let traces: Vec<String> = several.iter().map(|&run_idx| trajectories[run_idx].trace_id.to_string()).collect();
+                let traces: Vec<String> = several
+                    .iter()
+                    .map(|&run_idx| trajectories[run_idx].trace_id.to_string())
+                    .collect();
                 return Err(format!(
                     "{} runs carry `{CASE_ID}` = `{id}` (traces {}): one entry judges one run",
                     several.len(),
@@ -181,7 +259,11 @@ pub fn pair(expectations: &[Expectation], trajectories: &[Arc<Trajectory>]) -> R
 }
 
 fn counted(n: usize, one: &str, many: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+    if n == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{n} {many}")
+    }
 }
 
 #[cfg(test)]
@@ -189,14 +271,23 @@ mod tests {
     use super::*;
 
     fn criterion(evaluate: Value) -> Arc<Criterion> {
-        Arc::new(serde_json::from_value(json!({ "name": "registered", "threshold": 0.7, "evaluate": evaluate })).unwrap())
+        Arc::new(
+            serde_json::from_value(
+                json!({ "name": "registered", "threshold": 0.7, "evaluate": evaluate }),
+            )
+            .unwrap(),
+        )
     }
 
     fn replaced(expectation: &Expectation, evaluate: Value) -> Value {
         let before = criterion(evaluate);
         let after = expectation.replace(std::slice::from_ref(&before)).remove(0);
         assert_eq!((&after.name, after.scope), (&before.name, before.scope));
-        assert_eq!(after.revision() == before.revision(), after == before, "the revision is that of what is expected");
+        assert_eq!(
+            after.revision() == before.revision(),
+            after == before,
+            "the revision is that of what is expected"
+        );
         serde_json::to_value(&*after).unwrap()
     }
 
@@ -209,28 +300,59 @@ mod tests {
     #[test]
     fn what_an_entry_gives_replaces_and_what_it_does_not_stays() {
         let expectation = of(&json!({"tool_call_order": {"tool_calls_order": ["b"]}}));
-        let after = replaced(&expectation, json!({"tool_call_order": {"tool_calls_order": ["a"], "strict": true}}));
-        assert_eq!(after["evaluate"], json!({"tool_call_order": {"tool_calls_order": ["b"], "strict": true}}));
+        let after = replaced(
+            &expectation,
+            json!({"tool_call_order": {"tool_calls_order": ["a"], "strict": true}}),
+        );
+        assert_eq!(
+            after["evaluate"],
+            json!({"tool_call_order": {"tool_calls_order": ["b"], "strict": true}})
+        );
         assert_eq!(after["threshold"], json!(0.7));
         let other = json!({"tool_call_output": {"tool_outputs": [{"name": "a", "output": "x"}]}});
-        assert_eq!(replaced(&expectation, other)["evaluate"]["tool_call_output"]["tool_outputs"][0]["name"], "a", "another evaluator");
+        assert_eq!(
+            replaced(&expectation, other)["evaluate"]["tool_call_output"]["tool_outputs"][0]["name"],
+            "a",
+            "another evaluator"
+        );
     }
 
     #[test]
     fn an_empty_list_is_a_field_too() {
         let expectation = of(&json!({"tool_calls": {"required": [], "disallowed": ["b"]}}));
-        let after = replaced(&expectation, json!({"tool_calls": {"required": ["a"], "sequence": ["c"]}}));
-        let names = |list: &str| after["evaluate"]["tool_calls"].get(list).map(|list| list[0]["name"].clone());
-        assert_eq!([names("required"), names("disallowed"), names("sequence")], [None, Some(json!("b")), Some(json!("c"))]);
+        let after = replaced(
+            &expectation,
+            json!({"tool_calls": {"required": ["a"], "sequence": ["c"]}}),
+        );
+        let names = |list: &str| {
+            after["evaluate"]["tool_calls"]
+                .get(list)
+                .map(|list| list[0]["name"].clone())
+        };
+        assert_eq!(
+            [names("required"), names("disallowed"), names("sequence")],
+            [None, Some(json!("b")), Some(json!("c"))]
+        );
     }
 
     #[test]
     fn exact_match_of_the_command_line_is_added_to_what_the_criterion_says() {
-        let tools = [ExpectedTool { tool_name: "b".to_owned(), parameters: None }];
-        for (flag, own, expected) in [(false, false, false), (true, false, true), (false, true, true)] {
-            let own = json!({"tool_order": {"expected_tools": [{"tool_name": "a"}], "exact_match": own}});
+        let tools = [ExpectedTool {
+            tool_name: "b".to_owned(),
+            parameters: None,
+        }];
+        for (flag, own, expected) in [
+            (false, false, false),
+            (true, false, true),
+            (false, true, true),
+        ] {
+            let own =
+                json!({"tool_order": {"expected_tools": [{"tool_name": "a"}], "exact_match": own}});
             let after = replaced(&Expectation::of_tools(None, &tools, flag), own);
-            assert_eq!(after["evaluate"]["tool_order"], json!({"expected_tools": [{"tool_name": "b"}], "exact_match": expected}));
+            assert_eq!(
+                after["evaluate"]["tool_order"],
+                json!({"expected_tools": [{"tool_name": "b"}], "exact_match": expected})
+            );
         }
     }
 
@@ -244,13 +366,24 @@ mod tests {
             unfit.message.starts_with("`expected_output` is empty: name what is expected, or set `should_exact_match: true`"),
             "{unfit:?}"
         );
-        let exact = json!({"execution_order": {"expected_output": ["a"], "should_exact_match": true}});
-        assert_eq!(replaced(&nothing, exact)["evaluate"]["execution_order"]["expected_output"], json!([]));
+        let exact =
+            json!({"execution_order": {"expected_output": ["a"], "should_exact_match": true}});
+        assert_eq!(
+            replaced(&nothing, exact)["evaluate"]["execution_order"]["expected_output"],
+            json!([])
+        );
     }
 
     #[test]
     fn strict_mode_raises_the_threshold_here_as_everywhere() {
-        let strict = of(&json!({"execution_order": {"expected_output": ["b"], "strict_mode": true}}));
-        assert_eq!(replaced(&strict, json!({"execution_order": {"expected_output": ["a"]}}))["threshold"], json!(1.0));
+        let strict =
+            of(&json!({"execution_order": {"expected_output": ["b"], "strict_mode": true}}));
+        assert_eq!(
+            replaced(
+                &strict,
+                json!({"execution_order": {"expected_output": ["a"]}})
+            )["threshold"],
+            json!(1.0)
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Pure. One run, the registered criteria and what else is expected of it in; its evaluations out. Joins what an example file says of the run's
-//! case with what the run itself adds. Does not know where either was written.
+//! Pure. One run, the registered criteria and what else is expected of it in; its evaluations out.
+//! Joins what an example file says of the run's case with what the run itself adds. Does not know
+//! where either was written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,11 @@ pub struct Expectations {
 impl Default for Expectations {
     /// Nothing is expected of single runs.
     fn default() -> Self {
-        Self { from_spans: FromSpans::Off, max_size: 0, cases: BTreeMap::new() }
+        Self {
+            from_spans: FromSpans::Off,
+            max_size: 0,
+            cases: BTreeMap::new(),
+        }
     }
 }
 
@@ -38,12 +43,18 @@ impl Expectations {
     /// What a run itself adds to its judgement.
     pub fn added(&self, trajectory: &Trajectory, criteria: &[Arc<Criterion>]) -> Added {
         let is_registered = |name: &str| criteria.iter().any(|criterion| criterion.name == name);
-        Added::of(&trajectory.brought, &trajectory.tool_calls, is_registered, self.max_size)
+        Added::of(
+            &trajectory.brought,
+            &trajectory.tool_calls,
+            is_registered,
+            self.max_size,
+        )
     }
 }
 
-/// Judges a run by the criteria that select it, as its case has them, and by what it adds itself. `case` is [`Expectations::case_of`] the run, or
-/// the one that it is held to by its place in a file.
+/// Judges a run by the criteria that select it, as its case has them, and by what it adds itself.
+/// `case` is [`Expectations::case_of`] the run, or the one that it is held to by its place in a
+/// file.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,
@@ -56,8 +67,15 @@ pub fn judge_run(
         true => Added::default(),
         false => expectations.added(trajectory, criteria),
     };
-    // Another span that turns out to be the evaluated one may be a run of another case, and bring something else.
-    let of_subject = |criterion: &Criterion| criterion.name == EXPECTED || expectations.cases.values().any(|case| case.is_for(criterion));
+    // Another span that turns out to be the evaluated one may be a run of another case, and bring
+    // something else.
+    let of_subject = |criterion: &Criterion| {
+        criterion.name == EXPECTED
+            || expectations
+                .cases
+                .values()
+                .any(|case| case.is_for(criterion))
+    };
     if case.is_none() && own.is_none() {
         return judge_named(criteria, &names, of_subject, trajectory, explain);
     }
@@ -65,7 +83,10 @@ pub fn judge_run(
     if let Some(case) = case {
         criteria = case.replace(&criteria);
         let evaluations = judge_named(&criteria, &names, of_subject, trajectory, explain);
-        if !evaluations.iter().any(|evaluation| case.is_for(&evaluation.criterion)) {
+        if !evaluations
+            .iter()
+            .any(|evaluation| case.is_for(&evaluation.criterion))
+        {
             criteria.push(Arc::new(case.on_its_own()));
         } else if own.is_none() {
             return evaluations;

@@ -1,5 +1,5 @@
-//! Pure. Holds trajectories against criteria: narrows to agent runs, asks selectors, turns scores into verdicts, and into words once they are read.
-//! Knows no single evaluator.
+//! Pure. Holds trajectories against criteria: narrows to agent runs, asks selectors, turns scores
+//! into verdicts, and into words once they are read. Knows no single evaluator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,14 +14,19 @@ use crate::span::SpanId;
 
 /// Judges one trajectory by every criterion whose selector matches.
 ///
-/// Evaluations come by agent run in start order, and within a run as the criteria stand in the list; what covers the whole trace
-/// comes with the run that is the evaluated span, or first where that is none.
-pub fn judge(criteria: &[Arc<Criterion>], trajectory: &Arc<Trajectory>, explain: &Explain) -> Vec<Evaluation> {
+/// Evaluations come by agent run in start order, and within a run as the criteria stand in the
+/// list; what covers the whole trace comes with the run that is the evaluated span, or first where
+/// that is none.
+pub fn judge(
+    criteria: &[Arc<Criterion>],
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+) -> Vec<Evaluation> {
     judge_named(criteria, &BTreeSet::new(), |_| false, trajectory, explain)
 }
 
-/// The same; the criteria that are `named` apply whatever their selectors. Those `of_subject` are as they are because of what the evaluated
-/// span says, and no more certain than it is.
+/// The same; the criteria that are `named` apply whatever their selectors. Those `of_subject` are
+/// as they are because of what the evaluated span says, and no more certain than it is.
 pub(super) fn judge_named(
     criteria: &[Arc<Criterion>],
     named: &BTreeSet<String>,
@@ -36,20 +41,33 @@ pub(super) fn judge_named(
         let doubtful = is_doubtful.then(|| Arc::new(trajectory.doubtful()));
         let trajectory = doubtful.as_ref().unwrap_or(trajectory);
         let applies = is_selected || named.contains(&criterion.name);
-        applies.then(|| criterion.evaluate.as_judge().judge(criterion, trajectory, explain))
+        applies.then(|| {
+            criterion
+                .evaluate
+                .as_judge()
+                .judge(criterion, trajectory, explain)
+        })
     };
-    let any_by_agent = criteria.iter().any(|criterion| criterion.scope == Scope::Agent);
+    let any_by_agent = criteria
+        .iter()
+        .any(|criterion| criterion.scope == Scope::Agent);
     if !any_by_agent {
-        return criteria.iter().filter_map(|criterion| judge_one(criterion, trajectory)).collect();
+        return criteria
+            .iter()
+            .filter_map(|criterion| judge_one(criterion, trajectory))
+            .collect();
     }
     let runs = trajectory.judged_agent_runs();
     let home = trajectory.subject.as_ref().and_then(|subject| {
-        let is_subject = |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
+        let is_subject =
+            |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
         (0..trajectory.agent_runs.len()).find(is_subject)
     });
     let mut evaluations = Vec::new();
-    let rows =
-        (home.is_none() || !runs.iter().any(|run| Some(*run) == home)).then_some(None).into_iter().chain(runs.iter().copied().map(Some));
+    let rows = (home.is_none() || !runs.iter().any(|run| Some(*run) == home))
+        .then_some(None)
+        .into_iter()
+        .chain(runs.iter().copied().map(Some));
     for row in rows {
         let run = row.map(|run| Arc::new(trajectory.for_agent_run(run)));
         for criterion in criteria {
@@ -64,14 +82,25 @@ pub(super) fn judge_named(
     evaluations
 }
 
-/// Takes back what was said of a trace, or of one of its agent runs: with the spans that came since, the criterion no longer applies there. A run may
-/// have turned out to be part of another, or a selector to match no longer; a `fail` must not stand for that.
-pub fn withdraw(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, agent_run: Option<SpanId>) -> Evaluation {
+/// Takes back what was said of a trace, or of one of its agent runs: with the spans that came
+/// since, the criterion no longer applies there. A run may have turned out to be part of another,
+/// or a selector to match no longer; a `fail` must not stand for that.
+pub fn withdraw(
+    criterion: &Arc<Criterion>,
+    trajectory: &Arc<Trajectory>,
+    agent_run: Option<SpanId>,
+) -> Evaluation {
     let trajectory = match agent_run {
         None => trajectory.clone(),
         Some(span_id) => {
-            let run = trajectory.agent_runs.iter().position(|run| run.subject.span_id == span_id);
-            let mut narrowed = run.map_or_else(|| trajectory.as_ref().clone(), |run| trajectory.for_agent_run(run));
+            let run = trajectory
+                .agent_runs
+                .iter()
+                .position(|run| run.subject.span_id == span_id);
+            let mut narrowed = run.map_or_else(
+                || trajectory.as_ref().clone(),
+                |run| trajectory.for_agent_run(run),
+            );
             narrowed.tool_calls.clear();
             // Of a run that is none any more its id is left, under which the score stands.
             if let Some(subject) = &mut narrowed.subject {
@@ -80,12 +109,18 @@ pub fn withdraw(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, agent_
             narrowed.into()
         }
     };
-    let explanation = "withdrawn: with the spans that came late this criterion no longer applies here".to_owned();
+    let explanation =
+        "withdrawn: with the spans that came late this criterion no longer applies here".to_owned();
     without_score(criterion, &trajectory, Verdict::NotEvaluated, explanation)
 }
 
 /// An evaluation that says why there is no score.
-pub(super) fn without_score(criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, verdict: Verdict, explanation: String) -> Evaluation {
+pub(super) fn without_score(
+    criterion: &Arc<Criterion>,
+    trajectory: &Arc<Trajectory>,
+    verdict: Verdict,
+    explanation: String,
+) -> Evaluation {
     Evaluation {
         criterion: criterion.clone(),
         trajectory: trajectory.clone(),
@@ -107,7 +142,12 @@ pub(super) trait Judge {
 
     fn threshold(&self, written: Option<f64>) -> f64;
 
-    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation;
+    fn judge(
+        &self,
+        criterion: &Arc<Criterion>,
+        trajectory: &Arc<Trajectory>,
+        explain: &Explain,
+    ) -> Evaluation;
 
     /// The words of an evaluation that this evaluator made.
     fn say(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Said;
@@ -129,7 +169,12 @@ impl<E: Evaluate> Judge for E {
         Evaluate::threshold(self, written)
     }
 
-    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
+    fn judge(
+        &self,
+        criterion: &Arc<Criterion>,
+        trajectory: &Arc<Trajectory>,
+        explain: &Explain,
+    ) -> Evaluation {
         let score = self.evaluate(trajectory);
         let verdict = match trajectory.cut_short {
             true => verdict_for_good(self, criterion, trajectory),
@@ -143,14 +188,21 @@ impl<E: Evaluate> Judge for E {
             verdict,
             error: fault.map(|fault| fault.error.clone()),
             n_expected: score.n_expected,
-            words: Words::later(Unsaid { score: Arc::new(score), explain: *explain }),
+            words: Words::later(Unsaid {
+                score: Arc::new(score),
+                explain: *explain,
+            }),
             revision: 0,
             previous: None,
         }
     }
 
     fn say(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Said {
-        let Evaluation { trajectory, verdict, .. } = evaluation;
+        let Evaluation {
+            trajectory,
+            verdict,
+            ..
+        } = evaluation;
         let Unsaid { score, explain } = unsaid;
         let evaluated;
         let score: &Score<E::Evidence> = match score.downcast_ref() {
@@ -161,12 +213,18 @@ impl<E: Evaluate> Judge for E {
                 &evaluated
             }
         };
-        let Explanation { mut text, mut offending } = self.explanation(&score.evidence, trajectory, explain);
+        let Explanation {
+            mut text,
+            mut offending,
+        } = self.explanation(&score.evidence, trajectory, explain);
         match (verdict, &score.fault) {
             (Verdict::Pass, _) => offending.clear(),
             (Verdict::NotEvaluated, _) => {
                 offending.clear();
-                text = format!("not evaluated: {}. So far: {text}", doubt(score.missing, trajectory));
+                text = format!(
+                    "not evaluated: {}. So far: {text}",
+                    doubt(score.missing, trajectory)
+                );
             }
             (Verdict::Error, Some(fault)) => {
                 offending = vec![fault.call_idx];
@@ -174,7 +232,11 @@ impl<E: Evaluate> Judge for E {
             }
             (Verdict::Fail | Verdict::Error, _) => {}
         }
-        Said { explanation: text, details: self.details(&score.evidence, trajectory, *verdict, explain), offending }
+        Said {
+            explanation: text,
+            details: self.details(&score.evidence, trajectory, *verdict, explain),
+            offending,
+        }
     }
 
     fn shown(&self, unsaid: &Unsaid, evaluation: &Evaluation) -> Option<Numbers> {
@@ -205,16 +267,28 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
     }
 }
 
-/// The label that the rest of a trace which was cut short cannot change. Evaluators reckon with further calls anywhere in the list; so what
-/// they say of any part of it that stays as it is, holds for the whole.
-fn verdict_for_good<E: Evaluate>(evaluator: &E, criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
+/// The label that the rest of a trace which was cut short cannot change. Evaluators reckon with
+/// further calls anywhere in the list; so what they say of any part of it that stays as it is,
+/// holds for the whole.
+fn verdict_for_good<E: Evaluate>(
+    evaluator: &E,
+    criterion: &Criterion,
+    trajectory: &Trajectory,
+) -> Verdict {
     // The first tool span will replace calls taken from messages, whatever they say.
-    if trajectory.from_messages || trajectory.doubts.all || !criterion.select.matches_for_good(trajectory) {
+    if trajectory.from_messages
+        || trajectory.doubts.all
+        || !criterion.select.matches_for_good(trajectory)
+    {
         return Verdict::NotEvaluated;
     }
     let of = |part: &Trajectory| verdict(&evaluator.evaluate(part), criterion.threshold);
     let parts = standing::parts(trajectory, evaluator.reads_order());
-    parts.iter().map(of).find(|verdict| *verdict != Verdict::NotEvaluated).unwrap_or(Verdict::NotEvaluated)
+    parts
+        .iter()
+        .map(of)
+        .find(|verdict| *verdict != Verdict::NotEvaluated)
+        .unwrap_or(Verdict::NotEvaluated)
 }
 
 /// Why a verdict is not given.
@@ -222,17 +296,30 @@ fn doubt(missing: Missing, trajectory: &Trajectory) -> String {
     let mut reasons = Vec::new();
     let capture = "turn on content capture in the agent's instrumentation";
     if missing.no_args {
-        reasons.push(format!("no call of this trajectory carries arguments ({capture})"));
+        reasons.push(format!(
+            "no call of this trajectory carries arguments ({capture})"
+        ));
     }
     if missing.no_results {
-        reasons.push(format!("no call of this trajectory carries a result ({capture})"));
+        reasons.push(format!(
+            "no call of this trajectory carries a result ({capture})"
+        ));
     }
-    if let Some(call) = missing.cut.and_then(|call_idx| trajectory.tool_calls.get(call_idx)) {
-        let was_cut = [&call.args, &call.result].into_iter().flatten().any(Payload::is_cut);
+    if let Some(call) = missing
+        .cut
+        .and_then(|call_idx| trajectory.tool_calls.get(call_idx))
+    {
+        let was_cut = [&call.args, &call.result]
+            .into_iter()
+            .flatten()
+            .any(Payload::is_cut);
         if call.partial && trajectory.cut_short {
             reasons.push(format!("the call of `{}` had not ended", call.name));
         } else if was_cut {
-            reasons.push(format!("a value of the call of `{}` was cut (raise `tools.max_value_size`)", call.name));
+            reasons.push(format!(
+                "a value of the call of `{}` was cut (raise `tools.max_value_size`)",
+                call.name
+            ));
         }
     }
     if trajectory.cut_short {

@@ -1,14 +1,17 @@
-//! Pure. The longest common subsequence of two sequences of names, bit-parallel, with one prescribed reconstruction. Two lists
-//! of small integers in, the pairs of positions that belong together out. Knows no names, no scores.
+//! Pure. The longest common subsequence of two sequences of names, bit-parallel, with one
+//! prescribed reconstruction. Two lists of small integers in, the pairs of positions that belong
+//! together out. Knows no names, no scores.
 //!
-//! Story: the reference evaluators fill a table over (actual i, expected j) and walk back from its end. A row of that table
-//! rises by 0 or 1 from column to column, so a row is kept as one bit per column and computed a machine word at a time
-//! (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). The walk back needs no numbers either: where the names
-//! differ, `dp[i-1][j] > dp[i][j-1]` holds exactly where row i rises at column j, which is that one bit.
+//! Story: the reference evaluators fill a table over (actual i, expected j) and walk back from its
+//! end. A row of that table rises by 0 or 1 from column to column, so a row is kept as one bit per
+//! column and computed a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation
+//! revisited", 2004). The walk back needs no numbers either: where the names differ, `dp[i-1][j] >
+//! dp[i][j-1]` holds exactly where row i rises at column j, which is that one bit.
 
 use std::ops::Range;
 
-/// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the answer is the prescribed one (DESIGN 6).
+/// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the answer is the
+/// prescribed one (DESIGN 6).
 const MAX_ROWS_SIZE: usize = 4_096 * 4_096 / 8;
 
 /// Most words of masks up to which every name has its own: 256 KiB.
@@ -22,21 +25,29 @@ pub const UNEXPECTED: u32 = u32::MAX;
 
 /// Positions (in `actual`, in `expected`) of one longest common subsequence, rising in both.
 ///
-/// `expected` holds small integers (the largest decides how much memory is taken); in `actual` anything else matches nothing.
-/// Which one of several it is, is prescribed up to 4 096 × 4 096: as if the table had been walked back from its end, where equal
-/// names are taken, else an actual is dropped if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond that it is any of them,
-/// in memory linear in the lengths (Hirschberg's division, on bit rows).
+/// `expected` holds small integers (the largest decides how much memory is taken); in `actual`
+/// anything else matches nothing. Which one of several it is, is prescribed up to 4 096 × 4 096: as
+/// if the table had been walked back from its end, where equal names are taken, else an actual is
+/// dropped if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond that it is any of them, in
+/// memory linear in the lengths (Hirschberg's division, on bit rows).
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::with_capacity(actual.len().min(expected.len()) + 1);
     if !take_whole(actual, expected, &mut pairs) {
         pairs.clear();
-        divide(actual, 0..actual.len(), expected, 0..expected.len(), &mut pairs);
+        divide(
+            actual,
+            0..actual.len(),
+            expected,
+            0..expected.len(),
+            &mut pairs,
+        );
     }
     pairs
 }
 
-/// Takes the last call of the last name, and so on to the first name. Where that takes all names it goes the prescribed way, which rather drops a
-/// call that costs nothing than a name. Most agents do what is expected of them, and are spared most of the work.
+/// Takes the last call of the last name, and so on to the first name. Where that takes all names it
+/// goes the prescribed way, which rather drops a call that costs nothing than a name. Most agents
+/// do what is expected of them, and are spared most of the work.
 fn take_whole(actual: &[u32], expected: &[u32], pairs: &mut Vec<(usize, usize)>) -> bool {
     let mut n_left = expected.len();
     for call_idx in (0..actual.len()).rev() {
@@ -49,21 +60,54 @@ fn take_whole(actual: &[u32], expected: &[u32], pairs: &mut Vec<(usize, usize)>)
     n_left == 0
 }
 
-fn divide(actual: &[u32], calls: Range<usize>, expected: &[u32], names: Range<usize>, pairs: &mut Vec<(usize, usize)>) {
+fn divide(
+    actual: &[u32],
+    calls: Range<usize>,
+    expected: &[u32],
+    names: Range<usize>,
+    pairs: &mut Vec<(usize, usize)>,
+) {
     if calls.is_empty() || names.is_empty() {
         return;
     }
-    if calls.len().saturating_mul(n_words(names.len()) * size_of::<Word>()) <= MAX_ROWS_SIZE {
-        walk_back(&actual[calls.clone()], &expected[names.clone()], calls.start, names.start, pairs);
+    if calls
+        .len()
+        .saturating_mul(n_words(names.len()) * size_of::<Word>())
+        <= MAX_ROWS_SIZE
+    {
+        walk_back(
+            &actual[calls.clone()],
+            &expected[names.clone()],
+            calls.start,
+            names.start,
+            pairs,
+        );
         return;
     }
     let middle = calls.start + calls.len() / 2;
-    let column = best_column(&actual[calls.start..middle], &actual[middle..calls.end], &expected[names.clone()]);
-    divide(actual, calls.start..middle, expected, names.start..names.start + column, pairs);
-    divide(actual, middle..calls.end, expected, names.start + column..names.end, pairs);
+    let column = best_column(
+        &actual[calls.start..middle],
+        &actual[middle..calls.end],
+        &expected[names.clone()],
+    );
+    divide(
+        actual,
+        calls.start..middle,
+        expected,
+        names.start..names.start + column,
+        pairs,
+    );
+    divide(
+        actual,
+        middle..calls.end,
+        expected,
+        names.start + column..names.end,
+        pairs,
+    );
 }
 
-/// The column at which some longest common subsequence passes from the first half of the calls to the second.
+/// The column at which some longest common subsequence passes from the first half of the calls to
+/// the second.
 fn best_column(first: &[u32], second: &[u32], expected: &[u32]) -> usize {
     let forth = last_row(first.iter().copied(), expected);
     let reversed: Vec<u32> = expected.iter().rev().copied().collect();
@@ -94,9 +138,16 @@ fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<Word> {
     row
 }
 
-/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column that has the call's name, where the
-/// call is taken, or at which the row rises, where the call is dropped; the columns passed over are expected names dropped.
-fn walk_back(actual: &[u32], expected: &[u32], first_call: usize, first_name: usize, pairs: &mut Vec<(usize, usize)>) {
+/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column
+/// that has the call's name, where the call is taken, or at which the row rises, where the call is
+/// dropped; the columns passed over are expected names dropped.
+fn walk_back(
+    actual: &[u32],
+    expected: &[u32],
+    first_call: usize,
+    first_name: usize,
+    pairs: &mut Vec<(usize, usize)>,
+) {
     let leave = match n_words(expected.len()) {
         1 => short::<1>,
         2 => short::<2>,
@@ -108,8 +159,9 @@ fn walk_back(actual: &[u32], expected: &[u32], first_call: usize, first_name: us
         8 => short::<8>,
         _ => long,
     };
-    // Every row is left exactly once, taken or dropped. Which of the two is as good as random, so the pair is written in either case
-    // and only counted where the call was taken: a branch would be mispredicted every other row.
+    // Every row is left exactly once, taken or dropped. Which of the two is as good as random, so
+    // the pair is written in either case and only counted where the call was taken: a branch would
+    // be mispredicted every other row.
     let from = pairs.len();
     pairs.resize(from + actual.len().min(expected.len()) + 1, (0, 0));
     let mut n_pairs = 0;
@@ -144,11 +196,15 @@ impl Stop {
             return None;
         }
         let bit = (Word::BITS - 1 - stops.leading_zeros()) as usize;
-        Some(Self { column: word * BITS + bit, equal: equal >> bit & 1 == 1 })
+        Some(Self {
+            column: word * BITS + bit,
+            equal: equal >> bit & 1 == 1,
+        })
     }
 }
 
-/// Up to 512 expected names, in N words: every name has a mask, and a row is held in registers from one call to the next.
+/// Up to 512 expected names, in N words: every name has a mask, and a row is held in registers from
+/// one call to the next.
 fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
     let n_names = expected.iter().max().map_or(0, |&name| name as usize + 1);
     if n_names > N * BITS {
@@ -175,7 +231,12 @@ fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut
     for call_idx in (0..actual.len()).rev() {
         let (row, mask) = (&rows[call_idx], mask_of(call_idx));
         let words = (0..end.div_ceil(BITS).min(N)).rev();
-        let Some(stop) = words.into_iter().find_map(|word| Stop::within(word, mask[word], row[word], end)) else { break };
+        let Some(stop) = words
+            .into_iter()
+            .find_map(|word| Stop::within(word, mask[word], row[word], end))
+        else {
+            break;
+        };
         end = stop.end();
         left(call_idx, stop);
     }
@@ -185,7 +246,8 @@ fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut
 fn long(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
     let mut columns = Columns::new(expected);
     let n_words = n_words(expected.len());
-    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was, so it shares that row.
+    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was,
+    // so it shares that row.
     let n_rows = 1 + actual.iter().filter(|&&name| columns.has(name)).count();
     let mut rows = vec![Word::MAX; n_words * n_rows];
     let mut row_of = Vec::with_capacity(actual.len());
@@ -201,7 +263,9 @@ fn long(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
     let mut end = expected.len();
     for call_idx in (0..actual.len()).rev() {
         let row = &rows[row_of[call_idx]..row_of[call_idx] + n_words];
-        let Some(stop) = columns.stop(actual[call_idx], row, end) else { break };
+        let Some(stop) = columns.stop(actual[call_idx], row, end) else {
+            break;
+        };
         end = stop.end();
         left(call_idx, stop);
     }
@@ -220,8 +284,9 @@ fn n_words(n_columns: usize) -> usize {
 
 /// Where each expected name stands, as masks.
 ///
-/// A name that fills less than a bit per word is written into one scratch mask when it is needed, the others have a mask of their
-/// own: so both the memory and the time per row stay linear. Few masks are all kept, which spares writing them anew in each row.
+/// A name that fills less than a bit per word is written into one scratch mask when it is needed,
+/// the others have a mask of their own: so both the memory and the time per row stay linear. Few
+/// masks are all kept, which spares writing them anew in each row.
 struct Columns {
     n_words: usize,
     /// Positions by name: those of name n are `positions[starts[n]..starts[n + 1]]`.
@@ -262,7 +327,14 @@ impl Columns {
                 masks[start as usize + column / BITS] |= 1 << (column % BITS);
             }
         }
-        Self { n_words, starts, positions, own, masks, scratch: vec![0; n_words] }
+        Self {
+            n_words,
+            starts,
+            positions,
+            own,
+            masks,
+            scratch: vec![0; n_words],
+        }
     }
 
     /// Is this name expected, as far as ids tell?
@@ -278,10 +350,15 @@ impl Columns {
     /// Computes the row after a call of an expected name from the row before.
     fn advance(&mut self, name: u32, row: &[Word], next: &mut [Word]) {
         if let Some(start) = self.own[name as usize] {
-            step(row, &self.masks[start as usize..start as usize + self.n_words], next);
+            step(
+                row,
+                &self.masks[start as usize..start as usize + self.n_words],
+                next,
+            );
             return;
         }
-        let positions = &self.positions[self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
+        let positions = &self.positions
+            [self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
         for &column in positions {
             self.scratch[column as usize / BITS] |= 1 << (column as usize % BITS);
         }
@@ -291,20 +368,25 @@ impl Columns {
         }
     }
 
-    /// Where the walk back, coming from before column `end`, leaves the row of a call of this name; `None` if before the first column.
+    /// Where the walk back, coming from before column `end`, leaves the row of a call of this name;
+    /// `None` if before the first column.
     fn stop(&self, name: u32, row: &[Word], end: usize) -> Option<Stop> {
         let mask = self.own_mask(name);
         // The columns of a name without a mask of its own, those still ahead.
         let mut ahead = match (mask, self.has(name)) {
             (None, true) => {
-                let positions = &self.positions[self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
+                let positions = &self.positions
+                    [self.starts[name as usize] as usize..self.starts[name as usize + 1] as usize];
                 &positions[..positions.partition_point(|&column| (column as usize) < end)]
             }
             _ => &[],
         };
         (0..end.div_ceil(BITS)).rev().find_map(|word| {
             let mut equal = mask.map_or(0, |mask| mask[word]);
-            while let Some((&column, rest)) = ahead.split_last().filter(|(column, _)| **column as usize / BITS == word) {
+            while let Some((&column, rest)) = ahead
+                .split_last()
+                .filter(|(column, _)| **column as usize / BITS == word)
+            {
                 equal |= 1 << (column as usize % BITS);
                 ahead = rest;
             }
@@ -338,7 +420,11 @@ mod tests {
         let mut dp = vec![vec![0_u32; expected.len() + 1]; actual.len() + 1];
         for i in 1..=actual.len() {
             for j in 1..=expected.len() {
-                dp[i][j] = if actual[i - 1] == expected[j - 1] { dp[i - 1][j - 1] + 1 } else { dp[i - 1][j].max(dp[i][j - 1]) };
+                dp[i][j] = if actual[i - 1] == expected[j - 1] {
+                    dp[i - 1][j - 1] + 1
+                } else {
+                    dp[i - 1][j].max(dp[i][j - 1])
+                };
             }
         }
         let (mut i, mut j) = (actual.len(), expected.len());
@@ -362,7 +448,9 @@ mod tests {
     }
 
     fn two_sequences() -> impl Strategy<Value = (Vec<u32>, Vec<u32>)> {
-        (1_u32..40, 1_usize..300).prop_flat_map(|(n_names, max_len)| (names(n_names + 2, max_len), names(n_names, max_len)))
+        (1_u32..40, 1_usize..300).prop_flat_map(|(n_names, max_len)| {
+            (names(n_names + 2, max_len), names(n_names, max_len))
+        })
     }
 
     proptest! {
@@ -385,11 +473,14 @@ mod tests {
         }
     }
 
-    /// A fixed pseudo-random sequence (a linear congruential generator), so that large cases are the same on every run.
+    /// A fixed pseudo-random sequence (a linear congruential generator), so that large cases are
+    /// the same on every run.
     fn sequence(len: usize, n_names: u64, seed: u64) -> Vec<u32> {
         let mut state = seed;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             ((state >> 33) % n_names) as u32
         };
         (0..len).map(|_| next()).collect()
@@ -399,7 +490,11 @@ mod tests {
     fn the_very_sequence_up_to_the_limit() {
         for n_names in [2, 60, 5_000] {
             let (actual, expected) = (sequence(1_500, n_names, 1), sequence(1_400, n_names, 2));
-            assert_eq!(common_subsequence(&actual, &expected), by_table(&actual, &expected), "{n_names} names");
+            assert_eq!(
+                common_subsequence(&actual, &expected),
+                by_table(&actual, &expected),
+                "{n_names} names"
+            );
         }
     }
 
@@ -409,11 +504,18 @@ mod tests {
         let pairs = common_subsequence(&actual, &expected);
         assert_eq!(pairs.len(), by_table(&actual, &expected).len());
         assert!(pairs.iter().all(|&(i, j)| actual[i] == expected[j]));
-        assert!(pairs.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1));
+        assert!(
+            pairs
+                .windows(2)
+                .all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1)
+        );
     }
 
     #[test]
     fn what_is_not_expected_matches_nothing() {
-        assert_eq!(common_subsequence(&[UNEXPECTED, 0, UNEXPECTED], &[0]), [(1, 0)]);
+        assert_eq!(
+            common_subsequence(&[UNEXPECTED, 0, UNEXPECTED], &[0]),
+            [(1, 0)]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Pure. Which call stands for which expectation, so that as many as possible have one: a table of yes and no in, a maximum
-//! matching out. Knows neither calls nor expectations.
+//! Pure. Which call stands for which expectation, so that as many as possible have one: a table of
+//! yes and no in, a maximum matching out. Knows neither calls nor expectations.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,11 @@ pub(super) struct Fits {
 
 impl Fits {
     /// Asks for every row and column.
-    pub(super) fn new(n_rows: usize, n_columns: usize, fits: impl Fn(usize, usize) -> bool) -> Self {
+    pub(super) fn new(
+        n_rows: usize,
+        n_columns: usize,
+        fits: impl Fn(usize, usize) -> bool,
+    ) -> Self {
         let row = |row: usize| {
             let mut bits = vec![0_u64; n_columns.div_ceil(64)];
             for column in (0..n_columns).filter(|&column| fits(row, column)) {
@@ -19,16 +23,21 @@ impl Fits {
             }
             bits
         };
-        Self { n_columns, rows: (0..n_rows).map(row).collect() }
+        Self {
+            n_columns,
+            rows: (0..n_rows).map(row).collect(),
+        }
     }
 
-    /// The column of each row in a maximum matching. Rows are served in order, each by the shortest augmenting path, lower columns
-    /// first, so the answer is the same on every run.
+    /// The column of each row in a maximum matching. Rows are served in order, each by the shortest
+    /// augmenting path, lower columns first, so the answer is the same on every run.
     pub(super) fn matching(&self) -> Vec<Option<usize>> {
         let mut owner: Vec<Option<usize>> = vec![None; self.n_columns];
         let mut column_of: Vec<Option<usize>> = vec![None; self.rows.len()];
         for row in 0..self.rows.len() {
-            let Some((last, reached_from)) = self.augmenting_path(row, &owner) else { continue };
+            let Some((last, reached_from)) = self.augmenting_path(row, &owner) else {
+                continue;
+            };
             let mut column = last;
             loop {
                 let row = reached_from[column];
@@ -42,7 +51,8 @@ impl Fits {
         column_of
     }
 
-    /// A free column that can be reached from the row, and for each column the row it was reached from.
+    /// A free column that can be reached from the row, and for each column the row it was reached
+    /// from.
     fn augmenting_path(&self, row: usize, owner: &[Option<usize>]) -> Option<(usize, Vec<usize>)> {
         let mut unseen = vec![u64::MAX; self.n_columns.div_ceil(64)];
         let mut reached_from = vec![0; self.n_columns];
@@ -74,7 +84,9 @@ mod tests {
 
     /// Tries every assignment.
     fn most(rows: &[Vec<bool>], used: &mut Vec<bool>) -> usize {
-        let Some((row, rest)) = rows.split_first() else { return 0 };
+        let Some((row, rest)) = rows.split_first() else {
+            return 0;
+        };
         let mut best = most(rest, used);
         for column in 0..row.len() {
             if row[column] && !used[column] {

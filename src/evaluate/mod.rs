@@ -1,5 +1,5 @@
-//! Pure. A trajectory and criteria in, evaluations out. Knows what is expected; does not know how a tool call was spelled,
-//! where a criterion was written, or who reads the scores.
+//! Pure. A trajectory and criteria in, evaluations out. Knows what is expected; does not know how a
+//! tool call was spelled, where a criterion was written, or who reads the scores.
 
 mod judge;
 
@@ -55,7 +55,9 @@ pub use tool_call_order::ToolCallOrder;
 pub use tool_call_output::{ExpectedOutput, ToolCallOutput};
 pub use tool_calls::ToolCalls;
 pub use tool_order::{ExpectedTool, ToolOrder};
-pub use tool_pattern::{AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written};
+pub use tool_pattern::{
+    AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written,
+};
 pub use unusable::Unusable;
 pub use words::{Numbers, Said, Shown, Words};
 
@@ -111,7 +113,8 @@ impl Evaluator {
     }
 }
 
-/// What each evaluator does. The serde struct is the evaluator; none of this can fail, wait, log or count.
+/// What each evaluator does. The serde struct is the evaluator; none of this can fail, wait, log or
+/// count.
 trait Evaluate {
     /// Its name in the configuration.
     const NAME: &'static str;
@@ -126,13 +129,24 @@ trait Evaluate {
     fn reads_order(&self) -> bool;
 
     /// The score in words, values shown only as `explain` allows.
-    fn explanation(&self, evidence: &Self::Evidence, trajectory: &Trajectory, explain: &Explain) -> Explanation;
+    fn explanation(
+        &self,
+        evidence: &Self::Evidence,
+        trajectory: &Trajectory,
+        explain: &Explain,
+    ) -> Explanation;
 
     /// The reference evaluator's own justification fields.
-    fn details(&self, evidence: &Self::Evidence, trajectory: &Trajectory, verdict: Verdict, explain: &Explain) -> serde_json::Value;
+    fn details(
+        &self,
+        evidence: &Self::Evidence,
+        trajectory: &Trajectory,
+        verdict: Verdict,
+        explain: &Explain,
+    ) -> serde_json::Value;
 
-    /// Numbers from which, with the names of the calls and the label, explanation and details follow; they differ only where those do. `None` where
-    /// the words show more than that.
+    /// Numbers from which, with the names of the calls and the label, explanation and details
+    /// follow; they differ only where those do. `None` where the words show more than that.
     fn shown(&self, evidence: &Self::Evidence, explain: &Explain) -> Option<Numbers>;
 
     /// What will load but is hardly meant.
@@ -148,5 +162,9 @@ trait Evaluate {
 
 /// The names of the calls, as they were made.
 fn names_of(trajectory: &Trajectory) -> Vec<&str> {
-    trajectory.tool_calls.iter().map(|call| &*call.name).collect()
+    trajectory
+        .tool_calls
+        .iter()
+        .map(|call| &*call.name)
+        .collect()
 }

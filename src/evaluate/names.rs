@@ -1,5 +1,5 @@
-//! Pure. A list of tool names as it was written, interned when it is loaded, so that judging compares small integers.
-//! Knows neither calls nor evaluators.
+//! Pure. A list of tool names as it was written, interned when it is loaded, so that judging
+//! compares small integers. Knows neither calls nor evaluators.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Pure. Expected calls that each want a call of their own, in any order: scored by the best pairing there is, and put into words.
-//! Shared by the evaluators of arguments and of results; knows neither.
+//! Pure. Expected calls that each want a call of their own, in any order: scored by the best
+//! pairing there is, and put into words. Shared by the evaluators of arguments and of results;
+//! knows neither.
 
 use serde_json::{Map, Value};
 
@@ -24,18 +25,25 @@ pub(super) trait Expectations {
     /// All or nothing?
     fn strict(&self) -> bool;
 
-    /// Matched/n, or all or nothing, by a maximum matching. Nothing expected: 1 if nothing was called, else 0.
+    /// Matched/n, or all or nothing, by a maximum matching. Nothing expected: 1 if nothing was
+    /// called, else 0.
     fn score(&self, trajectory: &Trajectory) -> Score<Pairing> {
         let names = self.names();
         let (n_expected, n_calls) = (names.len(), trajectory.tool_calls.len());
         if n_expected == 0 {
             let value = f64::from(u8::from(n_calls == 0));
-            return Score::between(value, if trajectory.cut_short { 0.0 } else { value }, value, Vec::new());
+            return Score::between(
+                value,
+                if trajectory.cut_short { 0.0 } else { value },
+                value,
+                Vec::new(),
+            );
         }
         let capture = Capture::new(trajectory);
         let matching = |at_least: Tri| {
             let fits = |expected: usize, call_idx: usize| {
-                *trajectory.tool_calls[call_idx].name == *names[expected] && self.fits(expected, call_idx, &capture) >= at_least
+                *trajectory.tool_calls[call_idx].name == *names[expected]
+                    && self.fits(expected, call_idx, &capture) >= at_least
             };
             Fits::new(n_expected, n_calls, fits).matching()
         };
@@ -56,9 +64,14 @@ pub(super) trait Expectations {
         score
     }
 
-    /// What was met, and for the first few expectations that were not, why. `near` puts the difference to an unpaired call of the
-    /// right name into words, and says how large it is.
-    fn in_words(&self, paired: &Pairing, trajectory: &Trajectory, near: impl Fn(usize, usize) -> (usize, String)) -> Explanation {
+    /// What was met, and for the first few expectations that were not, why. `near` puts the
+    /// difference to an unpaired call of the right name into words, and says how large it is.
+    fn in_words(
+        &self,
+        paired: &Pairing,
+        trajectory: &Trajectory,
+        near: impl Fn(usize, usize) -> (usize, String),
+    ) -> Explanation {
         const MAX_NAMED: usize = 4;
         let names = self.names();
         if names.is_empty() {
@@ -67,18 +80,29 @@ pub(super) trait Expectations {
                 n => format!("{} made, none expected", counted(n, "call")),
             });
         }
-        let unmet: Vec<usize> = (0..names.len()).filter(|&expected| paired.get(expected).is_none_or(Option::is_none)).collect();
+        let unmet: Vec<usize> = (0..names.len())
+            .filter(|&expected| paired.get(expected).is_none_or(Option::is_none))
+            .collect();
         if unmet.is_empty() {
             let all = if names.len() == 1 { "" } else { "all " };
-            return Explanation::from(format!("{all}{} found", counted(names.len(), "expected call")));
+            return Explanation::from(format!(
+                "{all}{} found",
+                counted(names.len(), "expected call")
+            ));
         }
         let mut offending = Vec::new();
         let mut sentences = Vec::new();
         for &expected in unmet.iter().take(MAX_NAMED) {
             let name = names[expected];
-            let of_name: Vec<usize> = (0..trajectory.tool_calls.len()).filter(|&at| *trajectory.tool_calls[at].name == *name).collect();
-            let free = of_name.iter().filter(|&&call_idx| !paired.contains(&Some(call_idx)));
-            let nearest = free.map(|&call_idx| (near(expected, call_idx), call_idx)).min_by_key(|((n, _), call_idx)| (*n, *call_idx));
+            let of_name: Vec<usize> = (0..trajectory.tool_calls.len())
+                .filter(|&at| *trajectory.tool_calls[at].name == *name)
+                .collect();
+            let free = of_name
+                .iter()
+                .filter(|&&call_idx| !paired.contains(&Some(call_idx)));
+            let nearest = free
+                .map(|&call_idx| (near(expected, call_idx), call_idx))
+                .min_by_key(|((n, _), call_idx)| (*n, *call_idx));
             sentences.push(match nearest {
                 Some(((_, difference), call_idx)) => {
                     offending.push(call_idx);
@@ -87,7 +111,11 @@ pub(super) trait Expectations {
                 None if of_name.is_empty() => format!("`{name}` was not called"),
                 None => {
                     let n_expected = names.iter().filter(|other| **other == name).count();
-                    format!("`{name}` {}, expected {}", was_called(of_name.len()), times(n_expected))
+                    format!(
+                        "`{name}` {}, expected {}",
+                        was_called(of_name.len()),
+                        times(n_expected)
+                    )
                 }
             });
         }
@@ -98,7 +126,11 @@ pub(super) trait Expectations {
         offending.sort_unstable();
         offending.dedup();
         let n_met = names.len() - unmet.len();
-        let text = format!("{n_met} of {} found. {}", counted(names.len(), "expected call"), sentences.join("; "));
+        let text = format!(
+            "{n_met} of {} found. {}",
+            counted(names.len(), "expected call"),
+            sentences.join("; ")
+        );
         Explanation { text, offending }
     }
 
@@ -108,14 +140,26 @@ pub(super) trait Expectations {
     }
 
     /// The reference's justification: one line per expectation, by name and number.
-    fn explained(&self, paired: &Pairing, line: impl Fn(usize, Option<usize>) -> Option<String>) -> Map<String, Value> {
+    fn explained(
+        &self,
+        paired: &Pairing,
+        line: impl Fn(usize, Option<usize>) -> Option<String>,
+    ) -> Map<String, Value> {
         let names = self.names();
         (0..names.len())
             .map(|expected| {
-                let n_before = names[..expected].iter().filter(|name| **name == names[expected]).count();
+                let n_before = names[..expected]
+                    .iter()
+                    .filter(|name| **name == names[expected])
+                    .count();
                 let call_idx = paired.get(expected).copied().flatten();
-                let score = if call_idx.is_some() { "Score: 1.0" } else { "Score: 0.0" };
-                let text = line(expected, call_idx).map_or_else(|| score.to_owned(), |line| format!("{line}, {score}"));
+                let score = if call_idx.is_some() {
+                    "Score: 1.0"
+                } else {
+                    "Score: 0.0"
+                };
+                let text = line(expected, call_idx)
+                    .map_or_else(|| score.to_owned(), |line| format!("{line}, {score}"));
                 (format!("{}_{n_before}", names[expected]), Value::from(text))
             })
             .collect()

@@ -1,38 +1,46 @@
-//! Pure. A regular expression that was checked when it was loaded: text in, a bounded, linear-time matcher out. Knows nothing of
-//! tools.
+//! Pure. A regular expression that was checked when it was loaded: text in, a bounded, linear-time
+//! matcher out. Knows nothing of tools.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
-use regex_syntax::ast::{self, AssertionKind, Ast, ClassPerlKind, ClassSetItem, ErrorKind, Visitor};
+use regex_syntax::ast::{
+    self, AssertionKind, Ast, ClassPerlKind, ClassSetItem, ErrorKind, Visitor,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this bounds it; a hundred ordinary
-/// patterns stay far below.
+/// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this
+/// bounds it; a hundred ordinary patterns stay far below.
 const MAX_COMPILED_SIZE: usize = 1 << 20;
-/// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but still linear.
+/// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but
+/// still linear.
 const MAX_CACHE_SIZE: usize = 256 << 10;
 /// The same bound for a pattern that came over the network.
 const MAX_BROUGHT_SIZE: usize = 32 << 10;
-/// So many times may patterns that came over the network be compiled, where mistakes beside them make it read again.
+/// So many times may patterns that came over the network be compiled, where mistakes beside them
+/// make it read again.
 const MAX_ATTEMPTS: usize = 8;
-/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any hand writes.
+/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any
+/// hand writes.
 const MAX_NESTING: u32 = 100;
 
-/// An unanchored regular expression in the syntax of the `regex` crate, where `\d`, `\w` and `\b` (and `\D`, `\W`, `\B`) are
-/// ASCII, as in the reference, and `\s` is Unicode white space. `.` and literals are whole characters, in any script.
+/// An unanchored regular expression in the syntax of the `regex` crate, where `\d`, `\w` and `\b`
+/// (and `\D`, `\W`, `\B`) are ASCII, as in the reference, and `\s` is Unicode white space. `.` and
+/// literals are whole characters, in any script.
 ///
-/// The `regex` crate has no such mixture: its Unicode switch turns all classes at once, and without it `.` would match half a
-/// character. So the pattern is parsed and the classes that are to be ASCII are written out: `\d` becomes `[0-9]`.
-/// One trace remains: `(?i)[\w]`, in brackets, also matches `ſ` and the Kelvin sign, which fold to `s` and `k`.
+/// The `regex` crate has no such mixture: its Unicode switch turns all classes at once, and without
+/// it `.` would match half a character. So the pattern is parsed and the classes that are to be
+/// ASCII are written out: `\d` becomes `[0-9]`. One trace remains: `(?i)[\w]`, in brackets, also
+/// matches `ſ` and the Kelvin sign, which fold to `s` and `k`.
 #[derive(Clone)]
 pub struct Pattern {
     source: String,
     regex: Regex,
-    /// Names of tools are short: the regex would take nearly twice as long to find a plain text in one (265 instructions in place of 150).
+    /// Names of tools are short: the regex would take nearly twice as long to find a plain text in
+    /// one (265 instructions in place of 150).
     plain: Option<Plain>,
 }
 
@@ -47,9 +55,13 @@ struct Plain {
 impl Pattern {
     /// Compiles a pattern; the error says what is wrong and what to write instead.
     pub fn try_new(source: &str) -> Result<Self, String> {
-        let ast =
-            ast::parse::ParserBuilder::new().nest_limit(MAX_NESTING).build().parse(source).map_err(|error| refusal(source, &error))?;
-        let rewritten = ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
+        let ast = ast::parse::ParserBuilder::new()
+            .nest_limit(MAX_NESTING)
+            .build()
+            .parse(source)
+            .map_err(|error| refusal(source, &error))?;
+        let rewritten =
+            ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
         let size = allowed_size()?;
         let regex = RegexBuilder::new(&rewritten)
             .size_limit(size)
@@ -62,12 +74,18 @@ impl Pattern {
                 }
                 error => format!("`{source}` is not a regular expression: {}", last_line(&error.to_string())),
             })?;
-        Ok(Self { source: source.to_owned(), regex, plain: Plain::of(source) })
+        Ok(Self {
+            source: source.to_owned(),
+            regex,
+            plain: Plain::of(source),
+        })
     }
 
     /// Is there a match anywhere in the text?
     pub fn is_match(&self, text: &str) -> bool {
-        self.plain.as_ref().map_or_else(|| self.regex.is_match(text), |plain| plain.is_match(text))
+        self.plain
+            .as_ref()
+            .map_or_else(|| self.regex.is_match(text), |plain| plain.is_match(text))
     }
 
     /// As it was written.
@@ -78,10 +96,20 @@ impl Pattern {
 
 impl Plain {
     fn of(source: &str) -> Option<Self> {
-        let (at_start, text) = source.strip_prefix('^').map_or((false, source), |text| (true, text));
-        let (at_end, text) = text.strip_suffix('$').map_or((false, text), |text| (true, text));
-        let is_plain = text.chars().all(|c| c.is_alphanumeric() || "_- :/".contains(c));
-        is_plain.then(|| Self { at_start, text: text.to_owned(), at_end })
+        let (at_start, text) = source
+            .strip_prefix('^')
+            .map_or((false, source), |text| (true, text));
+        let (at_end, text) = text
+            .strip_suffix('$')
+            .map_or((false, text), |text| (true, text));
+        let is_plain = text
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_- :/".contains(c));
+        is_plain.then(|| Self {
+            at_start,
+            text: text.to_owned(),
+            at_end,
+        })
     }
 
     fn is_match(&self, text: &str) -> bool {
@@ -95,8 +123,9 @@ impl Plain {
 }
 
 thread_local! {
-    /// How many more patterns may be compiled here; `None` where a file registers them. Patterns are read deep inside an evaluator, where serde
-    /// lets nothing through that could tell who wrote them.
+    /// How many more patterns may be compiled here; `None` where a file registers them. Patterns
+    /// are read deep inside an evaluator, where serde lets nothing through that could tell who
+    /// wrote them.
     static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
@@ -108,17 +137,23 @@ struct Allowance {
     work: usize,
 }
 
-/// Reads what came over the network, with a run or from a caller of the API, and tells how many patterns are in it. They are small and at most
-/// so many, since their author could send as many as he likes.
+/// Reads what came over the network, with a run or from a caller of the API, and tells how many
+/// patterns are in it. They are small and at most so many, since their author could send as many as
+/// he likes.
 pub fn frugally<T>(max_patterns: usize, read: impl FnOnce() -> T) -> (T, usize) {
     let work = max_patterns.saturating_mul(MAX_ATTEMPTS);
-    ALLOWANCE.set(Some(Allowance { most: max_patterns, left: max_patterns, work }));
+    ALLOWANCE.set(Some(Allowance {
+        most: max_patterns,
+        left: max_patterns,
+        work,
+    }));
     let read = read();
     let left = ALLOWANCE.take().map_or(0, |allowance| allowance.left);
     (read, max_patterns - left)
 }
 
-/// Reads what will be read again if there is a mistake in it: the patterns of an attempt that fails are not counted twice.
+/// Reads what will be read again if there is a mistake in it: the patterns of an attempt that fails
+/// are not counted twice.
 pub fn attempt<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let before = ALLOWANCE.get();
     let read = read();
@@ -132,10 +167,18 @@ pub fn attempt<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
 fn allowed_size() -> Result<usize, String> {
     match ALLOWANCE.get() {
         None => Ok(MAX_COMPILED_SIZE),
-        Some(Allowance { left: 0, most, .. }) => Err(format!("more than {most} patterns: put those that last into a criteria file")),
-        Some(Allowance { work: 0, .. }) => Err("too many patterns beside so many mistakes: mend the others first".to_owned()),
+        Some(Allowance { left: 0, most, .. }) => Err(format!(
+            "more than {most} patterns: put those that last into a criteria file"
+        )),
+        Some(Allowance { work: 0, .. }) => {
+            Err("too many patterns beside so many mistakes: mend the others first".to_owned())
+        }
         Some(Allowance { left, most, work }) => {
-            ALLOWANCE.set(Some(Allowance { left: left - 1, most, work: work - 1 }));
+            ALLOWANCE.set(Some(Allowance {
+                left: left - 1,
+                most,
+                work: work - 1,
+            }));
             Ok(MAX_BROUGHT_SIZE)
         }
     }
@@ -147,7 +190,9 @@ fn refusal(source: &str, error: &ast::Error) -> String {
             "`{source}` uses look-around, which is not supported: patterns run in linear time, so that none can hang the sidecar; \
              split it over `required` and `disallowed`"
         ),
-        ErrorKind::UnsupportedBackreference => format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}"),
+        ErrorKind::UnsupportedBackreference => {
+            format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}")
+        }
         ErrorKind::EscapeUnrecognized if source[error.span().start.offset..].starts_with("\\k") => {
             format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}")
         }
@@ -158,11 +203,13 @@ fn refusal(source: &str, error: &ast::Error) -> String {
     }
 }
 
-const NO_BACK_REFERENCE: &str =
-    "which is not supported: patterns run in linear time, so that none can hang the sidecar; write the alternatives out";
+const NO_BACK_REFERENCE: &str = "which is not supported: patterns run in linear time, so that none can hang the sidecar; write the alternatives out";
 
 fn last_line(text: &str) -> &str {
-    text.lines().last().unwrap_or(text).trim_start_matches("error: ")
+    text.lines()
+        .last()
+        .unwrap_or(text)
+        .trim_start_matches("error: ")
 }
 
 // === ASCII classes ===
@@ -176,11 +223,16 @@ struct AsciiClasses<'a> {
 
 impl<'a> AsciiClasses<'a> {
     fn new(source: &'a str) -> Self {
-        Self { source, copied: 0, out: String::with_capacity(source.len()) }
+        Self {
+            source,
+            copied: 0,
+            out: String::with_capacity(source.len()),
+        }
     }
 
     fn replace(&mut self, span: &ast::Span, replacement: fmt::Arguments<'_>) {
-        self.out.push_str(&self.source[self.copied..span.start.offset]);
+        self.out
+            .push_str(&self.source[self.copied..span.start.offset]);
         let _ = fmt::Write::write_fmt(&mut self.out, replacement);
         self.copied = span.end.offset;
     }
@@ -197,14 +249,18 @@ impl Visitor for AsciiClasses<'_> {
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), ast::Error> {
         match ast {
-            // Case-folding would add `ſ` and the Kelvin sign to the letters, so these are kept out of a surrounding `(?i)`.
+            // Case-folding would add `ſ` and the Kelvin sign to the letters, so these are kept out
+            // of a surrounding `(?i)`.
             Ast::ClassPerl(class) => {
                 if let Some(class_text) = written_out(class) {
                     self.replace(&class.span, format_args!("(?-i:{class_text})"));
                 }
             }
             Ast::Assertion(assertion) => match assertion.kind {
-                AssertionKind::StartLine | AssertionKind::EndLine | AssertionKind::StartText | AssertionKind::EndText => {}
+                AssertionKind::StartLine
+                | AssertionKind::EndLine
+                | AssertionKind::StartText
+                | AssertionKind::EndText => {}
                 _ => {
                     let source = self.source;
                     let boundary = &source[assertion.span.start.offset..assertion.span.end.offset];
@@ -318,11 +374,45 @@ mod tests {
 
     #[test]
     fn a_plain_text_is_found_where_the_regex_finds_it() {
-        for pattern in ["", "^", "$", "^$", "bash", "^bash", "bash$", "^bash$", "run bash", "ä", "^a-b/c:d$", "ba.h", "b^ash"] {
+        for pattern in [
+            "",
+            "^",
+            "$",
+            "^$",
+            "bash",
+            "^bash",
+            "bash$",
+            "^bash$",
+            "run bash",
+            "ä",
+            "^a-b/c:d$",
+            "ba.h",
+            "b^ash",
+        ] {
             let compiled = Pattern::try_new(pattern).unwrap();
-            assert_eq!(compiled.plain.is_some(), !["ba.h", "b^ash"].contains(&pattern), "`{pattern}`");
-            for text in ["", "bash", "bash\n", "\nbash", "run bash now", "bas", "Bash", "ä", "a-b/c:d", "a-b/c:d ", "bashbash"] {
-                assert_eq!(compiled.is_match(text), compiled.regex.is_match(text), "`{pattern}` on `{text}`");
+            assert_eq!(
+                compiled.plain.is_some(),
+                !["ba.h", "b^ash"].contains(&pattern),
+                "`{pattern}`"
+            );
+            for text in [
+                "",
+                "bash",
+                "bash\n",
+                "\nbash",
+                "run bash now",
+                "bas",
+                "Bash",
+                "ä",
+                "a-b/c:d",
+                "a-b/c:d ",
+                "bashbash",
+            ] {
+                assert_eq!(
+                    compiled.is_match(text),
+                    compiled.regex.is_match(text),
+                    "`{pattern}` on `{text}`"
+                );
             }
         }
     }
@@ -330,15 +420,30 @@ mod tests {
     #[test]
     fn refusals_say_why() {
         for (pattern, part) in [
-            ("(?=x)", "uses look-around, which is not supported: patterns run in linear time"),
+            (
+                "(?=x)",
+                "uses look-around, which is not supported: patterns run in linear time",
+            ),
             ("a(?!b)", "uses look-around"),
             ("(?<!x)y", "uses look-around"),
-            (r"(a)\1", "uses a back-reference, which is not supported: patterns run in linear time"),
+            (
+                r"(a)\1",
+                "uses a back-reference, which is not supported: patterns run in linear time",
+            ),
             (r"(?<n>a)\k<n>", "uses a back-reference"),
-            ("é[a", "`é[a` is not a regular expression: unclosed character class, at character 2"),
-            ("[a-\\d]", "is not a regular expression: invalid range boundary"),
+            (
+                "é[a",
+                "`é[a` is not a regular expression: unclosed character class, at character 2",
+            ),
+            (
+                "[a-\\d]",
+                "is not a regular expression: invalid range boundary",
+            ),
             ("a{1000}{1000}", "is larger than 1024 KiB when compiled"),
-            (r"\p{Nonsense}", "is not a regular expression: Unicode property not found"),
+            (
+                r"\p{Nonsense}",
+                "is not a regular expression: Unicode property not found",
+            ),
         ] {
             let refusal = Pattern::try_new(pattern).unwrap_err();
             assert!(refusal.contains(part), "`{pattern}`: {refusal}");
@@ -353,7 +458,8 @@ mod tests {
 
     #[test]
     fn a_hostile_pattern_reads_10_mb_in_linear_time() {
-        // Exponential for a backtracking engine. Here the work is bounded by pattern × text; the test ends or it does not.
+        // Exponential for a backtracking engine. Here the work is bounded by pattern × text; the
+        // test ends or it does not.
         let pattern = Pattern::try_new(r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$").unwrap();
         assert!(!pattern.is_match(&("a".repeat(10 << 20) + "?")));
     }

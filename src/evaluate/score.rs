@@ -1,5 +1,5 @@
-//! Pure. What an evaluator answers (a value, how far it could still move, and the evidence), and the evaluation that is made of it. Knows no single
-//! evaluator.
+//! Pure. What an evaluator answers (a value, how far it could still move, and the evidence), and
+//! the evaluation that is made of it. Knows no single evaluator.
 
 use std::sync::Arc;
 
@@ -57,17 +57,21 @@ pub struct Explain {
 
 impl Default for Explain {
     fn default() -> Self {
-        Self { values: false, max_value_length: 256 }
+        Self {
+            values: false,
+            max_value_length: 256,
+        }
     }
 }
 
 impl Explain {
     /// A value as far as it may be shown; `None` where values are private.
     pub(super) fn value(&self, text: &str) -> Option<String> {
-        self.values.then(|| match text.char_indices().nth(self.max_value_length) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text.to_owned(),
-        })
+        self.values
+            .then(|| match text.char_indices().nth(self.max_value_length) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text.to_owned(),
+            })
     }
 }
 
@@ -106,7 +110,8 @@ pub struct Evaluation {
     pub error: Option<EvaluationError>,
     /// How many calls were expected; what `spanscore.calls.expected` says.
     pub n_expected: usize,
-    /// What there is to say of it: read by [`Self::explanation`], [`Self::details`] and [`Self::offending`].
+    /// What there is to say of it: read by [`Self::explanation`], [`Self::details`] and
+    /// [`Self::offending`].
     pub words: Words,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
@@ -138,12 +143,14 @@ impl Evaluation {
 
 // === what an evaluator answers ===
 
-/// What an evaluator found out about one trajectory, before it is held against the threshold and put into words.
+/// What an evaluator found out about one trajectory, before it is held against the threshold and
+/// put into words.
 #[derive(Debug)]
 pub(super) struct Score<E> {
     /// 0 to 1, as the trajectory stands; what is unknown counts as not matching.
     pub(super) value: f64,
-    /// The least it can be, whatever evidence is missing and whatever further calls the rest of a cut trace brings.
+    /// The least it can be, whatever evidence is missing and whatever further calls the rest of a
+    /// cut trace brings.
     pub(super) least: f64,
     /// The most it can be.
     pub(super) most: f64,
@@ -167,7 +174,16 @@ impl<E> Score<E> {
 
     /// A score that lies between two bounds whatever else comes to light.
     pub(super) fn between(value: f64, least: f64, most: f64, evidence: E) -> Self {
-        Self { value, least, most, fault: None, may_fault: false, missing: Missing::default(), n_expected: 0, evidence }
+        Self {
+            value,
+            least,
+            most,
+            fault: None,
+            may_fault: false,
+            missing: Missing::default(),
+            n_expected: 0,
+            evidence,
+        }
     }
 }
 
@@ -182,7 +198,10 @@ pub(super) struct Explanation {
 
 impl From<String> for Explanation {
     fn from(text: String) -> Self {
-        Self { text, offending: Vec::new() }
+        Self {
+            text,
+            offending: Vec::new(),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Pure. Which trajectories a criterion is for: globs over service, root, agent, calls and attributes. A trajectory in, yes or
-//! no out. Knows nothing of what is expected of it.
+//! Pure. Which trajectories a criterion is for: globs over service, root, agent, calls and
+//! attributes. A trajectory in, yes or no out. Knows nothing of what is expected of it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,9 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::extract::{Trajectory, glob_matches};
 
-/// Which trajectories a criterion is for. All that is given must hold; nothing given is every trajectory.
+/// Which trajectories a criterion is for. All that is given must hold; nothing given is every
+/// trajectory.
 ///
-/// Patterns are globs: `*` stands for any text, `?` for one character; they match the whole text, case-sensitively.
+/// Patterns are globs: `*` stands for any text, `?` for one character; they match the whole text,
+/// case-sensitively.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selector {
@@ -28,8 +30,8 @@ pub struct Selector {
     /// Only trajectories with a call of a matching name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Glob>,
-    /// Attributes of the evaluated span, else of its resource, each with the glob that its value must match; numbers and booleans
-    /// as their JSON text.
+    /// Attributes of the evaluated span, else of its resource, each with the glob that its value
+    /// must match; numbers and booleans as their JSON text.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, Glob>,
 }
@@ -37,23 +39,41 @@ pub struct Selector {
 impl Selector {
     /// Is the criterion for this trajectory?
     pub fn matches(&self, trajectory: &Trajectory) -> bool {
-        let holds = |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
+        let holds =
+            |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
         holds(&self.service, &trajectory.service)
             && holds(&self.root, &trajectory.root)
             && holds(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
-            && self.calls.as_ref().is_none_or(|glob| trajectory.tool_calls.iter().any(|call| glob.matches(&call.name)))
+            && self.calls.as_ref().is_none_or(|glob| {
+                trajectory
+                    .tool_calls
+                    .iter()
+                    .any(|call| glob.matches(&call.name))
+            })
             && self.attributes.iter().all(|(key, glob)| {
-                trajectory.subject.as_ref().and_then(|subject| subject.attribute(key)).is_some_and(|value| glob.matches(value))
+                trajectory
+                    .subject
+                    .as_ref()
+                    .and_then(|subject| subject.attribute(key))
+                    .is_some_and(|value| glob.matches(value))
             })
     }
 
     /// It matches; will it still, when the rest of a trace that was cut short is there?
     pub(super) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
         let doubts = trajectory.doubts;
-        let reads = |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());
+        let reads =
+            |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());
         let reads_subject = reads(&self.agent) || !self.attributes.is_empty();
-        let may_fail = (doubts.service && reads(&self.service)) || (doubts.root && reads(&self.root)) || (doubts.subject && reads_subject);
-        let stays_called = |glob: &Glob| trajectory.tool_calls.iter().any(|call| !call.doubt.may_go && glob.matches(&call.name));
+        let may_fail = (doubts.service && reads(&self.service))
+            || (doubts.root && reads(&self.root))
+            || (doubts.subject && reads_subject);
+        let stays_called = |glob: &Glob| {
+            trajectory
+                .tool_calls
+                .iter()
+                .any(|call| !call.doubt.may_go && glob.matches(&call.name))
+        };
         !may_fail && self.calls.as_ref().is_none_or(stays_called)
     }
 }
@@ -157,7 +177,11 @@ mod tests {
             ("Shop", "shop", false),
             ("**", "x", true),
         ] {
-            assert_eq!(Glob::from(pattern).matches(text), matches, "`{pattern}` on `{text}`");
+            assert_eq!(
+                Glob::from(pattern).matches(text),
+                matches,
+                "`{pattern}` on `{text}`"
+            );
         }
     }
 

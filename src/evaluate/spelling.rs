@@ -1,5 +1,6 @@
-//! Pure. Fields of the reference documents that are spelled or placed differently here, refused with the rewrite where they stand.
-//! Knows the words, not the evaluators. Camel case, and what the references wrap around the fields, are `config`'s to rewrite.
+//! Pure. Fields of the reference documents that are spelled or placed differently here, refused
+//! with the rewrite where they stand. Knows the words, not the evaluators. Camel case, and what the
+//! references wrap around the fields, are `config`'s to rewrite.
 
 use std::fmt;
 
@@ -22,26 +23,45 @@ const SPELLINGS: &[(&str, &[&str])] = &[
     ("input", &["args", "parameters"]),
     ("result", &["output"]),
     ("output", &["result"]),
-    ("expected_tools", &["expected_output", "tool_calls_order", "tool_calls"]),
+    (
+        "expected_tools",
+        &["expected_output", "tool_calls_order", "tool_calls"],
+    ),
     ("forbidden", &["disallowed"]),
 ];
 
 /// Fields that belong elsewhere.
 const PLACES: &[(&str, &str)] = &[
-    ("threshold", "`threshold` belongs to the criterion: write it beside `evaluate`"),
-    ("min_count", "`min_count` is for entries of `required` only: to limit a number of calls use `tool_call_count`"),
+    (
+        "threshold",
+        "`threshold` belongs to the criterion: write it beside `evaluate`",
+    ),
+    (
+        "min_count",
+        "`min_count` is for entries of `required` only: to limit a number of calls use `tool_call_count`",
+    ),
     ("final", "`final` is for entries of `required` only"),
     ("at_step", "`at_step` is for entries of `required` only"),
-    ("before_step", "`before_step` is for entries of `required` only"),
-    ("result", "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`"),
+    (
+        "before_step",
+        "`before_step` is for entries of `required` only",
+    ),
+    (
+        "result",
+        "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`",
+    ),
 ];
 
-/// Is this word another spelling of the field? Then whoever misses the field need not say so: the word was refused already.
+/// Is this word another spelling of the field? Then whoever misses the field need not say so: the
+/// word was refused already.
 pub fn stands_for(word: &str, field: &str) -> bool {
-    SPELLINGS.iter().any(|(spelling, meant)| *spelling == word && meant.contains(&field))
+    SPELLINGS
+        .iter()
+        .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
 }
 
-/// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all else is as before.
+/// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all
+/// else is as before.
 pub(super) struct Hinted<D>(pub(super) D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
@@ -57,7 +77,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, Fields { visitor, fields })
+        self.0
+            .deserialize_struct(name, fields, Fields { visitor, fields })
     }
 
     forward_to_deserialize_any! {
@@ -66,7 +87,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     }
 }
 
-/// A struct's visitor; takes maps only, since a list of values without names would say nothing to a reader.
+/// A struct's visitor; takes maps only, since a list of values without names would say nothing to a
+/// reader.
 struct Fields<V> {
     visitor: V,
     fields: &'static [&'static str],
@@ -84,7 +106,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Fields<V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(HintedMap { map, fields: self.fields })
+        self.visitor.visit_map(HintedMap {
+            map,
+            fields: self.fields,
+        })
     }
 }
 
@@ -96,8 +121,14 @@ struct HintedMap<A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for HintedMap<A> {
     type Error = A::Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        self.map.next_key_seed(Key { seed, fields: self.fields })
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        self.map.next_key_seed(Key {
+            seed,
+            fields: self.fields,
+        })
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
@@ -132,7 +163,10 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
 
     fn visit_str<E: de::Error>(self, key: &str) -> Result<K::Value, E> {
         if !self.fields.contains(&key) {
-            let meant = SPELLINGS.iter().find(|(word, _)| *word == key).map_or(&[][..], |(_, meant)| meant);
+            let meant = SPELLINGS
+                .iter()
+                .find(|(word, _)| *word == key)
+                .map_or(&[][..], |(_, meant)| meant);
             if let Some(field) = meant.iter().find(|field| self.fields.contains(field)) {
                 return Err(E::custom(format_args!("`{key}` is spelled `{field}` here")));
             }
@@ -144,8 +178,9 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
     }
 }
 
-/// Makes a struct whose derives are `#[serde(remote = "Self")]` read with hints and checked as a whole: `check` says what is wrong
-/// between its fields. (What can be said of one field alone is said by that field's type, where the error is placed better.)
+/// Makes a struct whose derives are `#[serde(remote = "Self")]` read with hints and checked as a
+/// whole: `check` says what is wrong between its fields. (What can be said of one field alone is
+/// said by that field's type, where the error is placed better.)
 macro_rules! read_with_hints {
     ($name:ident) => {
         read_with_hints!($name, |_| Ok(()));

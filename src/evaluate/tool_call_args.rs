@@ -16,10 +16,11 @@ use crate::extract::Trajectory;
 /// Were the tools called with the expected arguments?
 ///
 /// # What it checks
-/// Every expected call wants a call of its own: of the same name, with every expected key present and equal as JSON (1 = 1.0,
-/// true ≠ 1, nested values included). The order does not matter. The score is the number of expected calls that found one,
-/// divided by their number; with `strict` all or nothing. The pairing is the best there is, so a call that two expectations
-/// could claim goes to the one that has no other.
+/// Every expected call wants a call of its own: of the same name, with every expected key present
+/// and equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The
+/// score is the number of expected calls that found one, divided by their number; with `strict` all
+/// or nothing. The pairing is the best there is, so a call that two expectations could claim goes
+/// to the one that has no other.
 ///
 /// # Why
 /// The right tool with the wrong argument books the wrong flight.
@@ -31,20 +32,25 @@ use crate::extract::Trajectory;
 ///     tool_calls:
 ///       - { name: book_flight, args: { from: TXL, seats: 2 } }
 /// ```
-/// A call `book_flight` with `from: TXL, seats: 2.0, class: economy` matches; one with `seats: 3` does not.
+/// A call `book_flight` with `from: TXL, seats: 2.0, class: economy` matches; one with `seats: 3`
+/// does not.
 ///
 /// # Parameters
-/// - `tool_calls`: entries of `name` and `args`. Empty: the score is 1 if nothing was called, else 0 (loads with a warning).
+/// - `tool_calls`: entries of `name` and `args`. Empty: the score is 1 if nothing was called, else
+///   0 (loads with a warning).
 /// - `strict` (false): all or nothing.
-/// - `subset` (false): accepted as the reference has it; further keys are allowed with and without it.
+/// - `subset` (false): accepted as the reference has it; further keys are allowed with and without
+///   it.
 /// - `exact` (false): no further keys.
 ///
-/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values where `explain.values` shows them.
+/// Details: `explained_tool_calls_args`, per expected call `Score: 1.0`, with the values where
+/// `explain.values` shows them.
 ///
 /// # When the trace was cut short
-/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and none fails for certain
-/// (but an empty expectation, once anything was called). Where no call carries arguments, or those in question were cut, the
-/// verdict is given only if they could not change it.
+/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
+/// none fails for certain (but an empty expectation, once anything was called). Where no call
+/// carries arguments, or those in question were cut, the verdict is given only if they could not
+/// change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallArgs {
@@ -87,19 +93,39 @@ impl Evaluate for ToolCallArgs {
         false
     }
 
-    fn explanation(&self, paired: &Pairing, trajectory: &Trajectory, explain: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        paired: &Pairing,
+        trajectory: &Trajectory,
+        explain: &Explain,
+    ) -> Explanation {
         let capture = Capture::new(trajectory);
         self.in_words(paired, trajectory, |expected, call_idx| {
-            arguments::differences(&self.tool_calls[expected].args, capture.args(call_idx), self.agreement(), explain)
+            arguments::differences(
+                &self.tool_calls[expected].args,
+                capture.args(call_idx),
+                self.agreement(),
+                explain,
+            )
         })
     }
 
-    fn details(&self, paired: &Pairing, trajectory: &Trajectory, _: Verdict, explain: &Explain) -> Value {
+    fn details(
+        &self,
+        paired: &Pairing,
+        trajectory: &Trajectory,
+        _: Verdict,
+        explain: &Explain,
+    ) -> Value {
         let capture = Capture::new(trajectory);
         let explained = self.explained(paired, |expected, call_idx| {
-            let expected = explain.value(&Value::from(self.tool_calls[expected].args.clone()).to_string())?;
+            let expected =
+                explain.value(&Value::from(self.tool_calls[expected].args.clone()).to_string())?;
             Some(match call_idx.map(|call_idx| capture.args(call_idx)) {
-                Some(Known::Value(actual)) => format!("Actual: {}, Expected: {expected}", explain.value(&actual.to_string())?),
+                Some(Known::Value(actual)) => format!(
+                    "Actual: {}, Expected: {expected}",
+                    explain.value(&actual.to_string())?
+                ),
                 _ => format!("Expected: {expected}"),
             })
         });
@@ -113,10 +139,14 @@ impl Evaluate for ToolCallArgs {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.tool_calls.is_empty() {
-            warnings.push("`tool_calls` is empty: the score is 1 if nothing was called, else 0".to_owned());
+            warnings.push(
+                "`tool_calls` is empty: the score is 1 if nothing was called, else 0".to_owned(),
+            );
         }
         if self.exact && self.subset {
-            warnings.push("`exact` forbids what `subset` allows, and wins: leave one of them out".to_owned());
+            warnings.push(
+                "`exact` forbids what `subset` allows, and wins: leave one of them out".to_owned(),
+            );
         }
         warnings
     }
@@ -124,11 +154,18 @@ impl Evaluate for ToolCallArgs {
 
 impl Expectations for ToolCallArgs {
     fn names(&self) -> Vec<&str> {
-        self.tool_calls.iter().map(|expected| expected.name.as_str()).collect()
+        self.tool_calls
+            .iter()
+            .map(|expected| expected.name.as_str())
+            .collect()
     }
 
     fn fits(&self, expected: usize, call_idx: usize, capture: &Capture<'_>) -> Tri {
-        arguments::fit(&self.tool_calls[expected].args, capture.args(call_idx), self.agreement())
+        arguments::fit(
+            &self.tool_calls[expected].args,
+            capture.args(call_idx),
+            self.agreement(),
+        )
     }
 
     fn strict(&self) -> bool {
@@ -138,6 +175,10 @@ impl Expectations for ToolCallArgs {
 
 impl ToolCallArgs {
     fn agreement(&self) -> Agreement {
-        if self.exact { Agreement::Equal } else { Agreement::Contained }
+        if self.exact {
+            Agreement::Equal
+        } else {
+            Agreement::Contained
+        }
     }
 }

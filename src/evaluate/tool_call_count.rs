@@ -21,31 +21,33 @@ use crate::extract::Trajectory;
 /// Was each tool called as often as expected?
 ///
 /// # What it checks
-/// How often each listed tool was called, against a number. The score is the share of the entries that hold; with `strict` it
-/// is 1 if all hold, else 0. A tool that was not called counts 0, also when nothing was called. Tools that are not listed may
-/// be called any number of times.
+/// How often each listed tool was called, against a number. The score is the share of the entries
+/// that hold; with `strict` it is 1 if all hold, else 0. A tool that was not called counts 0, also
+/// when nothing was called. Tools that are not listed may be called any number of times.
 ///
 /// # Why
-/// Runaway loops call one tool forty times; a careless agent never calls the check it was told to make. Both are numbers.
+/// Runaway loops call one tool forty times; a careless agent never calls the check it was told to
+/// make. Both are numbers.
 ///
 /// # Example
 /// ```yaml
 /// evaluate:
 ///   tool_call_count: { tool_calls_count: { search: ["<=", 3], verify: ["=", 1] } }
 /// ```
-/// Calls `search, search, search, search, verify` score 1/2: `search` was called 4 times, expected at most 3.
+/// Calls `search, search, search, search, verify` score 1/2: `search` was called 4 times, expected
+/// at most 3.
 ///
 /// # Parameters
-/// - `tool_calls_count`: per tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a whole number, 0 or more. Empty: the
-///   score is 1 if nothing was called, else 0 (loads with a warning).
+/// - `tool_calls_count`: per tool an operator (`=`, `==`, `!=`, `>`, `<`, `>=`, `<=`) and a whole
+///   number, 0 or more. Empty: the score is 1 if nothing was called, else 0 (loads with a warning).
 /// - `strict` (false): all or nothing.
 ///
 /// Details: `explained_tool_calls_count`, per tool `Actual: 4, Expected: 3, Score: 0.0`.
 ///
 /// # When the trace was cut short
-/// Counts can only grow. An entry holds for certain if it is a lower bound that is reached, or `!=` a number already exceeded;
-/// it fails for certain if it is an upper bound or an equality already exceeded. The rest is open, and the verdict is given
-/// where the open entries cannot change it.
+/// Counts can only grow. An entry holds for certain if it is a lower bound that is reached, or `!=`
+/// a number already exceeded; it fails for certain if it is an upper bound or an equality already
+/// exceeded. The rest is open, and the verdict is given where the open entries cannot change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallCount {
@@ -76,16 +78,32 @@ impl Evaluate for ToolCallCount {
         if counts.is_empty() {
             let nothing_called = trajectory.tool_calls.is_empty();
             let value = f64::from(u8::from(nothing_called));
-            return Score::between(value, if trajectory.cut_short { 0.0 } else { value }, value, n_calls);
+            return Score::between(
+                value,
+                if trajectory.cut_short { 0.0 } else { value },
+                value,
+                n_calls,
+            );
         }
         let share = |n_held: usize| match self.strict {
             true => f64::from(u8::from(n_held == counts.len())),
             false => n_held as f64 / counts.len() as f64,
         };
-        let n_where = |holds: fn(&Count, usize) -> bool| counts.iter().zip(&n_calls).filter(|(count, n)| holds(count, **n)).count();
+        let n_where = |holds: fn(&Count, usize) -> bool| {
+            counts
+                .iter()
+                .zip(&n_calls)
+                .filter(|(count, n)| holds(count, **n))
+                .count()
+        };
         let value = share(n_where(Count::holds));
         let mut score = if trajectory.cut_short {
-            Score::between(value, share(n_where(Count::holds_for_good)), share(n_where(Count::can_still_hold)), n_calls)
+            Score::between(
+                value,
+                share(n_where(Count::holds_for_good)),
+                share(n_where(Count::can_still_hold)),
+                n_calls,
+            )
         } else {
             Score::settled(value, n_calls)
         };
@@ -97,10 +115,18 @@ impl Evaluate for ToolCallCount {
         false
     }
 
-    fn explanation(&self, n_calls: &Vec<usize>, trajectory: &Trajectory, _: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        n_calls: &Vec<usize>,
+        trajectory: &Trajectory,
+        _: &Explain,
+    ) -> Explanation {
         const MAX_NAMED: usize = 8;
         let entries = self.tool_calls_count.iter().zip(n_calls);
-        let broken: Vec<_> = entries.filter(|((_, count), n)| !count.holds(**n)).map(|((name, count), &n)| (name, count, n)).collect();
+        let broken: Vec<_> = entries
+            .filter(|((_, count), n)| !count.holds(**n))
+            .map(|((name, count), &n)| (name, count, n))
+            .collect();
         if self.tool_calls_count.counts.is_empty() {
             return Explanation::from(match trajectory.tool_calls.len() {
                 0 => "no tool was called, as expected".to_owned(),
@@ -108,14 +134,24 @@ impl Evaluate for ToolCallCount {
             });
         }
         if broken.is_empty() {
-            let held: Vec<_> = self.tool_calls_count.iter().zip(n_calls).take(MAX_NAMED).collect();
-            let held = held.iter().map(|((name, _), n)| format!("`{name}` {}", was_called(**n))).collect::<Vec<_>>();
+            let held: Vec<_> = self
+                .tool_calls_count
+                .iter()
+                .zip(n_calls)
+                .take(MAX_NAMED)
+                .collect();
+            let held = held
+                .iter()
+                .map(|((name, _), n)| format!("`{name}` {}", was_called(**n)))
+                .collect::<Vec<_>>();
             return Explanation::from(format!("{}, as expected", held.join(", ")));
         }
         let mut sentences: Vec<String> = broken
             .iter()
             .take(MAX_NAMED)
-            .map(|(name, count, n)| format!("`{name}` {}, expected {}", was_called(*n), count.in_words()))
+            .map(|(name, count, n)| {
+                format!("`{name}` {}, expected {}", was_called(*n), count.in_words())
+            })
             .collect();
         if broken.len() > MAX_NAMED {
             sentences.push(format!("… {} more", broken.len() - MAX_NAMED));
@@ -123,11 +159,19 @@ impl Evaluate for ToolCallCount {
         // To blame are the calls beyond the number; those that were not made cannot be pointed at.
         let mut offending = Vec::new();
         for (name, count, _) in broken {
-            let of_name = trajectory.tool_calls.iter().enumerate().filter(|(_, call)| *call.name == **name).map(|(call_idx, _)| call_idx);
+            let of_name = trajectory
+                .tool_calls
+                .iter()
+                .enumerate()
+                .filter(|(_, call)| *call.name == **name)
+                .map(|(call_idx, _)| call_idx);
             offending.extend(of_name.skip(count.most().unwrap_or(usize::MAX)));
         }
         offending.sort_unstable();
-        Explanation { text: sentences.join("; "), offending }
+        Explanation {
+            text: sentences.join("; "),
+            offending,
+        }
     }
 
     fn details(&self, n_calls: &Vec<usize>, _: &Trajectory, _: Verdict, _: &Explain) -> Value {
@@ -137,7 +181,13 @@ impl Evaluate for ToolCallCount {
             .zip(n_calls)
             .map(|((name, count), &n)| {
                 let score = if count.holds(n) { "1.0" } else { "0.0" };
-                (name.clone(), Value::from(format!("Actual: {n}, Expected: {}, Score: {score}", count.n)))
+                (
+                    name.clone(),
+                    Value::from(format!(
+                        "Actual: {n}, Expected: {}, Score: {score}",
+                        count.n
+                    )),
+                )
             })
             .collect();
         json!({ "explained_tool_calls_count": explained })
@@ -149,10 +199,18 @@ impl Evaluate for ToolCallCount {
 
     fn warnings(&self) -> Vec<String> {
         if self.tool_calls_count.counts.is_empty() {
-            return vec!["`tool_calls_count` is empty: the score is 1 if nothing was called, else 0".to_owned()];
+            return vec![
+                "`tool_calls_count` is empty: the score is 1 if nothing was called, else 0"
+                    .to_owned(),
+            ];
         }
-        let never = self.tool_calls_count.iter().filter(|(_, count)| count.operator == Operator::Less && count.n == 0);
-        never.map(|(name, _)| format!("`{name}: [\"<\", 0]` can never hold: no count is below 0")).collect()
+        let never = self
+            .tool_calls_count
+            .iter()
+            .filter(|(_, count)| count.operator == Operator::Less && count.n == 0);
+        never
+            .map(|(name, _)| format!("`{name}: [\"<\", 0]` can never hold: no count is below 0"))
+            .collect()
     }
 }
 
@@ -211,7 +269,8 @@ impl Count {
 
     /// Holds now, or after some number of further calls.
     fn can_still_hold(&self, n_calls: usize) -> bool {
-        self.most().is_none_or(|most| n_calls <= most) && !(self.operator == Operator::Less && self.n == 0)
+        self.most().is_none_or(|most| n_calls <= most)
+            && !(self.operator == Operator::Less && self.n == 0)
     }
 
     /// The greatest number that holds, if there is one (0 for `< 0`, which no number satisfies).
@@ -224,7 +283,11 @@ impl Count {
     }
 
     fn in_words(&self) -> String {
-        let n = if self.n == 0 { "0 times".to_owned() } else { times(self.n) };
+        let n = if self.n == 0 {
+            "0 times".to_owned()
+        } else {
+            times(self.n)
+        };
         match self.operator {
             Operator::Equal => times(self.n),
             Operator::NotEqual => format!("any number but {}", self.n),
@@ -263,12 +326,17 @@ impl<'de> Deserialize<'de> for Counts {
                 let (mut names, mut counts) = (Vec::new(), Vec::new());
                 while let Some((name, count)) = map.next_entry::<String, Count>()? {
                     if names.contains(&name) {
-                        return Err(A::Error::custom(format_args!("`{name}` is counted twice: keep one of the two")));
+                        return Err(A::Error::custom(format_args!(
+                            "`{name}` is counted twice: keep one of the two"
+                        )));
                     }
                     names.push(name);
                     counts.push(count);
                 }
-                Ok(Counts { names: Names::from(names), counts })
+                Ok(Counts {
+                    names: Names::from(names),
+                    counts,
+                })
             }
         }
         deserializer.deserialize_map(CountsVisitor)
@@ -296,8 +364,13 @@ impl<'de> Deserialize<'de> for Count {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Count, A::Error> {
-                let operator = pair.next_element::<Operator>()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
-                let n = pair.next_element::<Number>()?.ok_or_else(|| A::Error::invalid_length(1, &self))?.0;
+                let operator = pair
+                    .next_element::<Operator>()?
+                    .ok_or_else(|| A::Error::invalid_length(0, &self))?;
+                let n = pair
+                    .next_element::<Number>()?
+                    .ok_or_else(|| A::Error::invalid_length(1, &self))?
+                    .0;
                 match pair.next_element::<IgnoredAny>()? {
                     Some(_) => Err(A::Error::invalid_length(3, &self)),
                     None => Ok(Count { operator, n }),
@@ -311,7 +384,10 @@ impl<'de> Deserialize<'de> for Count {
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // `=` and `==` are one operator, so that they have one canonical form.
-        let word = OPERATORS.iter().find(|(_, operator)| *operator == self.operator).map_or("", |(word, _)| word);
+        let word = OPERATORS
+            .iter()
+            .find(|(_, operator)| *operator == self.operator)
+            .map_or("", |(word, _)| word);
         (word, self.n).serialize(serializer)
     }
 }
@@ -319,8 +395,15 @@ impl Serialize for Count {
 impl<'de> Deserialize<'de> for Operator {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = OPERATORS.iter().find(|(known, _)| *known == word).map(|(_, operator)| *operator);
-        found.ok_or_else(|| D::Error::custom(format_args!("`{word}` is not an operator: use one of = == != > < >= <=")))
+        let found = OPERATORS
+            .iter()
+            .find(|(known, _)| *known == word)
+            .map(|(_, operator)| *operator);
+        found.ok_or_else(|| {
+            D::Error::custom(format_args!(
+                "`{word}` is not an operator: use one of = == != > < >= <="
+            ))
+        })
     }
 }
 
@@ -338,11 +421,15 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_u64<E: Error>(self, n: u64) -> Result<Number, E> {
-                usize::try_from(n).map(Number).map_err(|_| E::custom(refused(n)))
+                usize::try_from(n)
+                    .map(Number)
+                    .map_err(|_| E::custom(refused(n)))
             }
 
             fn visit_i64<E: Error>(self, n: i64) -> Result<Number, E> {
-                usize::try_from(n).map(Number).map_err(|_| E::custom(refused(n)))
+                usize::try_from(n)
+                    .map(Number)
+                    .map_err(|_| E::custom(refused(n)))
             }
 
             fn visit_f64<E: Error>(self, n: f64) -> Result<Number, E> {

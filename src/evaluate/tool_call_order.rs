@@ -15,32 +15,36 @@ use crate::extract::Trajectory;
 /// Were the tools called in the expected order?
 ///
 /// # What it checks
-/// The names of all calls, in the order they were made, against the expected order. The score is the length of the longest
-/// common subsequence divided by the number of expected calls: calls in between cost nothing, an expected call that is missing
-/// or out of order costs its share. With `strict` the two orders must be equal, which scores 1, anything else 0. Where nothing
-/// was called the score is 0. Names compare by code point, case-sensitively.
+/// The names of all calls, in the order they were made, against the expected order. The score is
+/// the length of the longest common subsequence divided by the number of expected calls: calls in
+/// between cost nothing, an expected call that is missing or out of order costs its share. With
+/// `strict` the two orders must be equal, which scores 1, anything else 0. Where nothing was called
+/// the score is 0. Names compare by code point, case-sensitively.
 ///
 /// # Why
-/// Agents that do the right things in the wrong order create the order before checking the stock. A share instead of yes or no
-/// shows how far a run strayed, so a threshold can allow one slip.
+/// Agents that do the right things in the wrong order create the order before checking the stock. A
+/// share instead of yes or no shows how far a run strayed, so a threshold can allow one slip.
 ///
 /// # Example
 /// ```yaml
 /// evaluate:
 ///   tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order] }
 /// ```
-/// Calls `validate_user, create_order, check_inventory` score 2/3: `create_order` was called before `check_inventory`.
+/// Calls `validate_user, create_order, check_inventory` score 2/3: `create_order` was called before
+/// `check_inventory`.
 ///
 /// # Parameters
 /// - `tool_calls_order`: the expected names, at least one.
 /// - `strict` (false): the orders must be equal, with no call in between.
 ///
-/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (strict: the order if equal, else empty).
+/// Details: `actual_tool_calls_order`, `expected_tool_calls_order`, `lcs` (strict: the order if
+/// equal, else empty).
 ///
 /// # When the trace was cut short
-/// Further calls can only lengthen a common subsequence, so a score that has reached the threshold passes for certain, and no
-/// score fails for certain. Strict: fails for certain once the calls are no subsequence of the expected order (whatever comes
-/// between them, they can no longer become equal), and never passes for certain.
+/// Further calls can only lengthen a common subsequence, so a score that has reached the threshold
+/// passes for certain, and no score fails for certain. Strict: fails for certain once the calls are
+/// no subsequence of the expected order (whatever comes between them, they can no longer become
+/// equal), and never passes for certain.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOrder {
@@ -77,7 +81,12 @@ impl Evaluate for ToolCallOrder {
             }
         } else {
             let value = pairs.len() as f64 / n_expected as f64;
-            Score::between(value, value, if trajectory.cut_short { 1.0 } else { value }, pairs)
+            Score::between(
+                value,
+                value,
+                if trajectory.cut_short { 1.0 } else { value },
+                pairs,
+            )
         };
         score.n_expected = n_expected;
         score
@@ -90,28 +99,52 @@ impl Evaluate for ToolCallOrder {
     fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {
         let actual = names_of(trajectory);
         let expected = self.tool_calls_order.names().as_slice();
-        let alignment = Alignment { actual: &actual, expected, pairs };
+        let alignment = Alignment {
+            actual: &actual,
+            expected,
+            pairs,
+        };
         let n_expected = counted(expected.len(), "expected call");
-        let parted = if self.strict { alignment.first_difference() } else { alignment.first_gap() };
+        let parted = if self.strict {
+            alignment.first_difference()
+        } else {
+            alignment.first_gap()
+        };
         let Some((sentence, call_idx)) = parted else {
             return Explanation::from(match actual.len() - expected.len() {
                 0 => format!("{n_expected} made in order, no other"),
-                n_others => format!("{n_expected} made in order, {} besides", counted(n_others, "other")),
+                n_others => format!(
+                    "{n_expected} made in order, {} besides",
+                    counted(n_others, "other")
+                ),
             });
         };
         let text = match (actual.is_empty(), self.strict) {
-            (true, _) => format!("no tool was called; expected {}", quoted(expected.iter().map(String::as_str))),
+            (true, _) => format!(
+                "no tool was called; expected {}",
+                quoted(expected.iter().map(String::as_str))
+            ),
             (false, true) => format!("{sentence}. {alignment}"),
-            (false, false) => format!("{sentence}; {} of {n_expected} made in order. {alignment}", pairs.len()),
+            (false, false) => format!(
+                "{sentence}; {} of {n_expected} made in order. {alignment}",
+                pairs.len()
+            ),
         };
-        Explanation { text, offending: call_idx.into_iter().collect() }
+        Explanation {
+            text,
+            offending: call_idx.into_iter().collect(),
+        }
     }
 
     fn details(&self, pairs: &Pairs, trajectory: &Trajectory, _: Verdict, _: &Explain) -> Value {
         let actual = names_of(trajectory);
         let expected = self.tool_calls_order.names().as_slice();
         let equal = pairs.len() == actual.len() && pairs.len() == expected.len();
-        let lcs: Vec<&str> = if self.strict && !equal { Vec::new() } else { pairs.iter().map(|pair| actual[pair.0]).collect() };
+        let lcs: Vec<&str> = if self.strict && !equal {
+            Vec::new()
+        } else {
+            pairs.iter().map(|pair| actual[pair.0]).collect()
+        };
         json!({ "actual_tool_calls_order": actual, "expected_tool_calls_order": expected, "lcs": lcs })
     }
 

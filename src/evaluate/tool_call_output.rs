@@ -15,13 +15,14 @@ use crate::extract::Trajectory;
 /// Did the tools return what was expected?
 ///
 /// # What it checks
-/// Every expected result wants a call of its own: of the same name, whose result's text equals the expected text. The text is
-/// the one that was received; results that came as OTLP arrays or maps are compact JSON. The order does not matter. The score
-/// is the number of expected results found, divided by their number; with `strict` all or nothing. The pairing is the best
-/// there is.
+/// Every expected result wants a call of its own: of the same name, whose result's text equals the
+/// expected text. The text is the one that was received; results that came as OTLP arrays or maps
+/// are compact JSON. The order does not matter. The score is the number of expected results found,
+/// divided by their number; with `strict` all or nothing. The pairing is the best there is.
 ///
 /// # Why
-/// A tool that answers `not found` where it should have found something spoils everything the agent does next.
+/// A tool that answers `not found` where it should have found something spoils everything the agent
+/// does next.
 ///
 /// # Example
 /// ```yaml
@@ -31,16 +32,18 @@ use crate::extract::Trajectory;
 /// A call `check_stock` that returned `in stock` matches; `In stock` does not.
 ///
 /// # Parameters
-/// - `tool_outputs`: entries of `name` and `output`, a text. Empty: the score is 1 if nothing was called, else 0 (loads with a
-///   warning).
+/// - `tool_outputs`: entries of `name` and `output`, a text. Empty: the score is 1 if nothing was
+///   called, else 0 (loads with a warning).
 /// - `strict` (false): all or nothing.
 ///
-/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values where `explain.values` shows them.
+/// Details: `explained_tool_calls_outputs`, per expected result `Score: 1.0`, with the values where
+/// `explain.values` shows them.
 ///
 /// # When the trace was cut short
-/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and none fails for certain
-/// (but an empty expectation, once anything was called). Where no call carries a result, or those in question were cut or are
-/// still to come, the verdict is given only if they could not change it.
+/// Further calls can only add pairs: a score that has reached the threshold passes for certain, and
+/// none fails for certain (but an empty expectation, once anything was called). Where no call
+/// carries a result, or those in question were cut or are still to come, the verdict is given only
+/// if they could not change it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCallOutput {
@@ -77,13 +80,24 @@ impl Evaluate for ToolCallOutput {
         false
     }
 
-    fn explanation(&self, paired: &Pairing, trajectory: &Trajectory, explain: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        paired: &Pairing,
+        trajectory: &Trajectory,
+        explain: &Explain,
+    ) -> Explanation {
         let capture = Capture::new(trajectory);
         self.in_words(paired, trajectory, |expected, call_idx| {
             let expected = &self.tool_outputs[expected].output;
-            let Some(actual) = capture.result(call_idx) else { return (2, "its result is not known".to_owned()) };
+            let Some(actual) = capture.result(call_idx) else {
+                return (2, "its result is not known".to_owned());
+            };
             let text = match (explain.value(actual), explain.value(expected)) {
-                (Some(actual), Some(expected)) => format!("returned {}, expected {}", Value::from(actual), Value::from(expected)),
+                (Some(actual), Some(expected)) => format!(
+                    "returned {}, expected {}",
+                    Value::from(actual),
+                    Value::from(expected)
+                ),
                 _ if actual.is_empty() => "returned nothing".to_owned(),
                 _ => "returned something else".to_owned(),
             };
@@ -91,14 +105,24 @@ impl Evaluate for ToolCallOutput {
         })
     }
 
-    fn details(&self, paired: &Pairing, trajectory: &Trajectory, _: Verdict, explain: &Explain) -> Value {
+    fn details(
+        &self,
+        paired: &Pairing,
+        trajectory: &Trajectory,
+        _: Verdict,
+        explain: &Explain,
+    ) -> Value {
         let capture = Capture::new(trajectory);
         let explained = self.explained(paired, |expected, call_idx| {
             let expected = explain.value(&self.tool_outputs[expected].output)?;
-            Some(match call_idx.and_then(|call_idx| capture.result(call_idx)) {
-                Some(actual) => format!("Actual: {}, Expected: {expected}", explain.value(actual)?),
-                None => format!("Expected: {expected}"),
-            })
+            Some(
+                match call_idx.and_then(|call_idx| capture.result(call_idx)) {
+                    Some(actual) => {
+                        format!("Actual: {}, Expected: {expected}", explain.value(actual)?)
+                    }
+                    None => format!("Expected: {expected}"),
+                },
+            )
         });
         json!({ "explained_tool_calls_outputs": explained })
     }
@@ -109,7 +133,9 @@ impl Evaluate for ToolCallOutput {
 
     fn warnings(&self) -> Vec<String> {
         match self.tool_outputs.is_empty() {
-            true => vec!["`tool_outputs` is empty: the score is 1 if nothing was called, else 0".to_owned()],
+            true => vec![
+                "`tool_outputs` is empty: the score is 1 if nothing was called, else 0".to_owned(),
+            ],
             false => Vec::new(),
         }
     }
@@ -117,11 +143,16 @@ impl Evaluate for ToolCallOutput {
 
 impl Expectations for ToolCallOutput {
     fn names(&self) -> Vec<&str> {
-        self.tool_outputs.iter().map(|expected| expected.name.as_str()).collect()
+        self.tool_outputs
+            .iter()
+            .map(|expected| expected.name.as_str())
+            .collect()
     }
 
     fn fits(&self, expected: usize, call_idx: usize, capture: &Capture<'_>) -> Tri {
-        capture.result(call_idx).map_or(Tri::Maybe, |actual| Tri::from(*actual == *self.tool_outputs[expected].output))
+        capture.result(call_idx).map_or(Tri::Maybe, |actual| {
+            Tri::from(*actual == *self.tool_outputs[expected].output)
+        })
     }
 
     fn strict(&self) -> bool {

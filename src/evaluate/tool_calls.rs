@@ -1,4 +1,5 @@
-//! Pure. The evaluator `tool_calls`: were the required calls made, the disallowed ones not, and a sequence kept?
+//! Pure. The evaluator `tool_calls`: were the required calls made, the disallowed ones not, and a
+//! sequence kept?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,14 @@ use crate::extract::Trajectory;
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
 ///
 /// # What it checks
-/// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed` entry is violated, and the
-/// `sequence` entries match calls in this order, with anything in between; else 0. A pattern is an unanchored regular expression
-/// over the tool's name, or a map that asks for more.
+/// Patterns over calls. The score is 1 if every `required` entry is satisfied, no `disallowed`
+/// entry is violated, and the `sequence` entries match calls in this order, with anything in
+/// between; else 0. A pattern is an unanchored regular expression over the tool's name, or a map
+/// that asks for more.
 ///
 /// # Why
-/// Rules such as "run the tests before you report" or "never `rm -rf`" are about what is in a call, not only about its name.
+/// Rules such as "run the tests before you report" or "never `rm -rf`" are about what is in a call,
+/// not only about its name.
 ///
 /// # Example
 /// ```yaml
@@ -36,30 +39,37 @@ use crate::extract::Trajectory;
 /// ```
 ///
 /// # Parameters
-/// - `required`, `disallowed`, `sequence`: lists of a pattern of the name, or of a map; at least one list has an entry.
+/// - `required`, `disallowed`, `sequence`: lists of a pattern of the name, or of a map; at least
+///   one list has an entry.
 /// - `name`: pattern of the name; needed.
-/// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which has no such string argument
-///   makes the evaluation an `error`.
+/// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
+///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one does not match.
 /// - `result`: pattern of the result's text; not in `sequence`.
-/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. So many matching calls; the trajectory's last
-///   call; exactly this step, counted from 0; a step below this one. With `min_count` every call counted must be so placed.
+/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. So many matching
+///   calls; the trajectory's last call; exactly this step, counted from 0; a step below this one.
+///   With `min_count` every call counted must be so placed.
 ///
-/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and back-references are refused. A value
-/// longer than `tools.max_value_size` (16 KiB) is cut when it is received, and no pattern reads it: what hangs on it is
-/// `not_evaluated`. Raise that setting with care: one search takes time pattern × value at worst. The largest pattern that loads
-/// (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an ordinary one takes 20 ms for 10 MB.
-/// `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose span has not ended satisfies no `required` entry; it can
-/// match `sequence`, and it violates `disallowed` unless `result` is asked for.
+/// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and
+/// back-references are refused. A value longer than `tools.max_value_size` (16 KiB) is cut when it
+/// is received, and no pattern reads it: what hangs on it is `not_evaluated`. Raise that setting
+/// with care: one search takes time pattern × value at worst. The largest pattern that loads (1 MiB
+/// compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an ordinary one
+/// takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose
+/// span has not ended satisfies no `required` entry; it can match `sequence`, and it violates
+/// `disallowed` unless `result` is asked for.
 ///
-/// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null` where it is not known.
+/// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null`
+/// where it is not known.
 ///
 /// # When the trace was cut short
-/// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence that was completed, stay so,
-/// unless a position is asked for: another call could become the last, and a late model turn moves every step behind it. What was
-/// not seen may still come, so nothing else is certain, and nothing passes while anything is disallowed. Where an entry asks for
-/// `command` or `path`, a further call could lack it, which makes the evaluation an `error` whatever was seen before: then only an
-/// error is certain. To be told of a disallowed call in a trace that was cut short, ask for the argument under `args`.
+/// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence
+/// that was completed, stay so, unless a position is asked for: another call could become the last,
+/// and a late model turn moves every step behind it. What was not seen may still come, so nothing
+/// else is certain, and nothing passes while anything is disallowed. Where an entry asks for
+/// `command` or `path`, a further call could lack it, which makes the evaluation an `error`
+/// whatever was seen before: then only an error is certain. To be told of a disallowed call in a
+/// trace that was cut short, ask for the argument under `args`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {
@@ -74,8 +84,14 @@ pub struct ToolCalls {
     pub sequence: Vec<Entry<SequenceCall>>,
 }
 
-read_with_hints!(ToolCalls, |read| match read.required.is_empty() && read.disallowed.is_empty() && read.sequence.is_empty() {
-    true => Err("nothing is asked for: give `required`, `disallowed` or `sequence` at least one entry".to_owned()),
+read_with_hints!(ToolCalls, |read| match read.required.is_empty()
+    && read.disallowed.is_empty()
+    && read.sequence.is_empty()
+{
+    true => Err(
+        "nothing is asked for: give `required`, `disallowed` or `sequence` at least one entry"
+            .to_owned()
+    ),
     false => Ok(()),
 });
 
@@ -85,7 +101,8 @@ pub(super) struct Found {
     required: Vec<(Vec<usize>, Tri)>,
     /// Calls that violate each disallowed entry for certain, and whether it is violated.
     disallowed: Vec<(Vec<usize>, Tri)>,
-    /// Calls that stand for the first sequence entries for certain, and whether it is satisfied; `None` without a sequence.
+    /// Calls that stand for the first sequence entries for certain, and whether it is satisfied;
+    /// `None` without a sequence.
     sequence: Option<(Vec<usize>, Tri)>,
 }
 
@@ -95,21 +112,52 @@ impl Evaluate for ToolCalls {
     type Evidence = Found;
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score<Found> {
-        let mut look = Look { trajectory, capture: Capture::new(trajectory), fault: None };
-        let required = self.required.iter().map(|entry| look.required(&entry.0)).collect::<Vec<_>>();
-        let disallowed = self.disallowed.iter().map(|entry| look.disallowed(&entry.0)).collect::<Vec<_>>();
+        let mut look = Look {
+            trajectory,
+            capture: Capture::new(trajectory),
+            fault: None,
+        };
+        let required = self
+            .required
+            .iter()
+            .map(|entry| look.required(&entry.0))
+            .collect::<Vec<_>>();
+        let disallowed = self
+            .disallowed
+            .iter()
+            .map(|entry| look.disallowed(&entry.0))
+            .collect::<Vec<_>>();
         let sequence = (!self.sequence.is_empty()).then(|| look.sequence(&self.sequence));
         let satisfied = required.iter().map(|(_, satisfied)| *satisfied);
         let kept_clear = disallowed.iter().map(|(_, violated)| !*violated);
         let in_order = sequence.iter().map(|(_, satisfied)| *satisfied);
-        let passed = satisfied.chain(kept_clear).chain(in_order).min().unwrap_or(Tri::Yes);
+        let passed = satisfied
+            .chain(kept_clear)
+            .chain(in_order)
+            .min()
+            .unwrap_or(Tri::Yes);
         let bit = |yes: bool| f64::from(u8::from(yes));
         let least = bit(passed == Tri::Yes);
-        let mut score = Score::between(least, least, bit(passed >= Tri::Maybe), Found { required, disallowed, sequence });
+        let mut score = Score::between(
+            least,
+            least,
+            bit(passed >= Tri::Maybe),
+            Found {
+                required,
+                disallowed,
+                sequence,
+            },
+        );
         score.missing = look.capture.missing();
         score.fault = look.fault;
-        score.may_fault = trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
-        score.n_expected = self.required.iter().map(|entry| entry.0.min_count.0 as usize).sum::<usize>() + self.sequence.len();
+        score.may_fault =
+            trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
+        score.n_expected = self
+            .required
+            .iter()
+            .map(|entry| entry.0.min_count.0 as usize)
+            .sum::<usize>()
+            + self.sequence.len();
         score
     }
 
@@ -118,12 +166,26 @@ impl Evaluate for ToolCalls {
     }
 
     fn explanation(&self, found: &Found, trajectory: &Trajectory, _: &Explain) -> Explanation {
-        let called = |call_idx: usize| format!("`{}` (call {})", trajectory.tool_calls[call_idx].name, call_idx + 1);
+        let called = |call_idx: usize| {
+            format!(
+                "`{}` (call {})",
+                trajectory.tool_calls[call_idx].name,
+                call_idx + 1
+            )
+        };
         let (mut sentences, mut offending) = (Vec::new(), Vec::new());
         for (entry, (calls, violated)) in self.disallowed.iter().zip(&found.disallowed) {
             if let (Tri::Yes, Some(&first)) = (*violated, calls.first()) {
-                let are = if calls.len() > 1 { format!(" and {} more are", calls.len() - 1) } else { " is".to_owned() };
-                sentences.push(format!("{}{are} disallowed by {}", called(first), describe(&entry.0.pattern())));
+                let are = if calls.len() > 1 {
+                    format!(" and {} more are", calls.len() - 1)
+                } else {
+                    " is".to_owned()
+                };
+                sentences.push(format!(
+                    "{}{are} disallowed by {}",
+                    called(first),
+                    describe(&entry.0.pattern())
+                ));
                 offending.extend(calls);
             }
         }
@@ -136,19 +198,31 @@ impl Evaluate for ToolCalls {
             && *satisfied != Tri::Yes
             && let Some(next) = self.sequence.get(calls.len())
         {
-            let after = calls.last().map(|&call_idx| format!(" after {}", called(call_idx))).unwrap_or_default();
-            sentences.push(format!("the sequence stops at entry {}: no call of {}{after}", calls.len() + 1, describe(&next.0.pattern())));
+            let after = calls
+                .last()
+                .map(|&call_idx| format!(" after {}", called(call_idx)))
+                .unwrap_or_default();
+            sentences.push(format!(
+                "the sequence stops at entry {}: no call of {}{after}",
+                calls.len() + 1,
+                describe(&next.0.pattern())
+            ));
         }
         if sentences.is_empty() {
             sentences.push(self.all_well());
         }
         offending.sort_unstable();
         offending.dedup();
-        Explanation { text: sentences.join("; "), offending }
+        Explanation {
+            text: sentences.join("; "),
+            offending,
+        }
     }
 
     fn details(&self, found: &Found, _: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
-        let known = |list: &[(Vec<usize>, Tri)]| list.iter().map(|(_, tri)| tri.known()).collect::<Vec<_>>();
+        let known = |list: &[(Vec<usize>, Tri)]| {
+            list.iter().map(|(_, tri)| tri.known()).collect::<Vec<_>>()
+        };
         json!({
             "passed": verdict.success(),
             "required_satisfied": known(&found.required),
@@ -165,21 +239,36 @@ impl Evaluate for ToolCalls {
         };
         // What keeps a rule is not told one by one.
         for (calls, violated) in &found.disallowed {
-            let told = if *violated == Tri::Yes { &calls[..] } else { &[] };
+            let told = if *violated == Tri::Yes {
+                &calls[..]
+            } else {
+                &[]
+            };
             show(*violated, told, told.first());
         }
         for (calls, satisfied) in &found.required {
-            show(*satisfied, if *satisfied == Tri::Yes { &[] } else { calls }, None);
+            show(
+                *satisfied,
+                if *satisfied == Tri::Yes { &[] } else { calls },
+                None,
+            );
         }
         if let Some((calls, satisfied)) = &found.sequence {
-            let told = if *satisfied == Tri::Yes { &[] } else { &calls[..] };
+            let told = if *satisfied == Tri::Yes {
+                &[]
+            } else {
+                &calls[..]
+            };
             show(*satisfied, told, told.last());
         }
         Some(numbers)
     }
 
     fn warnings(&self) -> Vec<String> {
-        let never = self.required.iter().filter(|entry| entry.0.is_final && entry.0.min_count.0 > 1);
+        let never = self
+            .required
+            .iter()
+            .filter(|entry| entry.0.is_final && entry.0.min_count.0 > 1);
         never
             .map(|entry| {
                 format!(
@@ -195,7 +284,9 @@ impl ToolCalls {
     fn patterns(&self) -> impl Iterator<Item = CallPattern<'_>> {
         let required = self.required.iter().map(|entry| entry.0.pattern());
         let disallowed = self.disallowed.iter().map(|entry| entry.0.pattern());
-        required.chain(disallowed).chain(self.sequence.iter().map(|entry| entry.0.pattern()))
+        required
+            .chain(disallowed)
+            .chain(self.sequence.iter().map(|entry| entry.0.pattern()))
     }
 
     fn all_well(&self) -> String {
@@ -223,7 +314,11 @@ fn describe(pattern: &CallPattern<'_>) -> String {
 
 fn unsatisfied(entry: &RequiredCall, n_matching: usize, trajectory: &Trajectory) -> String {
     let pattern = describe(&entry.pattern());
-    let n_named = trajectory.tool_calls.iter().filter(|call| entry.name.is_match(&call.name)).count();
+    let n_named = trajectory
+        .tool_calls
+        .iter()
+        .filter(|call| entry.name.is_match(&call.name))
+        .count();
     let place = match (entry.is_final, entry.at_step, entry.before_step) {
         (true, _, _) => " as the last call".to_owned(),
         (_, Some(step), _) => format!(" at step {}", step.0),
@@ -232,14 +327,22 @@ fn unsatisfied(entry: &RequiredCall, n_matching: usize, trajectory: &Trajectory)
     };
     match (n_matching, n_named) {
         (0, 0) => format!("required {pattern} was not called"),
-        (0, _) => format!("required {pattern} was not called{place} ({} by name)", times(n_named)),
-        _ => format!("required {pattern} was called {}{place}, at least {} needed", times(n_matching), entry.min_count.0),
+        (0, _) => format!(
+            "required {pattern} was not called{place} ({} by name)",
+            times(n_named)
+        ),
+        _ => format!(
+            "required {pattern} was called {}{place}, at least {} needed",
+            times(n_matching),
+            entry.min_count.0
+        ),
     }
 }
 
 // === Look ===
 
-/// Goes through the calls, entry by entry, and remembers the first call that lacks what it should have.
+/// Goes through the calls, entry by entry, and remembers the first call that lacks what it should
+/// have.
 struct Look<'a> {
     trajectory: &'a Trajectory,
     capture: Capture<'a>,
@@ -271,10 +374,17 @@ impl Look<'_> {
     fn disallowed(&mut self, entry: &DisallowedCall) -> (Vec<usize>, Tri) {
         let pattern = entry.pattern();
         let mut calls = Vec::new();
-        let mut violated = if self.trajectory.cut_short { Tri::Maybe } else { Tri::No };
+        let mut violated = if self.trajectory.cut_short {
+            Tri::Maybe
+        } else {
+            Tri::No
+        };
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            // The result of a call that has not ended is still to come; in a trace that is done it never will.
-            let no_result = self.trajectory.tool_calls[call_idx].partial && entry.result.is_some() && !self.trajectory.cut_short;
+            // The result of a call that has not ended is still to come; in a trace that is done it
+            // never will.
+            let no_result = self.trajectory.tool_calls[call_idx].partial
+                && entry.result.is_some()
+                && !self.trajectory.cut_short;
             let fit = self.fit(&pattern, Tri::from(!no_result), call_idx);
             violated = violated.max(fit);
             if fit == Tri::Yes {
@@ -286,13 +396,22 @@ impl Look<'_> {
 
     fn sequence(&mut self, entries: &[Entry<SequenceCall>]) -> (Vec<usize>, Tri) {
         let n_calls = self.trajectory.tool_calls.len();
-        let fits: Vec<Vec<Tri>> =
-            entries.iter().map(|entry| (0..n_calls).map(|call_idx| self.fit(&entry.0.pattern(), Tri::Yes, call_idx)).collect()).collect();
+        let fits: Vec<Vec<Tri>> = entries
+            .iter()
+            .map(|entry| {
+                (0..n_calls)
+                    .map(|call_idx| self.fit(&entry.0.pattern(), Tri::Yes, call_idx))
+                    .collect()
+            })
+            .collect();
         let earliest = |at_least: Tri| {
             let mut calls: Vec<usize> = Vec::new();
             for fits in &fits {
                 let from = calls.last().map_or(0, |last| last + 1);
-                let Some(found) = (from..n_calls).find(|&call_idx| fits[call_idx] >= at_least) else { break };
+                let Some(found) = (from..n_calls).find(|&call_idx| fits[call_idx] >= at_least)
+                else {
+                    break;
+                };
                 calls.push(found);
             }
             calls
@@ -313,14 +432,27 @@ impl Look<'_> {
         let call = &self.trajectory.tool_calls[call_idx];
         let cut_short = self.trajectory.cut_short;
         let is_last = call_idx + 1 == self.trajectory.tool_calls.len();
-        let mut position = if call.partial { if cut_short { Tri::Maybe } else { Tri::No } } else { Tri::Yes };
+        let mut position = if call.partial {
+            if cut_short { Tri::Maybe } else { Tri::No }
+        } else {
+            Tri::Yes
+        };
         if entry.is_final {
             // Whatever else comes, a call that another follows will not be the last again.
-            position = position.min(if is_last && cut_short { Tri::Maybe } else { Tri::from(is_last) });
+            position = position.min(if is_last && cut_short {
+                Tri::Maybe
+            } else {
+                Tri::from(is_last)
+            });
         }
         if entry.at_step.is_some() || entry.before_step.is_some() {
-            let placed = entry.at_step.is_none_or(|step| call.step == step.0) && entry.before_step.is_none_or(|step| call.step < step.0);
-            position = position.min(if cut_short { Tri::Maybe } else { Tri::from(placed) });
+            let placed = entry.at_step.is_none_or(|step| call.step == step.0)
+                && entry.before_step.is_none_or(|step| call.step < step.0);
+            position = position.min(if cut_short {
+                Tri::Maybe
+            } else {
+                Tri::from(placed)
+            });
         }
         position
     }
@@ -334,7 +466,12 @@ impl Look<'_> {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
                 // Where the position may yet rule the call out, it may yet raise no error.
-                if position == Tri::Yes && self.fault.as_ref().is_none_or(|fault| call_idx < fault.call_idx) {
+                if position == Tri::Yes
+                    && self
+                        .fault
+                        .as_ref()
+                        .is_none_or(|fault| call_idx < fault.call_idx)
+                {
                     self.fault = Some(Fault {
                         call_idx,
                         error: EvaluationError {

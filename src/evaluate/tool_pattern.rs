@@ -1,5 +1,6 @@
-//! Pure. Patterns over one call, as `tool_calls` writes them: a string or a map in, a checked pattern out, and whether a call fits
-//! it. Knows one call at a time; what is required, disallowed or in sequence is the evaluator's.
+//! Pure. Patterns over one call, as `tool_calls` writes them: a string or a map in, a checked
+//! pattern out, and whether a call fits it. Knows one call at a time; what is required, disallowed
+//! or in sequence is the evaluator's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -126,7 +127,11 @@ impl CallPattern<'_> {
             });
         }
         if let Some(pattern) = self.result.filter(|_| fit > Tri::No) {
-            fit = fit.min(capture.result(call_idx).map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))));
+            fit = fit.min(
+                capture
+                    .result(call_idx)
+                    .map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))),
+            );
         }
         Fit::Known(fit)
     }
@@ -136,17 +141,30 @@ impl CallPattern<'_> {
         self.shortcuts.iter().any(|(_, pattern)| pattern.is_some())
     }
 
-    /// The arguments and the result that are asked for, by name: "`command` and `result`"; empty where only the name is.
+    /// The arguments and the result that are asked for, by name: "`command` and `result`"; empty
+    /// where only the name is.
     pub(super) fn asks_for(&self) -> String {
-        let shortcuts = self.shortcuts.iter().filter(|(_, pattern)| pattern.is_some()).map(|(argument, _)| *argument);
-        let fields = shortcuts.chain(self.args.keys().map(String::as_str)).chain(self.result.map(|_| "result"));
-        fields.map(|field| format!("`{field}`")).collect::<Vec<_>>().join(" and ")
+        let shortcuts = self
+            .shortcuts
+            .iter()
+            .filter(|(_, pattern)| pattern.is_some())
+            .map(|(argument, _)| *argument);
+        let fields = shortcuts
+            .chain(self.args.keys().map(String::as_str))
+            .chain(self.result.map(|_| "result"));
+        fields
+            .map(|field| format!("`{field}`"))
+            .collect::<Vec<_>>()
+            .join(" and ")
     }
 }
 
 fn string_argument<'a>(args: Known<&'a serde_json::Value>, argument: &str) -> Known<&'a str> {
     match args {
-        Known::Value(args) => args.get(argument).and_then(serde_json::Value::as_str).map_or(Known::None, Known::Value),
+        Known::Value(args) => args
+            .get(argument)
+            .and_then(serde_json::Value::as_str)
+            .map_or(Known::None, Known::Value),
         Known::None => Known::None,
         Known::Unknown => Known::Unknown,
     }
@@ -154,23 +172,41 @@ fn string_argument<'a>(args: Known<&'a serde_json::Value>, argument: &str) -> Kn
 
 impl RequiredCall {
     pub(super) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern { name: &self.name, shortcuts: shortcuts(&self.command, &self.path), args: &self.args, result: self.result.as_ref() }
+        CallPattern {
+            name: &self.name,
+            shortcuts: shortcuts(&self.command, &self.path),
+            args: &self.args,
+            result: self.result.as_ref(),
+        }
     }
 }
 
 impl DisallowedCall {
     pub(super) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern { name: &self.name, shortcuts: shortcuts(&self.command, &self.path), args: &self.args, result: self.result.as_ref() }
+        CallPattern {
+            name: &self.name,
+            shortcuts: shortcuts(&self.command, &self.path),
+            args: &self.args,
+            result: self.result.as_ref(),
+        }
     }
 }
 
 impl SequenceCall {
     pub(super) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern { name: &self.name, shortcuts: shortcuts(&self.command, &self.path), args: &self.args, result: None }
+        CallPattern {
+            name: &self.name,
+            shortcuts: shortcuts(&self.command, &self.path),
+            args: &self.args,
+            result: None,
+        }
     }
 }
 
-fn shortcuts<'a>(command: &'a Option<Pattern>, path: &'a Option<Pattern>) -> [(&'static str, Option<&'a Pattern>); 2] {
+fn shortcuts<'a>(
+    command: &'a Option<Pattern>,
+    path: &'a Option<Pattern>,
+) -> [(&'static str, Option<&'a Pattern>); 2] {
     [("command", command.as_ref()), ("path", path.as_ref())]
 }
 
@@ -209,9 +245,9 @@ impl Written for RequiredCall {
 
     fn check(&self) -> Result<(), String> {
         match (self.at_step, self.before_step) {
-            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
-                Err(format!("`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy both: leave one of them out"))
-            }
+            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => Err(format!(
+                "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy both: leave one of them out"
+            )),
             _ => Ok(()),
         }
     }
@@ -219,13 +255,24 @@ impl Written for RequiredCall {
 
 impl Written for DisallowedCall {
     fn from_name(name: Pattern) -> Self {
-        Self { name, command: None, path: None, args: BTreeMap::new(), result: None }
+        Self {
+            name,
+            command: None,
+            path: None,
+            args: BTreeMap::new(),
+            result: None,
+        }
     }
 }
 
 impl Written for SequenceCall {
     fn from_name(name: Pattern) -> Self {
-        Self { name, command: None, path: None, args: BTreeMap::new() }
+        Self {
+            name,
+            command: None,
+            path: None,
+            args: BTreeMap::new(),
+        }
     }
 }
 
@@ -240,7 +287,9 @@ impl<'de, T: Written> Deserialize<'de> for Entry<T> {
             }
 
             fn visit_str<E: Error>(self, name: &str) -> Result<Entry<T>, E> {
-                Pattern::try_new(name).map(|name| Entry(T::from_name(name))).map_err(E::custom)
+                Pattern::try_new(name)
+                    .map(|name| Entry(T::from_name(name)))
+                    .map_err(E::custom)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<T>, A::Error> {
@@ -312,12 +361,20 @@ impl<'de> Deserialize<'de> for BeforeStep {
     }
 }
 
-fn whole_number<'de, D: Deserializer<'de>>(deserializer: D, field: &'static str, least: u32) -> Result<u32, D::Error> {
+fn whole_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    field: &'static str,
+    least: u32,
+) -> Result<u32, D::Error> {
     struct NumberVisitor(&'static str, u32);
     impl NumberVisitor {
         fn read<E: Error>(&self, n: Option<u32>, found: impl fmt::Display) -> Result<u32, E> {
             let Self(field, least) = self;
-            n.filter(|n| n >= least).ok_or_else(|| E::custom(format_args!("{field} is a whole number, {least} or more; found {found}")))
+            n.filter(|n| n >= least).ok_or_else(|| {
+                E::custom(format_args!(
+                    "{field} is a whole number, {least} or more; found {found}"
+                ))
+            })
         }
     }
     impl Visitor<'_> for NumberVisitor {

@@ -1,5 +1,5 @@
-//! Pure. What stands in the place of an evaluator that there is none of: an expectation that came with a run, and cannot be held to or holds no
-//! longer. A trajectory in, the label `error` out.
+//! Pure. What stands in the place of an evaluator that there is none of: an expectation that came
+//! with a run, and cannot be held to or holds no longer. A trajectory in, the label `error` out.
 
 use std::sync::Arc;
 
@@ -43,9 +43,17 @@ impl Judge for Unusable {
         written.unwrap_or(1.0)
     }
 
-    fn judge(&self, criterion: &Arc<Criterion>, trajectory: &Arc<Trajectory>, _: &Explain) -> Evaluation {
+    fn judge(
+        &self,
+        criterion: &Arc<Criterion>,
+        trajectory: &Arc<Trajectory>,
+        _: &Explain,
+    ) -> Evaluation {
         let explanation = self.error.message.clone();
-        Evaluation { error: Some(self.error.clone()), ..without_score(criterion, trajectory, Verdict::Error, explanation) }
+        Evaluation {
+            error: Some(self.error.clone()),
+            ..without_score(criterion, trajectory, Verdict::Error, explanation)
+        }
     }
 
     fn say(&self, _: &Unsaid, _: &Evaluation) -> Said {

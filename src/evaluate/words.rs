@@ -1,5 +1,6 @@
-//! Pure. What there is to say of an evaluation: in words once somebody reads them, and in numbers for whoever only asks whether they would be the
-//! same. Knows no single evaluator, and not who reads.
+//! Pure. What there is to say of an evaluation: in words once somebody reads them, and in numbers
+//! for whoever only asks whether they would be the same. Knows no single evaluator, and not who
+//! reads.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::score::{Evaluation, Explain};
 
-/// What an evaluation says, put into words when they are first read: most evaluations are only counted, and words would be half of what judging costs.
+/// What an evaluation says, put into words when they are first read: most evaluations are only
+/// counted, and words would be half of what judging costs.
 #[derive(Debug, Clone)]
 pub struct Words {
     said: OnceLock<Box<Said>>,
@@ -36,8 +38,8 @@ pub(super) struct Unsaid {
     pub(super) explain: Explain,
 }
 
-/// What an evaluation shows beyond the names of the calls, its value and its label. Two that are equal in all of this look the same to whoever
-/// reads them.
+/// What an evaluation shows beyond the names of the calls, its value and its label. Two that are
+/// equal in all of this look the same to whoever reads them.
 #[derive(Debug, PartialEq)]
 pub enum Shown<'a> {
     /// Numbers from which the words follow, and which follow from the words.
@@ -51,38 +53,63 @@ pub type Numbers = SmallVec<[usize; 4]>;
 
 impl Words {
     pub(super) fn later(unsaid: Unsaid) -> Self {
-        Self { said: OnceLock::new(), unsaid: Some(unsaid) }
+        Self {
+            said: OnceLock::new(),
+            unsaid: Some(unsaid),
+        }
     }
 
     pub(super) fn of(&self, evaluation: &Evaluation) -> &Said {
         self.said.get_or_init(|| {
-            let said = self.unsaid.as_ref().map(|unsaid| evaluation.criterion.evaluate.as_judge().say(unsaid, evaluation));
+            let said = self.unsaid.as_ref().map(|unsaid| {
+                evaluation
+                    .criterion
+                    .evaluate
+                    .as_judge()
+                    .say(unsaid, evaluation)
+            });
             Box::new(said.unwrap_or_default())
         })
     }
 
     pub(super) fn shown(&self, evaluation: &Evaluation) -> Shown<'_> {
-        let numbers = self.unsaid.as_ref().and_then(|unsaid| evaluation.criterion.evaluate.as_judge().shown(unsaid, evaluation));
+        let numbers = self.unsaid.as_ref().and_then(|unsaid| {
+            evaluation
+                .criterion
+                .evaluate
+                .as_judge()
+                .shown(unsaid, evaluation)
+        });
         numbers.map_or_else(|| Shown::Words(self.of(evaluation)), Shown::Numbers)
     }
 }
 
 impl From<Said> for Words {
     fn from(said: Said) -> Self {
-        Self { said: OnceLock::from(Box::new(said)), unsaid: None }
+        Self {
+            said: OnceLock::from(Box::new(said)),
+            unsaid: None,
+        }
     }
 }
 
 impl From<String> for Said {
     /// A sentence, and nothing else.
     fn from(explanation: String) -> Self {
-        Self { explanation, ..Self::default() }
+        Self {
+            explanation,
+            ..Self::default()
+        }
     }
 }
 
 impl Default for Said {
     /// Not a word.
     fn default() -> Self {
-        Self { explanation: String::new(), details: Value::Object(Map::new()), offending: Vec::new() }
+        Self {
+            explanation: String::new(),
+            details: Value::Object(Map::new()),
+            offending: Vec::new(),
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Evaluations in, their lines to whoever listens out. Knows queues and their bounds; does not know what carries the lines.
+//! Evaluations in, their lines to whoever listens out. Knows queues and their bounds; does not know
+//! what carries the lines.
 //!
-//! Scoring never waits for a listener: each has a queue of its own, which drops its oldest and tells how many. While nobody listens, only so
-//! many lines a second are written down, for those who ask for the last ones: writing them all would cost more than many a judgement.
+//! Scoring never waits for a listener: each has a queue of its own, which drops its oldest and
+//! tells how many. While nobody listens, only so many lines a second are written down, for those
+//! who ask for the last ones: writing them all would cost more than many a judgement.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +27,8 @@ const MAX_RECENT_SIZE: usize = 256 << 10;
 /// Most lines that are written down in a second to be remembered.
 const MAX_RECENT_A_SECOND: usize = 100;
 
-/// Which evaluations one wants to see: all that is given must hold, and of one kind any of those given. Texts are globs, as in selectors.
+/// Which evaluations one wants to see: all that is given must hold, and of one kind any of those
+/// given. Texts are globs, as in selectors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     pub(super) criterion: Vec<String>,
@@ -86,16 +89,24 @@ pub(super) enum Next {
 
 impl Feed {
     pub(super) fn new(telemetry: Arc<Telemetry>) -> Self {
-        Self { state: Mutex::default(), telemetry }
+        Self {
+            state: Mutex::default(),
+            telemetry,
+        }
     }
 
     /// Takes evaluations; never waits.
     pub(super) fn push(&self, evaluations: &[Evaluation], now_unix_nanos: u64) {
         let mut state = self.state();
-        let State { listeners, recent, .. } = &mut *state;
+        let State {
+            listeners, recent, ..
+        } = &mut *state;
         for evaluation in evaluations {
             let facets = Facets::of(evaluation);
-            let wanted: Vec<&Arc<Listener>> = listeners.iter().filter(|listener| listener.filter.wants(facets)).collect();
+            let wanted: Vec<&Arc<Listener>> = listeners
+                .iter()
+                .filter(|listener| listener.filter.wants(facets))
+                .collect();
             let is_remembered = recent.may_take(now_unix_nanos / 1_000_000_000);
             if wanted.is_empty() && !is_remembered {
                 recent.lines.lose(1);
@@ -121,23 +132,43 @@ impl Feed {
         }
     }
 
-    /// Lets a listener in, who first gets the last `n_last` remembered lines that it wants. Nothing if there are as many as may be.
+    /// Lets a listener in, who first gets the last `n_last` remembered lines that it wants. Nothing
+    /// if there are as many as may be.
     pub(super) fn listen(self: &Arc<Self>, filter: Filter, n_last: usize) -> Option<Listening> {
         let mut state = self.state();
         if state.listeners.len() >= MAX_LISTENERS {
             return None;
         }
-        let mut waiting = Waiting { is_closed: state.is_closed, ..Waiting::default() };
-        let wanted: Vec<_> = state.recent.lines.queue.iter().filter(|(_, line)| filter.wants(line.facets())).collect();
-        for (at, (n_lost, line)) in wanted[wanted.len().saturating_sub(n_last)..].iter().enumerate() {
-            // What was skipped in between might have been wanted; what came before the first was not asked for.
+        let mut waiting = Waiting {
+            is_closed: state.is_closed,
+            ..Waiting::default()
+        };
+        let wanted: Vec<_> = state
+            .recent
+            .lines
+            .queue
+            .iter()
+            .filter(|(_, line)| filter.wants(line.facets()))
+            .collect();
+        for (at, (n_lost, line)) in wanted[wanted.len().saturating_sub(n_last)..]
+            .iter()
+            .enumerate()
+        {
+            // What was skipped in between might have been wanted; what came before the first was
+            // not asked for.
             waiting.lines.lose(if at > 0 { *n_lost } else { 0 });
             waiting.lines.push(line.text.clone());
         }
-        let listener = Arc::new(Listener { filter, waiting: Mutex::new(waiting) });
+        let listener = Arc::new(Listener {
+            filter,
+            waiting: Mutex::new(waiting),
+        });
         state.listeners.push(listener.clone());
         drop(state);
-        Some(Listening { feed: self.clone(), listener })
+        Some(Listening {
+            feed: self.clone(),
+            listener,
+        })
     }
 
     /// Nothing more will come: listeners get what waits, and the end.
@@ -175,7 +206,10 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.feed.state().listeners.retain(|listener| !Arc::ptr_eq(listener, &self.listener));
+        self.feed
+            .state()
+            .listeners
+            .retain(|listener| !Arc::ptr_eq(listener, &self.listener));
     }
 }
 
@@ -239,7 +273,12 @@ impl Recent {
 
 impl Remembered {
     fn facets(&self) -> Facets<'_> {
-        Facets { criterion: &self.criterion, label: self.label, service: &self.service, agent: self.agent.as_deref().unwrap_or_default() }
+        Facets {
+            criterion: &self.criterion,
+            label: self.label,
+            service: &self.service,
+            agent: self.agent.as_deref().unwrap_or_default(),
+        }
     }
 }
 
@@ -256,15 +295,27 @@ struct Facets<'a> {
 
 impl<'a> Facets<'a> {
     fn of(evaluation: &'a Evaluation) -> Self {
-        let Evaluation { criterion, trajectory, verdict, .. } = evaluation;
+        let Evaluation {
+            criterion,
+            trajectory,
+            verdict,
+            ..
+        } = evaluation;
         let agent = trajectory.agent.as_deref().unwrap_or_default();
-        Self { criterion: &criterion.name, label: *verdict, service: &trajectory.service, agent }
+        Self {
+            criterion: &criterion.name,
+            label: *verdict,
+            service: &trajectory.service,
+            agent,
+        }
     }
 }
 
 impl Filter {
     fn wants(&self, facets: Facets<'_>) -> bool {
-        let any = |globs: &[String], text: &str| globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, text));
+        let any = |globs: &[String], text: &str| {
+            globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, text))
+        };
         (self.label.is_empty() || self.label.contains(&facets.label))
             && any(&self.criterion, facets.criterion)
             && any(&self.service, facets.service)
@@ -285,28 +336,39 @@ struct Lines<L> {
 
 impl<L> Default for Lines<L> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), n_bytes: 0, n_lost: 0 }
+        Self {
+            queue: VecDeque::new(),
+            n_bytes: 0,
+            n_lost: 0,
+        }
     }
 }
 
 impl<L: Sized + HasSize> Lines<L> {
     fn push(&mut self, line: L) {
         self.n_bytes += line.size();
-        self.queue.push_back((std::mem::take(&mut self.n_lost), line));
+        self.queue
+            .push_back((std::mem::take(&mut self.n_lost), line));
     }
 
     fn lose(&mut self, n: u64) {
         self.n_lost += n;
     }
 
-    /// Drops the oldest until the bounds hold: how many. A line that is larger than the bound by itself goes too.
+    /// Drops the oldest until the bounds hold: how many. A line that is larger than the bound by
+    /// itself goes too.
     fn shrink(&mut self, max_lines: usize, max_bytes: usize) -> u64 {
         let mut n_dropped = 0;
         while self.queue.len() > max_lines || self.n_bytes > max_bytes {
-            let Some((n_lost, line)) = self.queue.pop_front() else { break };
+            let Some((n_lost, line)) = self.queue.pop_front() else {
+                break;
+            };
             self.n_bytes -= line.size();
             n_dropped += 1;
-            *self.queue.front_mut().map_or(&mut self.n_lost, |(n_lost, _)| n_lost) += n_lost + 1;
+            *self
+                .queue
+                .front_mut()
+                .map_or(&mut self.n_lost, |(n_lost, _)| n_lost) += n_lost + 1;
         }
         n_dropped
     }
@@ -314,7 +376,10 @@ impl<L: Sized + HasSize> Lines<L> {
 
 impl Lines<Bytes> {
     fn next(&mut self) -> Next {
-        let n_lost = self.queue.front_mut().map_or(&mut self.n_lost, |(n_lost, _)| n_lost);
+        let n_lost = self
+            .queue
+            .front_mut()
+            .map_or(&mut self.n_lost, |(n_lost, _)| n_lost);
         if *n_lost > 0 {
             return Next::Lost(std::mem::take(n_lost));
         }

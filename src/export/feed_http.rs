@@ -1,5 +1,5 @@
-//! `GET /v1/scores` in, a stream of lines out: as JSON lines (those of `replay --format jsonl`), or as server-sent events where those are
-//! accepted. Knows HTTP; does not know what a score is.
+//! `GET /v1/scores` in, a stream of lines out: as JSON lines (those of `replay --format jsonl`), or
+//! as server-sent events where those are accepted. Knows HTTP; does not know what a score is.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, Next};
 use crate::evaluate::Verdict;
 
-/// After so long in silence an empty line says that we are there; without it neither side would notice that the other is gone.
+/// After so long in silence an empty line says that we are there; without it neither side would
+/// notice that the other is gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Lines are joined into frames of about this size.
 const FRAME_SIZE: usize = 16 << 10;
@@ -32,33 +33,68 @@ const MAX_VALUES: usize = 16;
 
 /// The route.
 pub(super) fn routes(feed: Arc<Feed>) -> Router {
-    Router::new().route("/v1/scores", get(scores)).with_state(feed)
+    Router::new()
+        .route("/v1/scores", get(scores))
+        .with_state(feed)
 }
 
-async fn scores(State(feed): State<Arc<Feed>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+async fn scores(
+    State(feed): State<Arc<Feed>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let (filter, n_last) = match read_query(query.as_deref().unwrap_or_default()) {
         Ok(asked) => asked,
         Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
     };
     let Some(listening) = feed.listen(filter, n_last) else {
-        return problem(StatusCode::SERVICE_UNAVAILABLE, &format!("{MAX_LISTENERS} listen already, which is as many as may: stop one"));
+        return problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("{MAX_LISTENERS} listen already, which is as many as may: stop one"),
+        );
     };
-    let accepts_events = |accept: &HeaderValue| accept.to_str().is_ok_and(|accept| accept.contains("text/event-stream"));
-    let form = if headers.get_all(header::ACCEPT).iter().any(accepts_events) { Form::Events } else { Form::Lines };
+    let accepts_events = |accept: &HeaderValue| {
+        accept
+            .to_str()
+            .is_ok_and(|accept| accept.contains("text/event-stream"))
+    };
+    let form = if headers.get_all(header::ACCEPT).iter().any(accepts_events) {
+        Form::Events
+    } else {
+        Form::Lines
+    };
     let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let content_type = [(header::CONTENT_TYPE, form.content_type()), (header::CACHE_CONTROL, "no-store")];
-    (content_type, Body::new(Stream { listening, form, heartbeat })).into_response()
+    let content_type = [
+        (header::CONTENT_TYPE, form.content_type()),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (
+        content_type,
+        Body::new(Stream {
+            listening,
+            form,
+            heartbeat,
+        }),
+    )
+        .into_response()
 }
 
 fn problem(status: StatusCode, detail: &str) -> Response {
-    let problem = json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": detail });
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], format!("{problem}\n")).into_response()
+    let problem =
+        json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": detail });
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        format!("{problem}\n"),
+    )
+        .into_response()
 }
 
 // === the query ===
 
-const KNOWN: &str = "`criterion`, `label`, `service`, `agent` (each as often as you like) and `last`";
+const KNOWN: &str =
+    "`criterion`, `label`, `service`, `agent` (each as often as you like) and `last`";
 
 fn read_query(query: &str) -> Result<(Filter, usize), String> {
     let (mut filter, mut n_last) = (Filter::default(), 0);
@@ -67,9 +103,15 @@ fn read_query(query: &str) -> Result<(Filter, usize), String> {
     }
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decoded(value).ok_or_else(|| format!("the value of `{}` is not percent-encoded UTF-8", shown(key)))?;
+        let value = decoded(value)
+            .ok_or_else(|| format!("the value of `{}` is not percent-encoded UTF-8", shown(key)))?;
         match key {
-            _ if value.len() > MAX_VALUE => return Err(format!("the value of `{}` is longer than {MAX_VALUE} bytes", shown(key))),
+            _ if value.len() > MAX_VALUE => {
+                return Err(format!(
+                    "the value of `{}` is longer than {MAX_VALUE} bytes",
+                    shown(key)
+                ));
+            }
             "criterion" => filter.criterion.push(value),
             "service" => filter.service.push(value),
             "agent" => filter.agent.push(value),
@@ -78,7 +120,12 @@ fn read_query(query: &str) -> Result<(Filter, usize), String> {
                 Ok(n) if n <= MAX_RECENT => n_last = n,
                 _ => return Err(format!("`last` is a number from 0 to {MAX_RECENT}")),
             },
-            _ => return Err(format!("`{}` is not known here; known: {KNOWN}", shown(key))),
+            _ => {
+                return Err(format!(
+                    "`{}` is not known here; known: {KNOWN}",
+                    shown(key)
+                ));
+            }
         }
     }
     Ok((filter, n_last))
@@ -89,7 +136,12 @@ fn shown(key: &str) -> String {
 }
 
 fn label(word: &str) -> Result<Verdict, String> {
-    const LABELS: [Verdict; 4] = [Verdict::Pass, Verdict::Fail, Verdict::NotEvaluated, Verdict::Error];
+    const LABELS: [Verdict; 4] = [
+        Verdict::Pass,
+        Verdict::Fail,
+        Verdict::NotEvaluated,
+        Verdict::Error,
+    ];
     let found = LABELS.into_iter().find(|label| label.as_str() == word);
     found.ok_or_else(|| "`label` is one of `pass`, `fail`, `not_evaluated`, `error`".to_owned())
 }
@@ -150,7 +202,10 @@ impl hyper::body::Body for Stream {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         let mut out = Vec::new();
         while out.len() < FRAME_SIZE {
@@ -177,10 +232,17 @@ mod tests {
 
     #[test]
     fn a_query_says_what_one_wants_to_see() {
-        let (filter, n_last) = read_query("label=fail&label=error&criterion=a%20b*&service=caf%C3%A9&last=7").unwrap();
+        let (filter, n_last) =
+            read_query("label=fail&label=error&criterion=a%20b*&service=caf%C3%A9&last=7").unwrap();
         assert_eq!(n_last, 7);
-        assert_eq!((filter.label, filter.criterion[0].as_str()), (vec![Verdict::Fail, Verdict::Error], "a b*"));
-        assert_eq!((filter.service[0].as_str(), filter.agent.len()), ("café", 0));
+        assert_eq!(
+            (filter.label, filter.criterion[0].as_str()),
+            (vec![Verdict::Fail, Verdict::Error], "a b*")
+        );
+        assert_eq!(
+            (filter.service[0].as_str(), filter.agent.len()),
+            ("café", 0)
+        );
         assert_eq!(read_query("").unwrap(), (Filter::default(), 0));
     }
 
@@ -189,7 +251,10 @@ mod tests {
         let many = "agent=a&".repeat(40);
         let long = format!("agent={}", "*a".repeat(3_000));
         for (query, part) in [
-            ("labels=fail", "`labels` is not known here; known: `criterion`"),
+            (
+                "labels=fail",
+                "`labels` is not known here; known: `criterion`",
+            ),
             ("label=failed", "one of `pass`, `fail`"),
             ("last=many", "from 0 to 256"),
             ("last=257", "from 0 to 256"),

@@ -1,9 +1,9 @@
-//! Evaluations in, score spans, events, metrics and backends' own scores out. Knows how scores are written down and sent off; does not know how they came
-//! about.
+//! Evaluations in, score spans, events, metrics and backends' own scores out. Knows how scores are
+//! written down and sent off; does not know how they came about.
 //!
 //! [`Exporter::export`] writes each evaluation into the open batch of every shape at once, so that what waits is bytes, counted, and no
-//! trajectory is held on to. Each shape has a destination, a queue and a delivery of its own: one backend's outage stays its own, and
-//! none of them touches the original telemetry.
+//! trajectory is held on to. Each shape has a destination, a queue and a delivery of its own: one
+//! backend's outage stays its own, and none of them touches the original telemetry.
 
 mod feed;
 mod feed_http;
@@ -51,7 +51,8 @@ use writers::{Ticket, Writers};
 
 /// A batch is sent when it has grown to this many bytes: gRPC peers take 4 MiB by default.
 const MAX_BATCH_SIZE: usize = 2 << 20;
-/// However small `scores.metrics.interval` is set: collecting thousands of series must not become all we do.
+/// However small `scores.metrics.interval` is set: collecting thousands of series must not become
+/// all we do.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// What the exporter is told at start.
 pub struct Plan<'a> {
@@ -133,7 +134,8 @@ struct Lane<S> {
     outlet: Outlet,
 }
 
-/// The batch that is being filled, and what stands for it with those who wait until it is delivered.
+/// The batch that is being filled, and what stands for it with those who wait until it is
+/// delivered.
 #[derive(Debug, Default)]
 struct Open {
     batch: Batch,
@@ -143,38 +145,66 @@ struct Open {
 // === impl Exporter ===
 
 impl Exporter {
-    /// Starts the shapes that have a destination, and says why an enabled one has none (unless evaluations are printed instead). Must be
-    /// called within a runtime. `rng` is for jitter and for the `service.instance.id` of our metrics, so its seed must differ between
-    /// processes.
-    pub fn start(plan: Plan<'_>, telemetry: &Arc<Telemetry>, rng: &mut fastrand::Rng) -> Result<(Self, Running), ExportError> {
-        let Plan { config, budget, print } = plan;
+    /// Starts the shapes that have a destination, and says why an enabled one has none (unless
+    /// evaluations are printed instead). Must be called within a runtime. `rng` is for jitter and
+    /// for the `service.instance.id` of our metrics, so its seed must differ between processes.
+    pub fn start(
+        plan: Plan<'_>,
+        telemetry: &Arc<Telemetry>,
+        rng: &mut fastrand::Rng,
+    ) -> Result<(Self, Running), ExportError> {
+        let Plan {
+            config,
+            budget,
+            print,
+        } = plan;
         let scores = &config.scores;
-        let [span, event, metrics] = [Shape::Span, Shape::Event, Shape::Metrics].map(|shape| match config.score_destination(shape) {
-            Ok(destination) => Some(destination),
-            Err(off) => {
-                if !matches!(off, Off::Disabled(_)) && print.is_none() {
-                    ScoreShapeOff { shape: shape.as_str(), why: off.to_string() }.emit(telemetry);
+        let [span, event, metrics] = [Shape::Span, Shape::Event, Shape::Metrics].map(|shape| {
+            match config.score_destination(shape) {
+                Ok(destination) => Some(destination),
+                Err(off) => {
+                    if !matches!(off, Off::Disabled(_)) && print.is_none() {
+                        ScoreShapeOff {
+                            shape: shape.as_str(),
+                            why: off.to_string(),
+                        }
+                        .emit(telemetry);
+                    }
+                    None
                 }
-                None
             }
         });
-        let n_shares = [&span, &event, &metrics].into_iter().flatten().count() + usize::from(print.is_some()) + scores.writers.len();
+        let n_shares = [&span, &event, &metrics].into_iter().flatten().count()
+            + usize::from(print.is_some())
+            + scores.writers.len();
         let share = budget / n_shares.max(1);
 
         let mut outlets = Outlets::new(share, telemetry.clone());
         let mut outlet = |name, shape: Shape, destination: Option<Destination>| {
-            destination.map(|destination| outlets.open(name, shape.signal(), &destination, rng.fork())).transpose()
+            destination
+                .map(|destination| outlets.open(name, shape.signal(), &destination, rng.fork()))
+                .transpose()
         };
         let span = outlet("score_spans", Shape::Span, span)?;
         let event = outlet("score_events", Shape::Event, event)?;
         let metrics_outlet = outlet("score_metrics", Shape::Metrics, metrics)?;
-        let printer = print.map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer))).transpose();
+        let printer = print
+            .map(|Print { form, out }| Printer::start(out, share).map(|printer| (form, printer)))
+            .transpose();
 
         let (writers, running_writers) = Writers::start(config, share, telemetry, rng)?.unzip();
 
         let shared = Arc::new(Shared {
-            spans: span.map(|outlet| Lane { settings: span_settings(scores), open: Mutex::default(), outlet }),
-            events: event.map(|outlet| Lane { settings: scores.copy_attributes.clone(), open: Mutex::default(), outlet }),
+            spans: span.map(|outlet| Lane {
+                settings: span_settings(scores),
+                open: Mutex::default(),
+                outlet,
+            }),
+            events: event.map(|outlet| Lane {
+                settings: scores.copy_attributes.clone(),
+                open: Mutex::default(),
+                outlet,
+            }),
             metrics: Metrics::new(metrics_settings(&scores.metrics, uuid(rng))),
             metrics_outlet,
             printer: printer.map_err(ExportError::Print)?,
@@ -190,35 +220,67 @@ impl Exporter {
         let (stop, stopped) = watch::channel(());
         let pulse = telemetry.pulse("score batches", tokio::time::Instant::now().into_std());
         let mut batcher = JoinSet::new();
-        let (max_delay, interval) = (scores.batch.max_delay.0, scores.metrics.interval.0.max(MIN_INTERVAL));
-        batcher.spawn(run_batcher(shared.clone(), stopped, pulse, max_delay, interval));
-        let exporter = Self { shared: shared.clone() };
-        Ok((exporter, Running { shared, outlets, writers: running_writers, batcher, stop }))
+        let (max_delay, interval) = (
+            scores.batch.max_delay.0,
+            scores.metrics.interval.0.max(MIN_INTERVAL),
+        );
+        batcher.spawn(run_batcher(
+            shared.clone(),
+            stopped,
+            pulse,
+            max_delay,
+            interval,
+        ));
+        let exporter = Self {
+            shared: shared.clone(),
+        };
+        Ok((
+            exporter,
+            Running {
+                shared,
+                outlets,
+                writers: running_writers,
+                batcher,
+                stop,
+            },
+        ))
     }
 
-    /// Takes evaluations in every shape. Never waits: what finds its queue full pushes out the oldest, which is counted.
+    /// Takes evaluations in every shape. Never waits: what finds its queue full pushes out the
+    /// oldest, which is counted.
     pub fn export(&self, evaluations: &[Evaluation], explain: &Explain, now_unix_nanos: u64) {
         let shared = &*self.shared;
         for evaluation in evaluations {
             if let Some(folded) = shared.metrics.record(evaluation, now_unix_nanos) {
-                ScoreLabelsFolded { limit: limit_name(folded) }.emit(&shared.telemetry);
+                ScoreLabelsFolded {
+                    limit: limit_name(folded),
+                }
+                .emit(&shared.telemetry);
             }
         }
         let tickets = shared.spans.as_ref().map_or_else(Vec::new, |lane| {
-            shared.fill(lane, evaluations, |batch, evaluation| score_span::push(batch, evaluation, &lane.settings, explain))
+            shared.fill(lane, evaluations, |batch, evaluation| {
+                score_span::push(batch, evaluation, &lane.settings, explain)
+            })
         });
         if let Some(writers) = &shared.writers {
             writers.take(evaluations, &tickets, now_unix_nanos);
         }
         if let Some(lane) = &shared.events {
-            shared.fill(lane, evaluations, |batch, evaluation| score_event::push(batch, evaluation, &lane.settings, now_unix_nanos));
+            shared.fill(lane, evaluations, |batch, evaluation| {
+                score_event::push(batch, evaluation, &lane.settings, now_unix_nanos)
+            });
         }
         shared.feed.push(evaluations, now_unix_nanos);
         if let Some((form, printer)) = &shared.printer {
             for evaluation in evaluations {
                 let n_dropped = printer.print(print_text(*form, evaluation));
                 if n_dropped > 0 {
-                    ScoresUnprinted { n_items: n_dropped as u64, reason: "queue_full" }.emit(&shared.telemetry);
+                    ScoresUnprinted {
+                        n_items: n_dropped as u64,
+                        reason: "queue_full",
+                    }
+                    .emit(&shared.telemetry);
                 }
             }
         }
@@ -229,15 +291,22 @@ impl Exporter {
         feed_http::routes(self.shared.feed.clone())
     }
 
-    /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`, whether or not they are sent anywhere.
+    /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`,
+    /// whether or not they are sent anywhere.
     pub fn render(&self, out: &mut String) {
         self.shared.metrics.render(out);
     }
 }
 
 impl Shared {
-    /// Answers, where there are writers, with the ticket of the batch into which each evaluation went, if it went into one.
-    fn fill<S>(&self, lane: &Lane<S>, evaluations: &[Evaluation], push: impl Fn(&mut Batch, &Evaluation)) -> Vec<Option<Weak<Ticket>>> {
+    /// Answers, where there are writers, with the ticket of the batch into which each evaluation
+    /// went, if it went into one.
+    fn fill<S>(
+        &self,
+        lane: &Lane<S>,
+        evaluations: &[Evaluation],
+        push: impl Fn(&mut Batch, &Evaluation),
+    ) -> Vec<Option<Weak<Ticket>>> {
         let mut tickets = Vec::new();
         let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = open.batch.n_items() == 0;
@@ -249,7 +318,9 @@ impl Shared {
                 let ticket = open.ticket.get_or_insert_with(|| writers.ticket());
                 tickets.push(is_in.then(|| Arc::downgrade(ticket)));
             }
-            if open.batch.n_items() >= self.max_evaluations || open.batch.size() >= self.max_batch_size {
+            if open.batch.n_items() >= self.max_evaluations
+                || open.batch.size() >= self.max_batch_size
+            {
                 open.send(&lane.outlet);
             }
         }
@@ -281,12 +352,22 @@ impl Shared {
 
 impl Open {
     fn send(&mut self, outlet: &Outlet) {
-        outlet.send(self.batch.n_items(), self.batch.take(), self.ticket.take().map(|ticket| Token(ticket)));
+        outlet.send(
+            self.batch.n_items(),
+            self.batch.take(),
+            self.ticket.take().map(|ticket| Token(ticket)),
+        );
     }
 }
 
 /// Sends what has waited long enough, and the metrics on their interval, until told to stop.
-async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, pulse: Pulse, mut max_delay: Duration, interval: Duration) {
+async fn run_batcher(
+    shared: Arc<Shared>,
+    mut stopped: watch::Receiver<()>,
+    pulse: Pulse,
+    mut max_delay: Duration,
+    interval: Duration,
+) {
     let mut flush_at = None;
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
@@ -301,7 +382,9 @@ async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, puls
             metrics_at = now + interval;
             shared.send_metrics();
         }
-        let wake_at = (now + Pulse::INTERVAL).min(metrics_at).min(flush_at.unwrap_or(metrics_at));
+        let wake_at = (now + Pulse::INTERVAL)
+            .min(metrics_at)
+            .min(flush_at.unwrap_or(metrics_at));
         tokio::select! {
             () = shared.begun.notified() => flush_at = flush_at.or(Some(tokio::time::Instant::now() + max_delay)),
             () = shared.hurried.notified() => {
@@ -318,13 +401,15 @@ async fn run_batcher(shared: Arc<Shared>, mut stopped: watch::Receiver<()>, puls
 // === impl Running ===
 
 impl Running {
-    /// Sends the open batches and the metrics now, and every later score at once: we are about to be stopped.
+    /// Sends the open batches and the metrics now, and every later score at once: we are about to
+    /// be stopped.
     pub fn hurry(&self) {
         self.shared.hurried.notify_one();
     }
 
-    /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`, and says how many items of which
-    /// queue it could not deliver. The pipeline must have been drained before: what is exported later may be lost.
+    /// Sends the open batches and the metrics as they stand, delivers what it can until `deadline`,
+    /// and says how many items of which queue it could not deliver. The pipeline must have been
+    /// drained before: what is exported later may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may be gone, which is as good.
         let _ = self.stop.send(());
@@ -340,7 +425,11 @@ impl Running {
         if let Some((_, printer)) = &self.shared.printer {
             let n_left = printer.finish(deadline).await as u64;
             if n_left > 0 {
-                ScoresUnprinted { n_items: n_left, reason: "shutdown" }.emit(&self.shared.telemetry);
+                ScoresUnprinted {
+                    n_items: n_left,
+                    reason: "shutdown",
+                }
+                .emit(&self.shared.telemetry);
                 left.insert("print", n_left);
             }
         }
@@ -366,13 +455,19 @@ fn span_settings(scores: &config::Scores) -> score_span::Settings {
     }
 }
 
-fn metrics_settings(metrics: &config::MetricScores, instance_id: String) -> score_metrics::Settings {
+fn metrics_settings(
+    metrics: &config::MetricScores,
+    instance_id: String,
+) -> score_metrics::Settings {
     score_metrics::Settings {
         temporality: match metrics.temporality {
             config::Temporality::Cumulative => score_metrics::Temporality::Cumulative,
             config::Temporality::Delta => score_metrics::Temporality::Delta,
         },
-        limits: Limits { max_services: metrics.max_services, max_agents: metrics.max_agents },
+        limits: Limits {
+            max_services: metrics.max_services,
+            max_agents: metrics.max_agents,
+        },
         instance_id,
     }
 }
@@ -381,7 +476,14 @@ fn metrics_settings(metrics: &config::MetricScores, instance_id: String) -> scor
 fn uuid(rng: &mut fastrand::Rng) -> String {
     let bits = rng.u128(..) & !(0xf << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62;
     let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }
 
 fn limit_name(folded: Folded) -> &'static str {
@@ -395,6 +497,9 @@ fn limit_name(folded: Folded) -> &'static str {
 fn print_text(form: Form, evaluation: &Evaluation) -> String {
     match form {
         Form::Human(colour) => format!("{}\n", score_line::human(evaluation, colour)),
-        Form::Jsonl => format!("{}\n", serde_json::Value::Object(score_line::json(evaluation))),
+        Form::Jsonl => format!(
+            "{}\n",
+            serde_json::Value::Object(score_line::json(evaluation))
+        ),
     }
 }

@@ -1,5 +1,5 @@
-//! Encoded requests of one shape in, delivered to its destination. Knows the queue and the delivery of `transport` and enters what
-//! becomes of scores in the books; does not know what the bytes say.
+//! Encoded requests of one shape in, delivered to its destination. Knows the queue and the delivery
+//! of `transport` and enters what becomes of scores in the books; does not know what the bytes say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,9 +34,13 @@ pub(super) struct Outlets {
 }
 
 impl Outlet {
-    /// Queues a request; a full queue drops its oldest. The token is let go of when the request is done with.
+    /// Queues a request; a full queue drops its oldest. The token is let go of when the request is
+    /// done with.
     pub(super) fn send(&self, n_items: usize, body: Vec<u8>, token: Option<Token>) {
-        let parcel = Parcel { token, ..Parcel::otlp(self.signal, Bytes::from(body), n_items as u64) };
+        let parcel = Parcel {
+            token,
+            ..Parcel::otlp(self.signal, Bytes::from(body), n_items as u64)
+        };
         // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
         let _ = self.queue.offer(parcel);
     }
@@ -44,7 +48,13 @@ impl Outlet {
 
 impl Outlets {
     pub(super) fn new(capacity: usize, telemetry: Arc<Telemetry>) -> Self {
-        Self { capacity, telemetry, queues: Vec::new(), clients: Vec::new(), deliveries: JoinSet::new() }
+        Self {
+            capacity,
+            telemetry,
+            queues: Vec::new(),
+            clients: Vec::new(),
+            deliveries: JoinSet::new(),
+        }
     }
 
     /// Opens a way out and starts its delivery.
@@ -55,7 +65,11 @@ impl Outlets {
         destination: &Destination,
         rng: fastrand::Rng,
     ) -> Result<Outlet, TransportError> {
-        let known = self.clients.iter().find(|(known, _)| known == destination).map(|(_, client)| client.clone());
+        let known = self
+            .clients
+            .iter()
+            .find(|(known, _)| known == destination)
+            .map(|(_, client)| client.clone());
         let client = match known {
             Some(client) => client,
             None => {
@@ -65,10 +79,17 @@ impl Outlets {
             }
         };
         let books = Arc::new(Books::new(name, self.telemetry.clone()));
-        let queue = Queue::new(name, self.capacity, WhenFull::DropOldest, books, &self.telemetry);
+        let queue = Queue::new(
+            name,
+            self.capacity,
+            WhenFull::DropOldest,
+            books,
+            &self.telemetry,
+        );
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
         self.queues.push(queue.clone());
-        self.deliveries.spawn(async move { (name, delivery.run().await) });
+        self.deliveries
+            .spawn(async move { (name, delivery.run().await) });
         Ok(Outlet { signal, queue })
     }
 
@@ -101,22 +122,39 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn new(shape: &'static str, telemetry: Arc<Telemetry>) -> Self {
-        Self { shape, is_overflowing: AtomicBool::new(false), telemetry }
+        Self {
+            shape,
+            is_overflowing: AtomicBool::new(false),
+            telemetry,
+        }
     }
 }
 
 impl Ledger for Books {
     fn queued(&self, _: Signal, n_items: u64) {
-        ScoresQueued { shape: self.shape, n_items }.emit(&self.telemetry);
+        ScoresQueued {
+            shape: self.shape,
+            n_items,
+        }
+        .emit(&self.telemetry);
     }
 
     fn sent(&self, _: Signal, n_items: u64) {
         self.is_overflowing.store(false, Ordering::Relaxed);
-        ScoresSent { shape: self.shape, n_items }.emit(&self.telemetry);
+        ScoresSent {
+            shape: self.shape,
+            n_items,
+        }
+        .emit(&self.telemetry);
     }
 
     fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
-        ScoresDropped { shape: self.shape, n_items, reason }.emit(&self.telemetry);
+        ScoresDropped {
+            shape: self.shape,
+            n_items,
+            reason,
+        }
+        .emit(&self.telemetry);
         if reason == "queue_full" && !self.is_overflowing.swap(true, Ordering::Relaxed) {
             ScoresOverflow { shape: self.shape }.emit(&self.telemetry);
         }

@@ -1,7 +1,8 @@
 //! Texts in, written to an output that may be slow, stuck or gone. Knows nothing of what they say.
 //!
-//! Standard output can block for as long as its reader likes, so a thread of its own writes to it, behind a queue bounded in bytes:
-//! when nobody reads, the oldest texts are dropped and counted, and scoring goes on.
+//! Standard output can block for as long as its reader likes, so a thread of its own writes to it,
+//! behind a queue bounded in bytes: when nobody reads, the oldest texts are dropped and counted,
+//! and scoring goes on.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,15 +37,24 @@ struct State {
 impl Printer {
     /// Starts the thread. `capacity` is in bytes.
     pub(super) fn start(out: Box<dyn Write + Send>, capacity: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared { capacity, state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            capacity,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let (tell, done) = oneshot::channel();
         let writer = shared.clone();
-        std::thread::Builder::new().name("print".to_owned()).spawn(move || {
-            writer.write(out);
-            // Nobody may be waiting.
-            let _ = tell.send(());
-        })?;
-        Ok(Self { shared, done: Mutex::new(Some(done)) })
+        std::thread::Builder::new()
+            .name("print".to_owned())
+            .spawn(move || {
+                writer.write(out);
+                // Nobody may be waiting.
+                let _ = tell.send(());
+            })?;
+        Ok(Self {
+            shared,
+            done: Mutex::new(Some(done)),
+        })
     }
 
     /// Takes a text, never waits. How many older ones it had to drop for it.
@@ -67,11 +77,16 @@ impl Printer {
         n_dropped
     }
 
-    /// Takes nothing more and waits until all is written, or for the deadline. How many texts were left behind.
+    /// Takes nothing more and waits until all is written, or for the deadline. How many texts were
+    /// left behind.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_one();
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let done = self
+            .done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(done) = done {
             // Either way what counts is what is left.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
@@ -85,17 +100,23 @@ impl Shared {
         loop {
             let mut state = self.state();
             while state.texts.is_empty() && !state.is_closed {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             if state.texts.is_empty() {
                 return;
             }
-            // One at a time, so that what waits behind a stuck reader stays in the queue and within its bound.
+            // One at a time, so that what waits behind a stuck reader stays in the queue and within
+            // its bound.
             let text = state.texts.pop_front().unwrap_or_default();
             state.n_bytes -= text.len();
             let is_last = state.texts.is_empty();
             drop(state);
-            let written = out.write_all(text.as_bytes()).and_then(|()| if is_last { out.flush() } else { Ok(()) });
+            let written = out
+                .write_all(text.as_bytes())
+                .and_then(|()| if is_last { out.flush() } else { Ok(()) });
             if written.is_err() {
                 let mut state = self.state();
                 state.is_broken = true;
@@ -113,6 +134,8 @@ impl Shared {
 
 impl fmt::Debug for Printer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Printer").field("capacity", &self.shared.capacity).finish_non_exhaustive()
+        f.debug_struct("Printer")
+            .field("capacity", &self.shared.capacity)
+            .finish_non_exhaustive()
     }
 }

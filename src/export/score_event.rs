@@ -1,5 +1,5 @@
-//! An evaluation in, an encoded OTLP log record out: the event `gen_ai.evaluation.result` of the GenAI conventions.
-//! Knows the event's fields; does not know when or where it is sent.
+//! An evaluation in, an encoded OTLP log record out: the event `gen_ai.evaluation.result` of the
+//! GenAI conventions. Knows the event's fields; does not know when or where it is sent.
 
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
 use super::score_wire::{self as wire, Attributes, Batch};
@@ -9,7 +9,11 @@ use crate::evaluate::{Evaluation, Verdict};
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
 
 /// The encoded `ExportLogsServiceRequest` of these evaluations. `observed_unix_nanos` is now.
-pub fn request(evaluations: &[Evaluation], copy_attributes: &[String], observed_unix_nanos: u64) -> Option<Vec<u8>> {
+pub fn request(
+    evaluations: &[Evaluation],
+    copy_attributes: &[String],
+    observed_unix_nanos: u64,
+) -> Option<Vec<u8>> {
     let mut batch = Batch::default();
     for evaluation in evaluations {
         push(&mut batch, evaluation, copy_attributes, observed_unix_nanos);
@@ -18,18 +22,35 @@ pub fn request(evaluations: &[Evaluation], copy_attributes: &[String], observed_
 }
 
 /// Adds the event of an evaluation.
-pub(super) fn push(batch: &mut Batch, evaluation: &Evaluation, copy_attributes: &[String], observed_unix_nanos: u64) {
+pub(super) fn push(
+    batch: &mut Batch,
+    evaluation: &Evaluation,
+    copy_attributes: &[String],
+    observed_unix_nanos: u64,
+) {
     let write = |out: &mut Vec<u8>| record(out, evaluation, copy_attributes, observed_unix_nanos);
     match &evaluation.trajectory.subject {
         Some(subject) => batch.push(&subject.resource.encoded, write),
-        None => batch.push(&wire::service_resource(&evaluation.trajectory.service), write),
+        None => batch.push(
+            &wire::service_resource(&evaluation.trajectory.service),
+            write,
+        ),
     }
 }
 
-/// The fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions ask that the event be parented to the span it judges;
-/// its body stays empty, since all it says is in attributes.
-fn record(out: &mut Vec<u8>, evaluation: &Evaluation, copy_attributes: &[String], observed_unix_nanos: u64) {
-    let Evaluation { criterion, trajectory, .. } = evaluation;
+/// The fields of `opentelemetry.proto.logs.v1.LogRecord`. The conventions ask that the event be
+/// parented to the span it judges; its body stays empty, since all it says is in attributes.
+fn record(
+    out: &mut Vec<u8>,
+    evaluation: &Evaluation,
+    copy_attributes: &[String],
+    observed_unix_nanos: u64,
+) {
+    let Evaluation {
+        criterion,
+        trajectory,
+        ..
+    } = evaluation;
     let (severity_number, severity_text) = severity(evaluation.verdict);
     wire::fixed64(out, 1, score_time(trajectory));
     wire::uint(out, 2, severity_number);
@@ -52,7 +73,8 @@ fn record(out: &mut Vec<u8>, evaluation: &Evaluation, copy_attributes: &[String]
     wire::bytes(out, 12, EVENT_NAME.as_bytes());
 }
 
-/// OTLP severity: what somebody should look at is a warning; an error means that the criterion does not fit the agent.
+/// OTLP severity: what somebody should look at is a warning; an error means that the criterion does
+/// not fit the agent.
 fn severity(verdict: Verdict) -> (u64, &'static str) {
     match verdict {
         Verdict::Pass | Verdict::NotEvaluated => (9, "INFO"),

@@ -1,5 +1,6 @@
-//! An evaluation in, its line for programs or its block for people out: what `replay` prints, and `run` where no endpoint is set.
-//! Pure. Knows the fields of the contract (DESIGN 8); does not know whether anybody looks at a terminal.
+//! An evaluation in, its line for programs or its block for people out: what `replay` prints, and
+//! `run` where no endpoint is set. Pure. Knows the fields of the contract (DESIGN 8); does not know
+//! whether anybody looks at a terminal.
 
 use std::fmt::{self, Write};
 
@@ -27,14 +28,28 @@ impl Colour {
     }
 }
 
-/// One object per evaluation: the fields and their order are a contract. `span_id` is empty for trajectories made of log records,
-/// `agent` and `score` may be null, and `error` is there only with the label `error`.
+/// One object per evaluation: the fields and their order are a contract. `span_id` is empty for
+/// trajectories made of log records, `agent` and `score` may be null, and `error` is there only
+/// with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
-    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let Evaluation {
+        criterion,
+        trajectory,
+        ..
+    } = evaluation;
     let mut line = Map::new();
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
     put("trace_id", json!(trajectory.trace_id.to_string()));
-    put("span_id", json!(trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()).unwrap_or_default()));
+    put(
+        "span_id",
+        json!(
+            trajectory
+                .subject
+                .as_ref()
+                .map(|subject| subject.span_id.to_string())
+                .unwrap_or_default()
+        ),
+    );
     put("service", json!(trajectory.service));
     put("agent", json!(trajectory.agent));
     put("criterion", json!(criterion.name));
@@ -45,7 +60,10 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     put("label", json!(evaluation.verdict.as_str()));
     put("explanation", json!(evaluation.explanation()));
     if let Some(error) = &evaluation.error {
-        put("error", json!({ "type": error.kind, "message": error.message }));
+        put(
+            "error",
+            json!({ "type": error.kind, "message": error.message }),
+        );
     }
     put("completeness", json!(trajectory.completeness.as_str()));
     put("revision", json!(evaluation.revision));
@@ -61,11 +79,17 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
 ///       trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout-agent · root_ended
 /// ```
 pub fn human(evaluation: &Evaluation, colour: Colour) -> String {
-    let names: Vec<&str> = evaluation.trajectory.tool_calls.iter().map(|call| &*call.name).collect();
+    let names: Vec<&str> = evaluation
+        .trajectory
+        .tool_calls
+        .iter()
+        .map(|call| &*call.name)
+        .collect();
     block(&json(evaluation), Some(&names), colour)
 }
 
-/// The same for people, of a line that came from a sidecar: without the calls, which are not in it. What a line lacks is left out.
+/// The same for people, of a line that came from a sidecar: without the calls, which are not in it.
+/// What a line lacks is left out.
 pub fn human_line(line: &Map<String, Value>, colour: Colour) -> String {
     block(line, None, colour)
 }
@@ -77,7 +101,12 @@ fn block(line: &Map<String, Value>, names: Option<&[&str]>, colour: Colour) -> S
     out
 }
 
-fn write_block(out: &mut String, line: &Map<String, Value>, names: Option<&[&str]>, colour: Colour) -> fmt::Result {
+fn write_block(
+    out: &mut String,
+    line: &Map<String, Value>,
+    names: Option<&[&str]>,
+    colour: Colour,
+) -> fmt::Result {
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let number = |key: &str| line.get(key).and_then(Value::as_f64);
     let (word, style) = match text("label") {
@@ -86,15 +115,37 @@ fn write_block(out: &mut String, line: &Map<String, Value>, names: Option<&[&str
         "error" => ("ERROR", AnsiColor::Magenta.on_default().bold()),
         _ => ("NONE ", AnsiColor::Yellow.on_default().bold()),
     };
-    let paint = |style: Style| if colour == Colour::Ansi { style } else { Style::new() };
-    let (label, bold, dim) = (paint(style), paint(Style::new().bold()), paint(Style::new().dimmed()));
+    let paint = |style: Style| {
+        if colour == Colour::Ansi {
+            style
+        } else {
+            Style::new()
+        }
+    };
+    let (label, bold, dim) = (
+        paint(style),
+        paint(Style::new().bold()),
+        paint(Style::new().dimmed()),
+    );
 
-    write!(out, "{label}{word}{label:#} {bold}{}{bold:#}", Clean(text("criterion")))?;
+    write!(
+        out,
+        "{label}{word}{label:#} {bold}{}{bold:#}",
+        Clean(text("criterion"))
+    )?;
     match number("score") {
-        Some(value) => write!(out, "  {value:.2} (threshold {:.2})", number("threshold").unwrap_or_default())?,
+        Some(value) => write!(
+            out,
+            "  {value:.2} (threshold {:.2})",
+            number("threshold").unwrap_or_default()
+        )?,
         None => write!(out, "  {}", Clean(text("label")))?,
     }
-    if let Some(revision) = line.get("revision").and_then(Value::as_u64).filter(|revision| *revision > 0) {
+    if let Some(revision) = line
+        .get("revision")
+        .and_then(Value::as_u64)
+        .filter(|revision| *revision > 0)
+    {
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
@@ -104,13 +155,25 @@ fn write_block(out: &mut String, line: &Map<String, Value>, names: Option<&[&str
     }
     if let Some(error) = line.get("error") {
         let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
-        let message = Some(text("message")).filter(|message| *message != explanation).map(|message| format!(": {message}"));
-        writeln!(out, "      {}{}", Clean(text("type")), Clean(message.as_deref().unwrap_or_default()))?;
+        let message = Some(text("message"))
+            .filter(|message| *message != explanation)
+            .map(|message| format!(": {message}"));
+        writeln!(
+            out,
+            "      {}{}",
+            Clean(text("type")),
+            Clean(message.as_deref().unwrap_or_default())
+        )?;
     }
     if let Some(names) = names {
         write!(out, "      {dim}calls:")?;
         for (call_idx, name) in names.iter().take(MAX_NAMES).enumerate() {
-            write!(out, "{} {}", if call_idx > 0 { "," } else { "" }, Clean(name))?;
+            write!(
+                out,
+                "{} {}",
+                if call_idx > 0 { "," } else { "" },
+                Clean(name)
+            )?;
         }
         match names.len() {
             0 => write!(out, " none")?,
@@ -120,14 +183,18 @@ fn write_block(out: &mut String, line: &Map<String, Value>, names: Option<&[&str
         writeln!(out, "{dim:#}")?;
     }
     write!(out, "      {dim}trace {}", Clean(text("trace_id")))?;
-    for name in ["service", "agent", "completeness"].map(text).into_iter().filter(|name| !name.is_empty()) {
+    for name in ["service", "agent", "completeness"]
+        .map(text)
+        .into_iter()
+        .filter(|name| !name.is_empty())
+    {
         write!(out, " · {}", Clean(name))?;
     }
     writeln!(out, "{dim:#}")
 }
 
-/// A text from outside, made safe for a terminal: names come from the network, and a control character in one could rewrite the
-/// screen, a change of writing direction what the line says.
+/// A text from outside, made safe for a terminal: names come from the network, and a control
+/// character in one could rewrite the screen, a change of writing direction what the line says.
 pub(crate) struct Clean<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Clean<'_> {

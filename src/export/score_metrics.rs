@@ -1,7 +1,9 @@
-//! Evaluations in, metrics out, as OTLP and as OpenMetrics text. Knows the instruments of DESIGN 7; does not know who asks for them.
+//! Evaluations in, metrics out, as OTLP and as OpenMetrics text. Knows the instruments of DESIGN 7;
+//! does not know who asks for them.
 //!
-//! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic addition, and readers are collected when
-//! we ask: there is no second clock and no second export path.
+//! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic
+//! addition, and readers are collected when we ask: there is no second clock and no second export
+//! path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +17,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::reader::MetricReader;
-use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality as SdkTemporality};
+use opentelemetry_sdk::metrics::{
+    InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality as SdkTemporality,
+};
 use prost::Message;
 
 use super::score_prometheus;
@@ -24,11 +28,15 @@ use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::evaluate::Evaluation;
 
-/// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and 1 have meaning of their own.
+/// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and
+/// 1 have meaning of their own.
 const BOUNDS: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// Seconds to a verdict: settling takes 5 by default, a trace without an end 180, and an hour is the longest a trace stays open.
-const DELAY_BOUNDS: [f64; 12] = [1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0];
+/// Seconds to a verdict: settling takes 5 by default, a trace without an end 180, and an hour is
+/// the longest a trace stays open.
+const DELAY_BOUNDS: [f64; 12] = [
+    1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
+];
 
 /// Temporality of what is sent; `/metrics` is always cumulative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +85,8 @@ struct AllBound {
 #[derive(Debug)]
 struct Bound {
     counter: BoundCounter<u64>,
-    /// Bound by the first value: a series that never has one (`error`) must not appear as a histogram.
+    /// Bound by the first value: a series that never has one (`error`) must not appear as a
+    /// histogram.
     histogram: Option<BoundHistogram<f64>>,
     attributes: [KeyValue; 5],
 }
@@ -92,15 +101,26 @@ impl Metrics {
         };
         let resource = Resource::builder_empty()
             .with_service_name(SCOPE_NAME)
-            .with_attributes([KeyValue::new("service.version", SCOPE_VERSION), KeyValue::new("service.instance.id", settings.instance_id)]);
-        let mut provider = SdkMeterProvider::builder().with_resource(resource.build()).with_reader(scraped.clone());
+            .with_attributes([
+                KeyValue::new("service.version", SCOPE_VERSION),
+                KeyValue::new("service.instance.id", settings.instance_id),
+            ]);
+        let mut provider = SdkMeterProvider::builder()
+            .with_resource(resource.build())
+            .with_reader(scraped.clone());
         if settings.temporality == Temporality::Delta {
             provider = provider.with_reader(sent.clone());
         }
         let provider = provider.build();
-        let meter = provider.meter_with_scope(InstrumentationScope::builder(SCOPE_NAME).with_version(SCOPE_VERSION).build());
-        let counter =
-            meter.u64_counter("spanscore.evaluations").with_unit("{evaluation}").with_description("Evaluations of finished traces");
+        let meter = provider.meter_with_scope(
+            InstrumentationScope::builder(SCOPE_NAME)
+                .with_version(SCOPE_VERSION)
+                .build(),
+        );
+        let counter = meter
+            .u64_counter("spanscore.evaluations")
+            .with_unit("{evaluation}")
+            .with_description("Evaluations of finished traces");
         let histogram = meter
             .f64_histogram("spanscore.evaluation.score")
             .with_unit("1")
@@ -120,25 +140,36 @@ impl Metrics {
             histogram: histogram.build(),
             revisions: revisions.build(),
             delay: delay.build(),
-            bound: Mutex::new(AllBound { series: SeriesTable::new(settings.limits), delays: BTreeMap::new() }),
+            bound: Mutex::new(AllBound {
+                series: SeriesTable::new(settings.limits),
+                delays: BTreeMap::new(),
+            }),
             scraped,
             sent,
             _provider: provider,
         }
     }
 
-    /// Counts an evaluation. What late spans changed is not counted twice: only the change of a label is, in a metric of its own.
-    /// Says which bound folds names into `_other`, the first time it does. `now_unix_nanos` is when it was judged.
+    /// Counts an evaluation. What late spans changed is not counted twice: only the change of a
+    /// label is, in a metric of its own. Says which bound folds names into `_other`, the first time
+    /// it does. `now_unix_nanos` is when it was judged.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
         if evaluation.revision > 0 {
-            if let Some(previous) = evaluation.previous.map(|previous| previous.verdict).filter(|previous| *previous != evaluation.verdict)
+            if let Some(previous) = evaluation
+                .previous
+                .map(|previous| previous.verdict)
+                .filter(|previous| *previous != evaluation.verdict)
             {
-                let labels = [KeyValue::new("from", previous.as_str()), KeyValue::new("to", evaluation.verdict.as_str())];
+                let labels = [
+                    KeyValue::new("from", previous.as_str()),
+                    KeyValue::new("to", evaluation.verdict.as_str()),
+                ];
                 self.revisions.add(1, &labels);
             }
             return None;
         }
-        // The span's clock and ours may differ: what seems to be judged before it ended was judged at once.
+        // The span's clock and ours may differ: what seems to be judged before it ended was judged
+        // at once.
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
         let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
@@ -149,18 +180,24 @@ impl Metrics {
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
         };
         let mut all = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        let delays = all.delays.entry(completeness).or_insert_with(|| self.delay.bind(&[KeyValue::new("completeness", completeness)]));
+        let delays = all.delays.entry(completeness).or_insert_with(|| {
+            self.delay
+                .bind(&[KeyValue::new("completeness", completeness)])
+        });
         delays.record(delay);
         let (bound, folded) = all.series.get(labels, |labels| self.bind(labels));
         bound.counter.add(1);
         if let Some(value) = evaluation.value {
-            bound.histogram.get_or_insert_with(|| self.histogram.bind(&bound.attributes)).record(value);
+            bound
+                .histogram
+                .get_or_insert_with(|| self.histogram.bind(&bound.attributes))
+                .record(value);
         }
         folded
     }
 
-    /// The encoded `ExportMetricsServiceRequest` of what was counted (since the last call, for deltas), and how many points it has;
-    /// `None` if there is none.
+    /// The encoded `ExportMetricsServiceRequest` of what was counted (since the last call, for
+    /// deltas), and how many points it has; `None` if there is none.
     pub fn request(&self) -> Option<(Vec<u8>, usize)> {
         let metrics = self.sent.collect();
         let request = ExportMetricsServiceRequest::from(&metrics);
@@ -168,7 +205,8 @@ impl Metrics {
         (n_points > 0).then(|| (request.encode_to_vec(), n_points))
     }
 
-    /// Appends what was counted as OpenMetrics text without its closing `# EOF`, series in the order of their labels.
+    /// Appends what was counted as OpenMetrics text without its closing `# EOF`, series in the
+    /// order of their labels.
     pub fn render(&self, out: &mut String) {
         score_prometheus::render(&self.scraped.collect(), out);
     }
@@ -182,7 +220,11 @@ impl Metrics {
             KeyValue::new("label", labels.verdict.as_str()),
             KeyValue::new("service", labels.service.to_owned()),
         ];
-        Bound { counter: self.counter.bind(&attributes), histogram: None, attributes }
+        Bound {
+            counter: self.counter.bind(&attributes),
+            histogram: None,
+            attributes,
+        }
     }
 }
 
@@ -194,12 +236,17 @@ impl fmt::Debug for Metrics {
 
 fn n_points(request: &ExportMetricsServiceRequest) -> usize {
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
-    let points = scopes.flat_map(|scope| &scope.metrics).map(|metric| match &metric.data {
-        Some(Data::Sum(sum)) => sum.data_points.len(),
-        Some(Data::Histogram(histogram)) => histogram.data_points.len(),
-        _ => 0,
-    });
+    let scopes = request
+        .resource_metrics
+        .iter()
+        .flat_map(|resource| &resource.scope_metrics);
+    let points = scopes
+        .flat_map(|scope| &scope.metrics)
+        .map(|metric| match &metric.data {
+            Some(Data::Sum(sum)) => sum.data_points.len(),
+            Some(Data::Histogram(histogram)) => histogram.data_points.len(),
+            _ => 0,
+        });
     points.sum()
 }
 
@@ -211,12 +258,18 @@ struct Reader(Arc<ManualReader>);
 
 impl Reader {
     fn new(temporality: SdkTemporality) -> Self {
-        Self(Arc::new(ManualReader::builder().with_temporality(temporality).build()))
+        Self(Arc::new(
+            ManualReader::builder()
+                .with_temporality(temporality)
+                .build(),
+        ))
     }
 
     fn collect(&self) -> ResourceMetrics {
         let mut metrics = ResourceMetrics::default();
-        self.0.collect(&mut metrics).expect("the provider lives as long as its readers and is never shut down");
+        self.0
+            .collect(&mut metrics)
+            .expect("the provider lives as long as its readers and is never shut down");
         metrics
     }
 }

@@ -1,8 +1,9 @@
-//! The labels of an evaluation in, a bounded number of metric series out. Knows how many series a metrics backend can be asked to
-//! bear; does not know what is counted in them.
+//! The labels of an evaluation in, a bounded number of metric series out. Knows how many series a
+//! metrics backend can be asked to bear; does not know what is counted in them.
 //!
-//! Agent names come from the agents themselves and can be anything, so every name is cut, services and agents are counted, and
-//! what exceeds a bound is told apart no longer: its name becomes `_other`.
+//! Agent names come from the agents themselves and can be anything, so every name is cut, services
+//! and agents are counted, and what exceeds a bound is told apart no longer: its name becomes
+//! `_other`.
 
 use std::hash::BuildHasher;
 
@@ -16,8 +17,8 @@ pub(super) const OTHER: &str = "_other";
 const MAX_NAME_LENGTH: usize = 64;
 /// Most series of one instrument, folded ones included; the SDK's own bound is the same.
 pub(super) const MAX_SERIES: usize = 2_000;
-/// The last series are kept for names that are already folded: first service and agent, then also the criterion. The latter have
-/// only evaluators and labels left to differ in, so 64 are enough.
+/// The last series are kept for names that are already folded: first service and agent, then also
+/// the criterion. The latter have only evaluators and labels left to differ in, so 64 are enough.
 const KEPT_FOR_CRITERIA: usize = 436;
 const KEPT_FOR_REST: usize = 64;
 
@@ -75,7 +76,13 @@ struct Series<T> {
 
 impl<T> Series<T> {
     fn labels(&self) -> Labels<'_> {
-        Labels { criterion: &self.criterion, evaluator: &self.evaluator, verdict: self.verdict, service: &self.service, agent: &self.agent }
+        Labels {
+            criterion: &self.criterion,
+            evaluator: &self.evaluator,
+            verdict: self.verdict,
+            service: &self.service,
+            agent: &self.agent,
+        }
     }
 }
 
@@ -91,11 +98,19 @@ impl<T> SeriesTable<T> {
         }
     }
 
-    /// What is kept for these labels, made anew for a new series from the labels it really has; and the bound that was exceeded, the
-    /// first time it is.
-    pub(super) fn get(&mut self, labels: Labels<'_>, make: impl FnOnce(Labels<'_>) -> T) -> (&mut T, Option<Folded>) {
+    /// What is kept for these labels, made anew for a new series from the labels it really has; and
+    /// the bound that was exceeded, the first time it is.
+    pub(super) fn get(
+        &mut self,
+        labels: Labels<'_>,
+        make: impl FnOnce(Labels<'_>) -> T,
+    ) -> (&mut T, Option<Folded>) {
         let mut folded = None;
-        let service = bounded(&mut self.services, cut(labels.service), self.limits.max_services);
+        let service = bounded(
+            &mut self.services,
+            cut(labels.service),
+            self.limits.max_services,
+        );
         if service.is_none() {
             folded = Some(Folded::Services);
         }
@@ -110,17 +125,30 @@ impl<T> SeriesTable<T> {
             agent: agent.unwrap_or(OTHER),
             ..labels
         };
-        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST - KEPT_FOR_CRITERIA {
-            labels = Labels { service: OTHER, agent: OTHER, ..labels };
+        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST - KEPT_FOR_CRITERIA
+        {
+            labels = Labels {
+                service: OTHER,
+                agent: OTHER,
+                ..labels
+            };
             folded = folded.or(Some(Folded::Series));
         }
         if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST {
-            labels = Labels { criterion: OTHER, ..labels };
+            labels = Labels {
+                criterion: OTHER,
+                ..labels
+            };
         }
-        let first = folded.filter(|folded| !std::mem::replace(&mut self.warned[*folded as usize], true));
+        let first =
+            folded.filter(|folded| !std::mem::replace(&mut self.warned[*folded as usize], true));
         let Self { hasher, series, .. } = self;
         let entry = series
-            .entry(hasher.hash_one(labels), |series| series.labels() == labels, |series| hasher.hash_one(series.labels()))
+            .entry(
+                hasher.hash_one(labels),
+                |series| series.labels() == labels,
+                |series| hasher.hash_one(series.labels()),
+            )
             .or_insert_with(|| Series {
                 criterion: labels.criterion.into(),
                 evaluator: labels.evaluator.into(),
@@ -133,7 +161,11 @@ impl<T> SeriesTable<T> {
     }
 
     fn has(&self, labels: Labels<'_>) -> bool {
-        self.series.find(self.hasher.hash_one(labels), |series| series.labels() == labels).is_some()
+        self.series
+            .find(self.hasher.hash_one(labels), |series| {
+                series.labels() == labels
+            })
+            .is_some()
     }
 }
 

@@ -1,7 +1,9 @@
-//! An evaluation in, an encoded OTLP span out. Knows how dashboards read a score; does not know when or where it is sent.
+//! An evaluation in, an encoded OTLP span out. Knows how dashboards read a score; does not know
+//! when or where it is sent.
 //!
-//! The attributes are those of DESIGN 7: the GenAI evaluation attributes, the marks by which Phoenix, MLflow and Langfuse show a
-//! span as an evaluator, and our own. Argument and result values are left out unless `explain.values` asks for them.
+//! The attributes are those of DESIGN 7: the GenAI evaluation attributes, the marks by which
+//! Phoenix, MLflow and Langfuse show a span as an evaluator, and our own. Argument and result
+//! values are left out unless `explain.values` asks for them.
 
 use sha2::{Digest, Sha256};
 
@@ -12,9 +14,11 @@ use crate::span::{Span, SpanId, TraceId};
 
 /// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
 const MAX_LINKS: usize = 128;
-/// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a gRPC peer takes by default.
+/// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a
+/// gRPC peer takes by default.
 const MAX_VALUE_SIZE: usize = 32 << 10;
-/// How long a score span lasts: Unix nanoseconds. Long enough to be drawn, too short to change a trace's length.
+/// How long a score span lasts: Unix nanoseconds. Long enough to be drawn, too short to change a
+/// trace's length.
 const DURATION_NANOS: u64 = 1_000;
 
 /// What becomes of the span when late spans change an evaluation.
@@ -50,8 +54,13 @@ pub struct Settings {
     pub sample_pass: f64,
 }
 
-/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` where none of them becomes a span.
-pub fn request(evaluations: &[Evaluation], settings: &Settings, explain: &Explain) -> Option<Vec<u8>> {
+/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` where none of them becomes
+/// a span.
+pub fn request(
+    evaluations: &[Evaluation],
+    settings: &Settings,
+    explain: &Explain,
+) -> Option<Vec<u8>> {
     let mut batch = Batch::default();
     for evaluation in evaluations {
         push(&mut batch, evaluation, settings, explain);
@@ -60,32 +69,57 @@ pub fn request(evaluations: &[Evaluation], settings: &Settings, explain: &Explai
 }
 
 /// Adds the score span of an evaluation, if it becomes one.
-pub(super) fn push(batch: &mut Batch, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
-    // Trajectories made of log records have no span to be a child of: they are reported as event and metric.
-    let Some(subject) = &evaluation.trajectory.subject else { return };
+pub(super) fn push(
+    batch: &mut Batch,
+    evaluation: &Evaluation,
+    settings: &Settings,
+    explain: &Explain,
+) {
+    // Trajectories made of log records have no span to be a child of: they are reported as event
+    // and metric.
+    let Some(subject) = &evaluation.trajectory.subject else {
+        return;
+    };
     if !is_wanted(evaluation, settings) {
         return;
     }
-    batch.push(&subject.resource.encoded, |out| span(out, evaluation, subject, settings, explain));
+    batch.push(&subject.resource.encoded, |out| {
+        span(out, evaluation, subject, settings, explain)
+    });
 }
 
-/// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion name ‖ the revision as 4 bytes,
-/// big-endian, unless it is 0). The same over versions and replicas, so that a score sent twice is one score.
-pub fn score_span_id(trace_id: TraceId, evaluated: SpanId, criterion: &str, revision: u32) -> SpanId {
+/// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion
+/// name ‖ the revision as 4 bytes, big-endian, unless it is 0). The same over versions and
+/// replicas, so that a score sent twice is one score.
+pub fn score_span_id(
+    trace_id: TraceId,
+    evaluated: SpanId,
+    criterion: &str,
+    revision: u32,
+) -> SpanId {
     let mut hash = score_hash(trace_id, evaluated, criterion);
     if revision > 0 {
         hash.update(revision.to_be_bytes());
     }
     let digest = hash.finalize();
     // An id must not be zero; that all four windows are has the probability 2^-256.
-    digest.chunks_exact(8).find_map(SpanId::try_new).expect("a SHA-256 digest is not all zero")
+    digest
+        .chunks_exact(8)
+        .find_map(SpanId::try_new)
+        .expect("a SHA-256 digest is not all zero")
 }
 
-/// The name under which a backend keeps a score, whatever its revision: the first 16 bytes of the same digest for revision 0, in hex. Longer
-/// than a span's id, since it has to be unique among all traces.
+/// The name under which a backend keeps a score, whatever its revision: the first 16 bytes of the
+/// same digest for revision 0, in hex. Longer than a span's id, since it has to be unique among all
+/// traces.
 pub(super) fn score_key(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> String {
     let digest = score_hash(trace_id, evaluated, criterion).finalize();
-    digest.iter().take(16).fold(String::with_capacity(32), |key, byte| key + &format!("{byte:02x}"))
+    digest
+        .iter()
+        .take(16)
+        .fold(String::with_capacity(32), |key, byte| {
+            key + &format!("{byte:02x}")
+        })
 }
 
 fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
@@ -96,10 +130,18 @@ fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
     hash
 }
 
-/// When a score was given, in Unix nanoseconds: the evaluated span's end, else the latest end in the trace.
+/// When a score was given, in Unix nanoseconds: the evaluated span's end, else the latest end in
+/// the trace.
 pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
-    let end = trajectory.subject.as_ref().map_or(0, |subject| subject.end_unix_nanos);
-    if end == 0 { trajectory.latest_end_unix_nanos } else { end }
+    let end = trajectory
+        .subject
+        .as_ref()
+        .map_or(0, |subject| subject.end_unix_nanos);
+    if end == 0 {
+        trajectory.latest_end_unix_nanos
+    } else {
+        end
+    }
 }
 
 /// The `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
@@ -115,12 +157,21 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     }
 }
 
-/// The copied attributes. Where the evaluated span spells its agent or session differently, the extracted name stands in, since
-/// dashboards group runs by exactly these keys.
-pub(super) fn copied_attributes(attributes: &mut Attributes<'_>, trajectory: &Trajectory, keys: &[String]) {
+/// The copied attributes. Where the evaluated span spells its agent or session differently, the
+/// extracted name stands in, since dashboards group runs by exactly these keys.
+pub(super) fn copied_attributes(
+    attributes: &mut Attributes<'_>,
+    trajectory: &Trajectory,
+    keys: &[String],
+) {
     for key in keys {
-        let mut attributes_of_span = trajectory.subject.iter().flat_map(|subject| &subject.attributes);
-        let of_span = attributes_of_span.find(|(of_span, _)| **of_span == *key.as_str()).map(|(_, value)| &**value);
+        let mut attributes_of_span = trajectory
+            .subject
+            .iter()
+            .flat_map(|subject| &subject.attributes);
+        let of_span = attributes_of_span
+            .find(|(of_span, _)| **of_span == *key.as_str())
+            .map(|(_, value)| &**value);
         let value = of_span.or(match key.as_str() {
             "gen_ai.agent.name" => trajectory.agent.as_deref(),
             "gen_ai.conversation.id" | "session.id" => trajectory.session.as_deref(),
@@ -132,37 +183,65 @@ pub(super) fn copied_attributes(attributes: &mut Attributes<'_>, trajectory: &Tr
     }
 }
 
-/// Every fail, error and missing judgement becomes a span, and a share of the passes: the same traces for every criterion and on
-/// every replica. A pass that replaces something else is always sent, or the fail before it would stand.
+/// Every fail, error and missing judgement becomes a span, and a share of the passes: the same
+/// traces for every criterion and on every replica. A pass that replaces something else is always
+/// sent, or the fail before it would stand.
 fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {
             OnRevision::None => return false,
-            OnRevision::NewSpan | OnRevision::SameId if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) => {
+            OnRevision::NewSpan | OnRevision::SameId
+                if evaluation.previous.map(|previous| previous.verdict) != Some(Verdict::Pass) =>
+            {
                 return true;
             }
             OnRevision::NewSpan | OnRevision::SameId => {}
         }
     }
-    evaluation.verdict != Verdict::Pass || settings.sample_pass >= 1.0 || share(evaluation.trajectory.trace_id) < settings.sample_pass
+    evaluation.verdict != Verdict::Pass
+        || settings.sample_pass >= 1.0
+        || share(evaluation.trajectory.trace_id) < settings.sample_pass
 }
 
 /// Where a trace falls between 0 and 1, by a hash of its id: ids need not be random.
 fn share(trace_id: TraceId) -> f64 {
     let digest = Sha256::digest(trace_id.as_bytes());
-    let head = digest.iter().take(4).fold(0_u32, |head, byte| head << 8 | u32::from(*byte));
+    let head = digest
+        .iter()
+        .take(4)
+        .fold(0_u32, |head, byte| head << 8 | u32::from(*byte));
     f64::from(head) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// The fields of `opentelemetry.proto.trace.v1.Span`, in the order of their numbers.
-fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings: &Settings, explain: &Explain) {
-    let Evaluation { criterion, trajectory, revision, .. } = evaluation;
+fn span(
+    out: &mut Vec<u8>,
+    evaluation: &Evaluation,
+    subject: &Subject,
+    settings: &Settings,
+    explain: &Explain,
+) {
+    let Evaluation {
+        criterion,
+        trajectory,
+        revision,
+        ..
+    } = evaluation;
     let trace_id = trajectory.trace_id;
     let id_of = |revision| score_span_id(trace_id, subject.span_id, &criterion.name, revision);
     let start = score_time(trajectory);
 
     wire::bytes(out, 1, trace_id.as_bytes());
-    wire::bytes(out, 2, &id_of(if settings.on_revision == OnRevision::SameId { 0 } else { *revision }).to_bytes());
+    wire::bytes(
+        out,
+        2,
+        &id_of(if settings.on_revision == OnRevision::SameId {
+            0
+        } else {
+            *revision
+        })
+        .to_bytes(),
+    );
     wire::bytes(out, 3, subject.trace_state.as_bytes());
     wire::bytes(out, 4, &subject.span_id.to_bytes());
     wire::message(out, 5, |out| {
@@ -174,13 +253,25 @@ fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings:
     wire::fixed64(out, 8, start.saturating_add(DURATION_NANOS));
     attributes(out, evaluation, settings, explain);
     let mut n_links = 0;
-    if let Some(Previous { subject: Some(evaluated), revision, .. }) = evaluation.previous
+    if let Some(Previous {
+        subject: Some(evaluated),
+        revision,
+        ..
+    }) = evaluation.previous
         && settings.on_revision == OnRevision::NewSpan
     {
-        link(out, trace_id, score_span_id(trace_id, evaluated, &criterion.name, revision), "replaces");
+        link(
+            out,
+            trace_id,
+            score_span_id(trace_id, evaluated, &criterion.name, revision),
+            "replaces",
+        );
         n_links += 1;
     }
-    let calls = evaluation.offending().iter().filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
+    let calls = evaluation
+        .offending()
+        .iter()
+        .filter_map(|&call_idx| trajectory.tool_calls.get(call_idx)?.span_id);
     let mut n_dropped = 0;
     for span_id in calls {
         if n_links == MAX_LINKS {
@@ -197,21 +288,29 @@ fn span(out: &mut Vec<u8>, evaluation: &Evaluation, subject: &Subject, settings:
             wire::uint(out, 3, 2); // STATUS_CODE_ERROR
         });
     }
-    // The parent is known, and not marked as remote: the score speaks under the agent's resource, and a remote parent would make
-    // backends draw it as an entry into that service.
+    // The parent is known, and not marked as remote: the score speaks under the agent's resource,
+    // and a remote parent would make backends draw it as an entry into that service.
     wire::fixed32(out, 16, subject.flags & 0xff | Span::HAS_IS_REMOTE);
 }
 
 fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
-    let Evaluation { criterion, trajectory, .. } = evaluation;
+    let Evaluation {
+        criterion,
+        trajectory,
+        ..
+    } = evaluation;
     let mut attributes = Attributes { out, field: 9 };
     attributes.text("gen_ai.operation.name", "evaluation");
     evaluation_attributes(&mut attributes, evaluation);
     attributes.text("openinference.span.kind", "EVALUATOR");
     attributes.text("langfuse.observation.type", "evaluator");
-    attributes.text_with("input.value", |out| observed(out, &trajectory.tool_calls, explain));
+    attributes.text_with("input.value", |out| {
+        observed(out, &trajectory.tool_calls, explain)
+    });
     attributes.text("input.mime_type", "application/json");
-    attributes.text_with("output.value", |out| justification(out, evaluation.details()));
+    attributes.text_with("output.value", |out| {
+        justification(out, evaluation.details())
+    });
     attributes.text("output.mime_type", "application/json");
     attributes.text("spanscore.evaluator", criterion.evaluate.name());
     attributes.text("spanscore.criterion.revision", criterion.revision());
@@ -234,8 +333,8 @@ fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     });
 }
 
-/// The observed calls as JSON: their names, and what went in and came out only if `explain.values` says so.
-/// Too long a list ends with how many calls were left out.
+/// The observed calls as JSON: their names, and what went in and came out only if `explain.values`
+/// says so. Too long a list ends with how many calls were left out.
 fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
     let start = out.len();
     out.push(b'[');
@@ -266,10 +365,18 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     out.extend_from_slice(b",\"");
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b"\":");
-    let end = payload.text.char_indices().nth(explain.max_value_length).map(|(end, _)| end);
+    let end = payload
+        .text
+        .char_indices()
+        .nth(explain.max_value_length)
+        .map(|(end, _)| end);
     match (end, payload.is_cut()) {
-        (None, false) => serde_json::to_writer(&mut *out, payload.json()).expect("writing JSON to memory cannot fail"),
-        (end, _) => wire::json_text(out, &format!("{}…", &payload.text[..end.unwrap_or(payload.text.len())])),
+        (None, false) => serde_json::to_writer(&mut *out, payload.json())
+            .expect("writing JSON to memory cannot fail"),
+        (end, _) => wire::json_text(
+            out,
+            &format!("{}…", &payload.text[..end.unwrap_or(payload.text.len())]),
+        ),
     }
 }
 

@@ -1,8 +1,10 @@
-//! Values in, protobuf bytes out: the little of the wire format that scores are written with, and a batch of items grouped by
-//! resource. Knows OTLP's framing; does not know what a score is, nor where the bytes go.
+//! Values in, protobuf bytes out: the little of the wire format that scores are written with, and a
+//! batch of items grouped by resource. Knows OTLP's framing; does not know what a score is, nor
+//! where the bytes go.
 //!
-//! Written by hand, since a score span must cost no more than a few spans to decode (DESIGN 10, goal 10): building the
-//! generated structs would mean some sixty allocations for each. The tests read everything back with prost.
+//! Written by hand, since a score span must cost no more than a few spans to decode (DESIGN 10,
+//! goal 10): building the generated structs would mean some sixty allocations for each. The tests
+//! read everything back with prost.
 
 use std::fmt::Write as _;
 
@@ -64,8 +66,9 @@ fn set_bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// A field of bytes that `write` appends: a nested message, or a text that is built in place.
-/// One byte is set aside for the length; content of 128 bytes or more is moved to make room, which is cheaper than measuring first.
+/// A field of bytes that `write` appends: a nested message, or a text that is built in place. One
+/// byte is set aside for the length; content of 128 bytes or more is moved to make room, which is
+/// cheaper than measuring first.
 pub(super) fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     varint(out, field << 3 | LEN);
     let at = out.len();
@@ -109,7 +112,9 @@ impl Attributes<'_> {
     }
 
     pub(super) fn flag(&mut self, key: &str, value: bool) {
-        self.entry(key, |out| out.extend_from_slice(&[2 << 3 | VARINT as u8, u8::from(value)]));
+        self.entry(key, |out| {
+            out.extend_from_slice(&[2 << 3 | VARINT as u8, u8::from(value)])
+        });
     }
 
     pub(super) fn count(&mut self, key: &str, value: usize) {
@@ -164,9 +169,9 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 
 // === resource ===
 
-/// Appends the content of the resource that scores carry: the evaluated span's own, so that backends route them to the same
-/// project, without what describes the SDK and the process that made it, and with our mark.
-/// Works on the encoded bytes, so fields newer than our protos survive.
+/// Appends the content of the resource that scores carry: the evaluated span's own, so that
+/// backends route them to the same project, without what describes the SDK and the process that
+/// made it, and with our mark. Works on the encoded bytes, so fields newer than our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     let mut rest = encoded;
     while let Some(field) = next_field(rest) {
@@ -186,16 +191,23 @@ fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
 pub(super) fn service_resource(service: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if !service.is_empty() {
-        Attributes { out: &mut out, field: 1 }.text("service.name", service);
+        Attributes {
+            out: &mut out,
+            field: 1,
+        }
+        .text("service.name", service);
     }
     out
 }
 
 fn is_replaced(key: &[u8]) -> bool {
-    key.starts_with(b"telemetry.sdk.") || key.starts_with(b"telemetry.distro.") || key.starts_with(b"process.")
+    key.starts_with(b"telemetry.sdk.")
+        || key.starts_with(b"telemetry.distro.")
+        || key.starts_with(b"process.")
 }
 
-/// The key of an encoded `KeyValue`; where a sender repeats the field, the last one holds, as in protobuf.
+/// The key of an encoded `KeyValue`; where a sender repeats the field, the last one holds, as in
+/// protobuf.
 fn key_of(mut key_value: &[u8]) -> Option<&[u8]> {
     let mut key = None;
     while let Some(field) = next_field(key_value) {
@@ -215,7 +227,8 @@ struct Field<'a> {
     rest: &'a [u8],
 }
 
-/// The next field. `None` at the end, or at anything malformed (which the scan does not let through).
+/// The next field. `None` at the end, or at anything malformed (which the scan does not let
+/// through).
 fn next_field(bytes: &[u8]) -> Option<Field<'_>> {
     let (key, rest) = read_varint(bytes)?;
     let (content, rest) = match key & 7 {
@@ -229,7 +242,11 @@ fn next_field(bytes: &[u8]) -> Option<Field<'_>> {
         }
         _ => return None,
     };
-    Some(Field { number: key >> 3, content, rest })
+    Some(Field {
+        number: key >> 3,
+        content,
+        rest,
+    })
 }
 
 fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -245,8 +262,9 @@ fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 // === Batch ===
 
-/// Items on their way into one export request, grouped by resource. Traces and logs share the numbers of their outer fields:
-/// request.1 = resource group { 1 = resource, 2 = scope group { 1 = scope, 2 = item } }.
+/// Items on their way into one export request, grouped by resource. Traces and logs share the
+/// numbers of their outer fields: request.1 = resource group { 1 = resource, 2 = scope group { 1 =
+/// scope, 2 = item } }.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     groups: Vec<Group>,
@@ -272,7 +290,10 @@ impl Batch {
                 score_resource(&mut encoded, resource);
                 self.size += encoded.len() + resource.len();
                 self.by_resource.insert(resource.into(), self.groups.len());
-                self.groups.push(Group { resource: encoded, items: Vec::new() });
+                self.groups.push(Group {
+                    resource: encoded,
+                    items: Vec::new(),
+                });
                 self.groups.len() - 1
             }
         };
@@ -293,7 +314,8 @@ impl Batch {
         self.size
     }
 
-    /// The encoded export request, groups in the order in which their first item came; the batch is empty afterwards.
+    /// The encoded export request, groups in the order in which their first item came; the batch is
+    /// empty afterwards.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size + 64 * self.groups.len());
         for group in self.groups.drain(..) {

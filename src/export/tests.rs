@@ -1,5 +1,5 @@
-//! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for. Does not prove that a backend
-//! shows them, nor that they arrive (that is `tests/delivery.rs`).
+//! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for.
+//! Does not prove that a backend shows them, nor that they arrive (that is `tests/delivery.rs`).
 
 mod boards;
 mod delivery;
@@ -23,11 +23,15 @@ use super::{score_event, score_span};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
 use crate::extract::Payload;
 use crate::span::{SpanId, TraceId};
-use fixture::{END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with};
+use fixture::{
+    END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with,
+};
 
 fn settings() -> Settings {
     Settings {
-        copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"].map(str::to_owned).to_vec(),
+        copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
+            .map(str::to_owned)
+            .to_vec(),
         on_revision: OnRevision::NewSpan,
         status_on_fail: StatusOnFail::Unset,
         sample_pass: 1.0,
@@ -35,17 +39,35 @@ fn settings() -> Settings {
 }
 
 fn values_on() -> Explain {
-    Explain { values: true, max_value_length: 256 }
+    Explain {
+        values: true,
+        max_value_length: 256,
+    }
 }
 
-fn decode(evaluations: &[Evaluation], settings: &Settings, explain: &Explain) -> ExportTraceServiceRequest {
-    ExportTraceServiceRequest::decode(score_span::request(evaluations, settings, explain).unwrap().as_slice()).unwrap()
+fn decode(
+    evaluations: &[Evaluation],
+    settings: &Settings,
+    explain: &Explain,
+) -> ExportTraceServiceRequest {
+    ExportTraceServiceRequest::decode(
+        score_span::request(evaluations, settings, explain)
+            .unwrap()
+            .as_slice(),
+    )
+    .unwrap()
 }
 
 fn only_span(evaluation: Evaluation, settings: &Settings) -> Span {
     let mut request = decode(&[evaluation], settings, &Explain::default());
     assert_eq!(request.resource_spans.len(), 1);
-    request.resource_spans.remove(0).scope_spans.remove(0).spans.remove(0)
+    request
+        .resource_spans
+        .remove(0)
+        .scope_spans
+        .remove(0)
+        .spans
+        .remove(0)
 }
 
 /// Attributes as readable lines, each with its type.
@@ -85,7 +107,10 @@ fn a_score_span_has_every_field_of_the_design() {
     ");
     assert_eq!(resource.dropped_attributes_count, 3);
     let scope = group.scope_spans[0].scope.as_ref().unwrap();
-    assert_eq!((scope.name.as_str(), scope.version.as_str()), ("spanscore", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        (scope.name.as_str(), scope.version.as_str()),
+        ("spanscore", env!("CARGO_PKG_VERSION"))
+    );
 
     let span = &group.scope_spans[0].spans[0];
     assert_eq!(span.trace_id, TRACE_ID);
@@ -93,13 +118,28 @@ fn a_score_span_has_every_field_of_the_design() {
     assert_eq!(span.span_id, 0xa1b7_b48a_2783_7acc_u64.to_be_bytes());
     assert_eq!(span.name, "evaluation checkout-order");
     assert_eq!(span.kind, 1);
-    assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (END, END + 1_000));
+    assert_eq!(
+        (span.start_time_unix_nano, span.end_time_unix_nano),
+        (END, END + 1_000)
+    );
     assert_eq!(span.trace_state, "vendor=1");
-    assert_eq!(span.flags, 0x101, "sampled bit kept, the parent known and not remote");
+    assert_eq!(
+        span.flags, 0x101,
+        "sampled bit kept, the parent known and not remote"
+    );
     assert_eq!(span.status, None);
     assert_eq!(span.links.len(), 1);
-    assert_eq!((span.links[0].trace_id.as_slice(), span.links[0].span_id.as_slice()), (&TRACE_ID[..], &0x1001_u64.to_be_bytes()[..]));
-    assert_eq!(lines(&span.links[0].attributes), "spanscore.link: offending_call\n");
+    assert_eq!(
+        (
+            span.links[0].trace_id.as_slice(),
+            span.links[0].span_id.as_slice()
+        ),
+        (&TRACE_ID[..], &0x1001_u64.to_be_bytes()[..])
+    );
+    assert_eq!(
+        lines(&span.links[0].attributes),
+        "spanscore.link: offending_call\n"
+    );
     let revision = criterion("checkout-order").revision().to_owned();
     insta::assert_snapshot!(lines(&span.attributes).replace(&*revision, "REVISION"), @r#"
     gen_ai.operation.name: evaluation
@@ -125,7 +165,8 @@ fn a_score_span_has_every_field_of_the_design() {
     "#);
 }
 
-/// The expected ids were computed with Python's hashlib: `sha256(trace + span + name.encode() + (k.to_bytes(4, "big") if k else b""))[:8]`.
+/// The expected ids were computed with Python's hashlib: `sha256(trace + span + name.encode() +
+/// (k.to_bytes(4, "big") if k else b""))[:8]`.
 #[test]
 fn span_ids_are_those_of_an_independent_computation() {
     let expected = [
@@ -136,93 +177,190 @@ fn span_ids_are_those_of_an_independent_computation() {
         ("prüfung-✓", 0, "43df472038ecfd2f"),
         ("prüfung-✓", 1, "27b8234b41f5d96e"),
     ];
-    let (trace_id, span_id) = (TraceId::try_new(&TRACE_ID).unwrap(), SpanId::try_new(&SPAN_ID).unwrap());
+    let (trace_id, span_id) = (
+        TraceId::try_new(&TRACE_ID).unwrap(),
+        SpanId::try_new(&SPAN_ID).unwrap(),
+    );
     for (name, revision, id) in expected {
-        assert_eq!(score_span_id(trace_id, span_id, name, revision).to_string(), id, "{name} {revision}");
+        assert_eq!(
+            score_span_id(trace_id, span_id, name, revision).to_string(),
+            id,
+            "{name} {revision}"
+        );
     }
 }
 
 #[test]
 fn a_revision_links_to_the_span_it_replaces() {
-    let revised = Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() };
+    let revised = Evaluation {
+        revision: 2,
+        previous: previous(Verdict::Fail, 1),
+        ..pass()
+    };
     let span = only_span(revised.clone(), &settings());
     assert_eq!(span.span_id, 0xbc82_95cc_b10a_fcfc_u64.to_be_bytes());
-    assert_eq!(span.links[0].span_id, 0x88fe_64b9_fdcb_311c_u64.to_be_bytes());
-    assert_eq!(lines(&span.links[0].attributes), "spanscore.link: replaces\n");
-    assert_eq!(attribute(&span, "spanscore.revision").unwrap(), "IntValue(2)");
+    assert_eq!(
+        span.links[0].span_id,
+        0x88fe_64b9_fdcb_311c_u64.to_be_bytes()
+    );
+    assert_eq!(
+        lines(&span.links[0].attributes),
+        "spanscore.link: replaces\n"
+    );
+    assert_eq!(
+        attribute(&span, "spanscore.revision").unwrap(),
+        "IntValue(2)"
+    );
 
-    let same_id = only_span(revised.clone(), &Settings { on_revision: OnRevision::SameId, ..settings() });
+    let same_id = only_span(
+        revised.clone(),
+        &Settings {
+            on_revision: OnRevision::SameId,
+            ..settings()
+        },
+    );
     assert_eq!(same_id.span_id, 0xa1b7_b48a_2783_7acc_u64.to_be_bytes());
     assert_eq!(same_id.links, []);
 
-    let none = Settings { on_revision: OnRevision::None, ..settings() };
-    assert_eq!(score_span::request(&[revised], &none, &Explain::default()), None);
+    let none = Settings {
+        on_revision: OnRevision::None,
+        ..settings()
+    };
+    assert_eq!(
+        score_span::request(&[revised], &none, &Explain::default()),
+        None
+    );
     assert!(score_span::request(&[pass()], &none, &Explain::default()).is_some());
 }
 
 #[test]
 fn a_span_without_an_end_is_scored_at_the_latest_end_of_the_trace() {
-    let open = with(fail(), |trajectory| trajectory.subject.as_mut().unwrap().end_unix_nanos = 0);
+    let open = with(fail(), |trajectory| {
+        trajectory.subject.as_mut().unwrap().end_unix_nanos = 0
+    });
     assert_eq!(only_span(open, &settings()).start_time_unix_nano, END + 50);
 }
 
 #[test]
 fn the_sampled_bit_is_kept_when_it_is_not_set() {
-    let unsampled = with(fail(), |trajectory| trajectory.subject.as_mut().unwrap().flags = 0);
+    let unsampled = with(fail(), |trajectory| {
+        trajectory.subject.as_mut().unwrap().flags = 0
+    });
     assert_eq!(only_span(unsampled, &settings()).flags, 0x100);
 }
 
 #[test]
 fn an_adjusted_clock_is_told() {
-    assert_eq!(attribute(&only_span(fail(), &settings()), "spanscore.clock_adjusted"), None);
+    assert_eq!(
+        attribute(&only_span(fail(), &settings()), "spanscore.clock_adjusted"),
+        None
+    );
     let adjusted = with(fail(), |trajectory| trajectory.clock_adjusted = true);
-    assert_eq!(attribute(&only_span(adjusted, &settings()), "spanscore.clock_adjusted").unwrap(), "BoolValue(true)");
+    assert_eq!(
+        attribute(
+            &only_span(adjusted, &settings()),
+            "spanscore.clock_adjusted"
+        )
+        .unwrap(),
+        "BoolValue(true)"
+    );
 }
 
 #[test]
 fn a_fail_is_an_error_only_when_asked() {
-    let red = Settings { status_on_fail: StatusOnFail::Error, ..settings() };
+    let red = Settings {
+        status_on_fail: StatusOnFail::Error,
+        ..settings()
+    };
     let status = only_span(fail(), &red).status.unwrap();
-    assert_eq!((status.code, status.message.as_str()), (2, "`create_order` was called before `check_inventory`"));
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (2, "`create_order` was called before `check_inventory`")
+    );
     assert_eq!(only_span(pass(), &red).status, None);
 }
 
 #[test]
 fn an_error_has_a_type_and_no_score() {
-    let error = EvaluationError { kind: "missing_argument", message: "`run` has no `command`".to_owned() };
-    let span = only_span(Evaluation { value: None, verdict: Verdict::Error, error: Some(error), ..fail() }, &settings());
+    let error = EvaluationError {
+        kind: "missing_argument",
+        message: "`run` has no `command`".to_owned(),
+    };
+    let span = only_span(
+        Evaluation {
+            value: None,
+            verdict: Verdict::Error,
+            error: Some(error),
+            ..fail()
+        },
+        &settings(),
+    );
     assert_eq!(attribute(&span, "error.type").unwrap(), "missing_argument");
-    assert_eq!(attribute(&span, "gen_ai.evaluation.score.label").unwrap(), "error");
+    assert_eq!(
+        attribute(&span, "gen_ai.evaluation.score.label").unwrap(),
+        "error"
+    );
     assert_eq!(attribute(&span, "gen_ai.evaluation.score.value"), None);
 }
 
 #[test]
 fn copied_attributes_are_a_setting() {
-    let user = Settings { copy_attributes: vec!["user.id".to_owned(), "absent".to_owned()], ..settings() };
+    let user = Settings {
+        copy_attributes: vec!["user.id".to_owned(), "absent".to_owned()],
+        ..settings()
+    };
     let span = only_span(fail(), &user);
     assert_eq!(attribute(&span, "user.id").unwrap(), "u-7");
-    assert_eq!((attribute(&span, "session.id"), attribute(&span, "absent")), (None, None));
+    assert_eq!(
+        (attribute(&span, "session.id"), attribute(&span, "absent")),
+        (None, None)
+    );
 }
 
 #[test]
 fn spans_are_grouped_by_resource_and_newer_fields_of_it_survive() {
-    let other = with(pass(), |trajectory| trajectory.subject.as_mut().unwrap().resource = resource("warehouse"));
+    let other = with(pass(), |trajectory| {
+        trajectory.subject.as_mut().unwrap().resource = resource("warehouse")
+    });
     // An equal resource of another request is the same group.
-    let same = with(pass(), |trajectory| trajectory.subject.as_mut().unwrap().resource = resource("shop"));
-    let bytes = score_span::request(&[fail(), other, same], &settings(), &Explain::default()).unwrap();
+    let same = with(pass(), |trajectory| {
+        trajectory.subject.as_mut().unwrap().resource = resource("shop")
+    });
+    let bytes =
+        score_span::request(&[fail(), other, same], &settings(), &Explain::default()).unwrap();
     let request = ExportTraceServiceRequest::decode(bytes.as_slice()).unwrap();
-    let n_spans: Vec<_> = request.resource_spans.iter().map(|group| group.scope_spans[0].spans.len()).collect();
+    let n_spans: Vec<_> = request
+        .resource_spans
+        .iter()
+        .map(|group| group.scope_spans[0].spans.len())
+        .collect();
     assert_eq!(n_spans, [2, 1]);
-    assert_eq!(bytes.windows(3).filter(|window| window == &[0xa0, 0x06, 0x07]).count(), 2);
-    // Prost writes the same fields back in as many bytes, but for the three of the field it does not know, twice.
+    assert_eq!(
+        bytes
+            .windows(3)
+            .filter(|window| window == &[0xa0, 0x06, 0x07])
+            .count(),
+        2
+    );
+    // Prost writes the same fields back in as many bytes, but for the three of the field it does
+    // not know, twice.
     assert_eq!(request.encode_to_vec().len() + 6, bytes.len());
 }
 
 #[test]
 fn passes_are_sampled_by_trace_and_nothing_else_is() {
-    // By Python: int(sha256(trace_id).hexdigest()[:8], 16) / 2**32 = 0.43611… for the fixture's trace.
+    // By Python: int(sha256(trace_id).hexdigest()[:8], 16) / 2**32 = 0.43611… for the fixture's
+    // trace.
     let sampled = |evaluation: Evaluation, sample_pass| {
-        score_span::request(&[evaluation], &Settings { sample_pass, ..settings() }, &Explain::default()).is_some()
+        score_span::request(
+            &[evaluation],
+            &Settings {
+                sample_pass,
+                ..settings()
+            },
+            &Explain::default(),
+        )
+        .is_some()
     };
     assert!(sampled(pass(), 0.437));
     assert!(!sampled(pass(), 0.436));
@@ -230,58 +368,131 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
     for verdict in [Verdict::Fail, Verdict::Error, Verdict::NotEvaluated] {
         assert!(sampled(Evaluation { verdict, ..fail() }, 0.0));
     }
-    // A pass that replaces a fail must be seen, or the fail would stand; one that replaces a pass need not.
-    assert!(sampled(Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }, 0.0));
-    assert!(!sampled(Evaluation { revision: 1, previous: previous(Verdict::Pass, 0), ..pass() }, 0.0));
+    // A pass that replaces a fail must be seen, or the fail would stand; one that replaces a pass
+    // need not.
+    assert!(sampled(
+        Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Fail, 0),
+            ..pass()
+        },
+        0.0
+    ));
+    assert!(!sampled(
+        Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Pass, 0),
+            ..pass()
+        },
+        0.0
+    ));
 }
 
 #[test]
 fn trajectories_of_log_records_have_an_event_and_no_span() {
     let of_logs = with(fail(), |trajectory| trajectory.subject = None);
-    assert_eq!(score_span::request(std::slice::from_ref(&of_logs), &settings(), &Explain::default()), None);
+    assert_eq!(
+        score_span::request(
+            std::slice::from_ref(&of_logs),
+            &settings(),
+            &Explain::default()
+        ),
+        None
+    );
     let bytes = score_event::request(&[of_logs], &[], END).unwrap();
     let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
     let resource = request.resource_logs[0].resource.as_ref().unwrap();
-    assert!(lines(&resource.attributes).starts_with("service.name: shop\ntelemetry.distro.name: spanscore\n"));
+    assert!(
+        lines(&resource.attributes)
+            .starts_with("service.name: shop\ntelemetry.distro.name: spanscore\n")
+    );
     let record = &request.resource_logs[0].scope_logs[0].log_records[0];
-    assert_eq!((record.trace_id.as_slice(), record.span_id.len()), (&TRACE_ID[..], 0));
+    assert_eq!(
+        (record.trace_id.as_slice(), record.span_id.len()),
+        (&TRACE_ID[..], 0)
+    );
 }
 
 #[test]
 fn a_huge_trajectory_makes_a_span_of_bounded_size() {
-    let names = (0..10_000).map(|call_idx| call(call_idx, &format!("tool_{call_idx}"))).collect();
-    let huge = saying(with(fail(), |trajectory| trajectory.tool_calls = names), |said| {
-        said.offending = (0..10_000).collect();
-        said.details = json!({ "actual_tool_calls_order": vec!["tool"; 10_000] });
-    });
-    let huge = Evaluation { revision: 1, previous: previous(Verdict::Pass, 0), ..huge };
-    let bytes = score_span::request(std::slice::from_ref(&huge), &settings(), &Explain::default()).unwrap();
+    let names = (0..10_000)
+        .map(|call_idx| call(call_idx, &format!("tool_{call_idx}")))
+        .collect();
+    let huge = saying(
+        with(fail(), |trajectory| trajectory.tool_calls = names),
+        |said| {
+            said.offending = (0..10_000).collect();
+            said.details = json!({ "actual_tool_calls_order": vec!["tool"; 10_000] });
+        },
+    );
+    let huge = Evaluation {
+        revision: 1,
+        previous: previous(Verdict::Pass, 0),
+        ..huge
+    };
+    let bytes = score_span::request(
+        std::slice::from_ref(&huge),
+        &settings(),
+        &Explain::default(),
+    )
+    .unwrap();
     assert!(bytes.len() < 64 << 10, "{} bytes", bytes.len());
     let span = only_span(huge, &settings());
-    assert_eq!((span.links.len(), span.dropped_links_count), (128, 10_001 - 128));
+    assert_eq!(
+        (span.links.len(), span.dropped_links_count),
+        (128, 10_001 - 128)
+    );
     let observed = json_attribute(&span, "input.value");
     let shown = observed.as_array().unwrap();
-    assert_eq!(shown.last().unwrap()["omitted"].as_u64().unwrap() as usize + shown.len() - 1, 10_000);
-    assert!(json_attribute(&span, "output.value")["omitted_bytes"].as_u64().unwrap() > 32 << 10);
-    assert_eq!(attribute(&span, "spanscore.calls.observed").unwrap(), "IntValue(10000)");
+    assert_eq!(
+        shown.last().unwrap()["omitted"].as_u64().unwrap() as usize + shown.len() - 1,
+        10_000
+    );
+    assert!(
+        json_attribute(&span, "output.value")["omitted_bytes"]
+            .as_u64()
+            .unwrap()
+            > 32 << 10
+    );
+    assert_eq!(
+        attribute(&span, "spanscore.calls.observed").unwrap(),
+        "IntValue(10000)"
+    );
 }
 
 // === values are private ===
 
 #[test]
 fn argument_and_result_values_appear_nowhere_unless_asked_for() {
-    let contains = |bytes: &[u8]| bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
+    let contains = |bytes: &[u8]| {
+        bytes
+            .windows(SECRET.len())
+            .any(|window| window == SECRET.as_bytes())
+    };
     let all = [fail(), pass()];
-    assert!(!contains(&score_span::request(&all, &settings(), &Explain::default()).unwrap()));
-    assert!(!contains(&score_event::request(&all, &settings().copy_attributes, END).unwrap()));
-    assert!(!contains(serde_json::to_string(&score_line::json(&fail())).unwrap().as_bytes()));
-    assert!(!contains(score_line::human(&fail(), Colour::Ansi).as_bytes()));
+    assert!(!contains(
+        &score_span::request(&all, &settings(), &Explain::default()).unwrap()
+    ));
+    assert!(!contains(
+        &score_event::request(&all, &settings().copy_attributes, END).unwrap()
+    ));
+    assert!(!contains(
+        serde_json::to_string(&score_line::json(&fail()))
+            .unwrap()
+            .as_bytes()
+    ));
+    assert!(!contains(
+        score_line::human(&fail(), Colour::Ansi).as_bytes()
+    ));
     let (request, page) = metrics::counted(&all);
     assert!(!contains(&request) && !contains(page.as_bytes()));
-    // Nor trace ids in metrics, in either spelling: one series per trace would be the end of any metrics backend.
+    // Nor trace ids in metrics, in either spelling: one series per trace would be the end of any
+    // metrics backend.
     assert!(!request.windows(16).any(|window| window == TRACE_ID) && !page.contains("4bf92f"));
     // The test could not fail if the secret were not there to be shown.
-    assert!(contains(&score_span::request(&all, &settings(), &values_on()).unwrap()));
+    assert!(contains(
+        &score_span::request(&all, &settings(), &values_on()).unwrap()
+    ));
 }
 
 #[test]
@@ -293,9 +504,18 @@ fn shown_values_are_json_and_cut() {
         trajectory.tool_calls[1].result = Some(Payload::new(text.as_str(), json!(text), false));
     });
     let request = decode(&[evaluation], &settings(), &values_on());
-    let observed = json_attribute(&request.resource_spans[0].scope_spans[0].spans[0], "input.value");
-    assert_eq!(observed[0], json!({ "name": "validate_user", "args": { "card": SECRET }, "result": SECRET }));
-    assert_eq!(observed[1], json!({ "name": "create_order", "result": format!("{}…", "\"é".repeat(128)) }));
+    let observed = json_attribute(
+        &request.resource_spans[0].scope_spans[0].spans[0],
+        "input.value",
+    );
+    assert_eq!(
+        observed[0],
+        json!({ "name": "validate_user", "args": { "card": SECRET }, "result": SECRET })
+    );
+    assert_eq!(
+        observed[1],
+        json!({ "name": "create_order", "result": format!("{}…", "\"é".repeat(128)) })
+    );
 }
 
 proptest! {
@@ -324,9 +544,22 @@ fn an_event_has_every_field_of_the_conventions() {
     assert_eq!(request.encode_to_vec().len() + 3, bytes.len());
     let record = &request.resource_logs[0].scope_logs[0].log_records[0];
     assert_eq!(record.event_name, "gen_ai.evaluation.result");
-    assert_eq!((record.trace_id.as_slice(), record.span_id.as_slice()), (&TRACE_ID[..], &SPAN_ID[..]));
-    assert_eq!((record.time_unix_nano, record.observed_time_unix_nano), (END, END + 7));
-    assert_eq!((record.severity_number, record.severity_text.as_str(), record.flags), (13, "WARN", 1));
+    assert_eq!(
+        (record.trace_id.as_slice(), record.span_id.as_slice()),
+        (&TRACE_ID[..], &SPAN_ID[..])
+    );
+    assert_eq!(
+        (record.time_unix_nano, record.observed_time_unix_nano),
+        (END, END + 7)
+    );
+    assert_eq!(
+        (
+            record.severity_number,
+            record.severity_text.as_str(),
+            record.flags
+        ),
+        (13, "WARN", 1)
+    );
     assert_eq!(record.body, None);
     insta::assert_snapshot!(lines(&record.attributes), @r"
     gen_ai.evaluation.name: checkout-order
@@ -347,11 +580,27 @@ fn an_event_has_every_field_of_the_conventions() {
 #[test]
 fn the_jsonl_line_is_the_contract() {
     insta::assert_snapshot!(serde_json::to_string(&score_line::json(&fail())).unwrap(), @r#"{"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","service":"shop","agent":"checkout","criterion":"checkout-order","evaluator":"tool_call_order","scope":"trace","threshold":0.8,"score":0.6666666666666666,"label":"fail","explanation":"`create_order` was called before `check_inventory`","completeness":"root_ended","revision":0,"details":{"lcs":["validate_user","create_order"]}}"#);
-    let error = EvaluationError { kind: "missing_argument", message: "`run` has no `command`".to_owned() };
-    let error = Evaluation { value: None, verdict: Verdict::Error, error: Some(error), ..fail() };
-    let line = Value::Object(score_line::json(&with(error, |trajectory| trajectory.agent = None)));
-    assert_eq!(line["error"], json!({ "type": "missing_argument", "message": "`run` has no `command`" }));
-    assert_eq!((&line["score"], &line["agent"]), (&Value::Null, &Value::Null));
+    let error = EvaluationError {
+        kind: "missing_argument",
+        message: "`run` has no `command`".to_owned(),
+    };
+    let error = Evaluation {
+        value: None,
+        verdict: Verdict::Error,
+        error: Some(error),
+        ..fail()
+    };
+    let line = Value::Object(score_line::json(&with(error, |trajectory| {
+        trajectory.agent = None
+    })));
+    assert_eq!(
+        line["error"],
+        json!({ "type": "missing_argument", "message": "`run` has no `command`" })
+    );
+    assert_eq!(
+        (&line["score"], &line["agent"]),
+        (&Value::Null, &Value::Null)
+    );
 }
 
 #[test]
@@ -362,12 +611,19 @@ fn people_read_a_block() {
           calls: validate_user, create_order, check_inventory
           trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended
     ");
-    assert!(score_line::human(&fail(), Colour::Ansi).starts_with("\u{1b}[1m\u{1b}[31mFAIL \u{1b}[0m"));
+    assert!(
+        score_line::human(&fail(), Colour::Ansi).starts_with("\u{1b}[1m\u{1b}[31mFAIL \u{1b}[0m")
+    );
 }
 
 #[test]
 fn names_from_the_network_cannot_drive_a_terminal() {
-    let evil = with(fail(), |trajectory| trajectory.tool_calls = vec![call(0, "rm\u{1b}[2J\rPASS\u{202e}")]);
+    let evil = with(fail(), |trajectory| {
+        trajectory.tool_calls = vec![call(0, "rm\u{1b}[2J\rPASS\u{202e}")]
+    });
     let block = score_line::human(&evil, Colour::Plain);
-    assert!(block.contains(r"calls: rm\u{1b}[2J\rPASS\u{202e}"), "{block}");
+    assert!(
+        block.contains(r"calls: rm\u{1b}[2J\rPASS\u{202e}"),
+        "{block}"
+    );
 }

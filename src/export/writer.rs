@@ -1,8 +1,9 @@
-//! Evaluations of one trace in, the calls of a backend's own API out that make them scores of that backend. Pure. Knows what is written and
-//! under which key; each backend's spelling is a `writer_*` beside it; does not know when or how a call is made.
+//! Evaluations of one trace in, the calls of a backend's own API out that make them scores of that
+//! backend. Pure. Knows what is written and under which key; each backend's spelling is a
+//! `writer_*` beside it; does not know when or how a call is made.
 //!
-//! No backend makes a score of a score span by itself. A score is written under a key of its own, the same over retries, replicas and
-//! revisions, so that whoever writes it again overwrites it.
+//! No backend makes a score of a score span by itself. A score is written under a key of its own,
+//! the same over retries, replicas and revisions, so that whoever writes it again overwrites it.
 
 use serde_json::{Map, Value, json};
 
@@ -71,26 +72,40 @@ const REPLACED: &str = "replaced";
 // === impl Writer ===
 
 impl Writer {
-    /// The calls that write these evaluations of one trace. What judges no span (a trajectory of log records) has nothing to be attached to.
+    /// The calls that write these evaluations of one trace. What judges no span (a trajectory of
+    /// log records) has nothing to be attached to.
     pub(super) fn calls(&self, evaluations: &[&Evaluation], now_unix_nanos: u64) -> Vec<Call> {
-        let scores: Vec<Score<'_>> = evaluations.iter().flat_map(|evaluation| scores(evaluation)).collect();
+        let scores: Vec<Score<'_>> = evaluations
+            .iter()
+            .flat_map(|evaluation| scores(evaluation))
+            .collect();
         let many = |call: &dyn Fn(&[Score<'_>]) -> (Target, Value)| {
             let calls = scores.chunks(MAX_SCORES).map(|scores| {
                 let (target, body) = call(scores);
-                Call { targets: vec![target], body: body.to_string(), n_evaluations: n_counted(scores) }
+                Call {
+                    targets: vec![target],
+                    body: body.to_string(),
+                    n_evaluations: n_counted(scores),
+                }
             });
             calls.collect()
         };
         let each = |call: &dyn Fn(&Score<'_>) -> (Vec<Target>, Value)| {
             let calls = scores.iter().map(|score| {
                 let (targets, body) = call(score);
-                Call { targets, body: body.to_string(), n_evaluations: n_counted(std::slice::from_ref(score)) }
+                Call {
+                    targets,
+                    body: body.to_string(),
+                    n_evaluations: n_counted(std::slice::from_ref(score)),
+                }
             });
             calls.collect()
         };
         match self {
             Self::Phoenix => many(&writer_phoenix::call),
-            Self::Datadog(settings) => many(&|scores| writer_datadog::call(scores, settings, now_unix_nanos)),
+            Self::Datadog(settings) => {
+                many(&|scores| writer_datadog::call(scores, settings, now_unix_nanos))
+            }
             Self::Langfuse => each(&writer_langfuse::call),
             Self::Mlflow => each(&|score| writer_mlflow::call(score, now_unix_nanos)),
         }
@@ -101,10 +116,18 @@ fn n_counted(scores: &[Score<'_>]) -> usize {
     scores.iter().filter(|score| score.is_counted).count()
 }
 
-/// The score of an evaluation; and where late spans gave the trace another top, the one before it at the span judged then, taken back.
+/// The score of an evaluation; and where late spans gave the trace another top, the one before it
+/// at the span judged then, taken back.
 fn scores(evaluation: &Evaluation) -> Vec<Score<'_>> {
-    let Evaluation { criterion, trajectory, previous, .. } = evaluation;
-    let Some(subject) = &trajectory.subject else { return Vec::new() };
+    let Evaluation {
+        criterion,
+        trajectory,
+        previous,
+        ..
+    } = evaluation;
+    let Some(subject) = &trajectory.subject else {
+        return Vec::new();
+    };
     let key = |span_id| score_key(trajectory.trace_id, span_id, &criterion.name);
     let score = Score {
         trace_id: trajectory.trace_id,
@@ -118,13 +141,18 @@ fn scores(evaluation: &Evaluation) -> Vec<Score<'_>> {
         metadata: metadata(evaluation, trajectory),
         is_counted: true,
     };
-    let moved_from = previous.and_then(|previous| previous.subject).filter(|before| *before != subject.span_id);
+    let moved_from = previous
+        .and_then(|previous| previous.subject)
+        .filter(|before| *before != subject.span_id);
     let taken_back = moved_from.map(|before| Score {
         span_id: before,
         key: key(before),
         value: None,
         label: REPLACED,
-        explanation: format!("with the spans that came late, span {} is judged in its place", subject.span_id),
+        explanation: format!(
+            "with the spans that came late, span {} is judged in its place",
+            subject.span_id
+        ),
         is_counted: false,
         ..score.clone()
     });
@@ -133,7 +161,9 @@ fn scores(evaluation: &Evaluation) -> Vec<Score<'_>> {
 
 fn explanation(evaluation: &Evaluation) -> String {
     match &evaluation.error {
-        Some(error) if !evaluation.explanation().contains(&error.message) => format!("{} {}", evaluation.explanation(), error.message),
+        Some(error) if !evaluation.explanation().contains(&error.message) => {
+            format!("{} {}", evaluation.explanation(), error.message)
+        }
         _ => evaluation.explanation().to_owned(),
     }
 }
@@ -159,5 +189,8 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
 
 /// A path below the endpoint.
 pub(super) fn post(path: impl Into<String>) -> Target {
-    Target { method: "POST", path: path.into() }
+    Target {
+        method: "POST",
+        path: path.into(),
+    }
 }

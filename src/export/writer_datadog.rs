@@ -1,8 +1,9 @@
 //! Scores of one trace in, external evaluations of Datadog's Agent Observability out. Pure.
 //!
-//! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks for the tag `source:otel` and for ids as
-//! decimal numbers; labels are ASCII letters, digits and underscores, begin with a letter and have at most 200 characters. It documents no key
-//! by which an evaluation is overwritten: the latest of the same span and label is the one to read.
+//! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks
+//! for the tag `source:otel` and for ids as decimal numbers; labels are ASCII letters, digits and
+//! underscores, begin with a letter and have at most 200 characters. It documents no key by which
+//! an evaluation is overwritten: the latest of the same span and label is the one to read.
 
 use serde_json::{Value, json};
 
@@ -15,18 +16,31 @@ pub(super) struct Settings {
     pub(super) ml_app: Option<String>,
 }
 
-pub(super) fn call(scores: &[Score<'_>], settings: &Settings, now_unix_nanos: u64) -> (Target, Value) {
-    let metrics: Vec<Value> = scores.iter().map(|score| metric(score, settings, now_unix_nanos)).collect();
-    let body = json!({ "data": { "type": "evaluation_metric", "attributes": { "metrics": metrics } } });
+pub(super) fn call(
+    scores: &[Score<'_>],
+    settings: &Settings,
+    now_unix_nanos: u64,
+) -> (Target, Value) {
+    let metrics: Vec<Value> = scores
+        .iter()
+        .map(|score| metric(score, settings, now_unix_nanos))
+        .collect();
+    let body =
+        json!({ "data": { "type": "evaluation_metric", "attributes": { "metrics": metrics } } });
     (post("/api/intake/llm-obs/v2/eval-metric"), body)
 }
 
 fn metric(score: &Score<'_>, settings: &Settings, now_unix_nanos: u64) -> Value {
     let mut tags = vec!["source:otel".to_owned()];
-    tags.extend(score.metadata.iter().map(|(key, value)| match value.as_str() {
-        Some(text) => format!("spanscore.{key}:{text}"),
-        None => format!("spanscore.{key}:{value}"),
-    }));
+    tags.extend(
+        score
+            .metadata
+            .iter()
+            .map(|(key, value)| match value.as_str() {
+                Some(text) => format!("spanscore.{key}:{text}"),
+                None => format!("spanscore.{key}:{value}"),
+            }),
+    );
     let mut metric = json!({
         "join_on": {
             "span": {
@@ -57,7 +71,13 @@ fn metric(score: &Score<'_>, settings: &Settings, now_unix_nanos: u64) -> Value 
 }
 
 fn label(criterion: &str) -> String {
-    let label = criterion.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
-    let prefix = if criterion.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "criterion_" };
+    let label = criterion
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let prefix = if criterion.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        ""
+    } else {
+        "criterion_"
+    };
     prefix.chars().chain(label).take(200).collect()
 }

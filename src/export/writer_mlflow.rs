@@ -1,7 +1,8 @@
 //! A score in, an assessment of MLflow out. Pure.
 //!
-//! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), and created (`POST`) where there is none;
-//! where both say 404, MLflow does not know the trace yet. MLflow names a trace that came over OTLP `tr-` and its id.
+//! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), and
+//! created (`POST`) where there is none; where both say 404, MLflow does not know the trace yet.
+//! MLflow names a trace that came over OTLP `tr-` and its id.
 
 use serde_json::{Value, json};
 
@@ -14,10 +15,14 @@ pub(super) fn call(score: &Score<'_>, now_unix_nanos: u64) -> (Vec<Target>, Valu
     let feedback = match score.value {
         Some(value) => json!({ "value": value }),
         // An assessment without a value has the reason in its place.
-        None => json!({ "error": { "error_code": score.label, "error_message": score.explanation } }),
+        None => {
+            json!({ "error": { "error_code": score.label, "error_message": score.explanation } })
+        }
     };
     let metadata = score.metadata.iter().map(|(key, value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         (format!("spanscore.{key}"), json!(text))
     });
     let now = rfc3339(now_unix_nanos);
@@ -37,23 +42,43 @@ pub(super) fn call(score: &Score<'_>, now_unix_nanos: u64) -> (Vec<Target>, Valu
         },
         "update_mask": "feedback,rationale,metadata",
     });
-    (vec![Target { method: "PATCH", path: format!("{assessments}/{id}") }, post(assessments)], body)
+    (
+        vec![
+            Target {
+                method: "PATCH",
+                path: format!("{assessments}/{id}"),
+            },
+            post(assessments),
+        ],
+        body,
+    )
 }
 
 /// Unix nanoseconds as `2026-11-21T20:12:37Z`, which is all that is asked for here.
 fn rfc3339(unix_nanos: u64) -> String {
     let secs = unix_nanos / 1_000_000_000;
     let (days, second) = (secs / 86_400, secs % 86_400);
-    // The civil calendar in eras of 400 years that begin on a first of March, after Howard Hinnant's `civil_from_days`.
+    // The civil calendar in eras of 400 years that begin on a first of March, after Howard
+    // Hinnant's `civil_from_days`.
     let day = days + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Scores of one trace in, span annotations of Arize Phoenix out. Pure.
 //!
-//! `POST /v1/span_annotations`: an annotation is overwritten by one of the same span, name and identifier. With `sync=true` Phoenix looks the
-//! spans up before it answers, and one that it does not know yet is a 404; without, it answers 200 and forgets the annotation.
+//! `POST /v1/span_annotations`: an annotation is overwritten by one of the same span, name and
+//! identifier. With `sync=true` Phoenix looks the spans up before it answers, and one that it does
+//! not know yet is a 404; without, it answers 200 and forgets the annotation.
 
 use serde_json::{Value, json};
 
@@ -21,10 +22,17 @@ pub(super) fn call(scores: &[Score<'_>]) -> (Target, Value) {
             })
         })
         .collect();
-    (post("/v1/span_annotations?sync=true"), json!({ "data": annotations }))
+    (
+        post("/v1/span_annotations?sync=true"),
+        json!({ "data": annotations }),
+    )
 }
 
 /// Phoenix keeps the name `note` for its own notes, and refuses the whole request.
 fn name(criterion: &str) -> &str {
-    if criterion == "note" { "note_" } else { criterion }
+    if criterion == "note" {
+        "note_"
+    } else {
+        criterion
+    }
 }

@@ -1,8 +1,10 @@
-//! Evaluations in, delivered to the backends' own score APIs. Knows when a score may go: not before the export of its score span is done with,
-//! since the backend has to know the trace, and not before what was said of the same trace earlier has arrived, or a revision would be
-//! overwritten by what it corrects. Does not know what a call says.
+//! Evaluations in, delivered to the backends' own score APIs. Knows when a score may go: not before
+//! the export of its score span is done with, since the backend has to know the trace, and not
+//! before what was said of the same trace earlier has arrived, or a revision would be overwritten
+//! by what it corrects. Does not know what a call says.
 //!
-//! What waits for that is held here, what may go is in a queue of `transport`, each bounded to half of a writer's share of memory.
+//! What waits for that is held here, what may go is in a queue of `transport`, each bounded to half
+//! of a writer's share of memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,13 +42,15 @@ pub(super) struct Running {
     deliveries: JoinSet<(&'static str, Undelivered)>,
 }
 
-/// Stands for an open batch of score spans. Whoever holds on to it weakly sees when the batch, however it was split, is done with.
+/// Stands for an open batch of score spans. Whoever holds on to it weakly sees when the batch,
+/// however it was split, is done with.
 #[derive(Debug)]
 pub(super) struct Ticket {
     bell: Arc<Bell>,
 }
 
-/// Rung when something that scores waited for is done with. A leaf among locks: it is rung while a queue holds its own.
+/// Rung when something that scores waited for is done with. A leaf among locks: it is rung while a
+/// queue holds its own.
 #[derive(Debug, Default)]
 struct Bell {
     /// Traces whose request is done with, by the position of their writer.
@@ -97,7 +101,8 @@ struct Turn {
 // === impl Writers ===
 
 impl Writers {
-    /// Starts the configured writers; `None` if there are none. `share` is the memory of each, in bytes.
+    /// Starts the configured writers; `None` if there are none. `share` is the memory of each, in
+    /// bytes.
     pub(super) fn start(
         config: &Config,
         share: usize,
@@ -109,39 +114,83 @@ impl Writers {
             let (name, writer) = writer(written);
             let client = Client::new(&config.writer_destination(writer_idx, written), telemetry)?;
             let books = Arc::new(Ledgered(Books::new(name, telemetry.clone())));
-            let queue = Queue::new(name, share / 2, WhenFull::DropOldest, books.clone(), telemetry);
+            let queue = Queue::new(
+                name,
+                share / 2,
+                WhenFull::DropOldest,
+                books.clone(),
+                telemetry,
+            );
             let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng.fork());
             deliveries.spawn(async move { (name, delivery.run().await) });
-            rooms.push(Room { writer, name, writer_idx, capacity: share / 2, queue, books, state: Mutex::default() });
+            rooms.push(Room {
+                writer,
+                name,
+                writer_idx,
+                capacity: share / 2,
+                queue,
+                books,
+                state: Mutex::default(),
+            });
         }
         if rooms.is_empty() {
             return Ok(None);
         }
-        let writers = Self { rooms: rooms.into(), bell: Arc::default() };
+        let writers = Self {
+            rooms: rooms.into(),
+            bell: Arc::default(),
+        };
         let (stop, stopped) = watch::channel(());
         let pulse = telemetry.pulse("score writers", tokio::time::Instant::now().into_std());
         let mut porter = JoinSet::new();
         porter.spawn(writers.clone().carry(stopped, pulse));
-        Ok(Some((writers.clone(), Running { writers, porter, stop, deliveries })))
+        Ok(Some((
+            writers.clone(),
+            Running {
+                writers,
+                porter,
+                stop,
+                deliveries,
+            },
+        )))
     }
 
     /// A ticket for a batch that is begun.
     pub(super) fn ticket(&self) -> Arc<Ticket> {
-        Arc::new(Ticket { bell: self.bell.clone() })
+        Arc::new(Ticket {
+            bell: self.bell.clone(),
+        })
     }
 
-    /// Takes evaluations, traces one after another, with the ticket of the batch that each one's score span is in, if it is in one. Never waits.
-    pub(super) fn take(&self, evaluations: &[Evaluation], tickets: &[Option<Weak<Ticket>>], now_unix_nanos: u64) {
+    /// Takes evaluations, traces one after another, with the ticket of the batch that each one's
+    /// score span is in, if it is in one. Never waits.
+    pub(super) fn take(
+        &self,
+        evaluations: &[Evaluation],
+        tickets: &[Option<Weak<Ticket>>],
+        now_unix_nanos: u64,
+    ) {
         let (mut start, mut is_ready) = (0, false);
-        for chunk in evaluations.chunk_by(|left, right| left.trajectory.trace_id == right.trajectory.trace_id) {
-            let mut tickets: Vec<Weak<Ticket>> =
-                tickets.get(start..start + chunk.len()).unwrap_or_default().iter().flatten().cloned().collect();
+        for chunk in evaluations
+            .chunk_by(|left, right| left.trajectory.trace_id == right.trajectory.trace_id)
+        {
+            let mut tickets: Vec<Weak<Ticket>> = tickets
+                .get(start..start + chunk.len())
+                .unwrap_or_default()
+                .iter()
+                .flatten()
+                .cloned()
+                .collect();
             tickets.dedup_by(|left, right| left.ptr_eq(right));
             start += chunk.len();
             let evaluations: Vec<&Evaluation> = chunk.iter().collect();
             for room in self.rooms.iter() {
                 for call in room.writer.calls(&evaluations, now_unix_nanos) {
-                    room.hold(Held { trace_id: chunk[0].trajectory.trace_id, tickets: tickets.clone(), parcel: parcel(call) });
+                    room.hold(Held {
+                        trace_id: chunk[0].trajectory.trace_id,
+                        tickets: tickets.clone(),
+                        parcel: parcel(call),
+                    });
                 }
             }
             // Looked at after they are held: a batch that is done with from here on says so.
@@ -150,12 +199,21 @@ impl Writers {
         self.advance(is_ready);
     }
 
-    /// Lets everything go that may. What is held is looked through only where some of it may: `is_ready`, or a batch was done with.
+    /// Lets everything go that may. What is held is looked through only where some of it may:
+    /// `is_ready`, or a batch was done with.
     fn advance(&self, is_ready: bool) {
         let is_ready = self.bell.is_released.swap(false, Ordering::AcqRel) || is_ready;
-        let finished = std::mem::take(&mut *self.bell.finished.lock().unwrap_or_else(PoisonError::into_inner));
+        let finished = std::mem::take(
+            &mut *self
+                .bell
+                .finished
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         for room in self.rooms.iter() {
-            let of_room = finished.iter().filter(|(writer_idx, _)| *writer_idx == room.writer_idx);
+            let of_room = finished
+                .iter()
+                .filter(|(writer_idx, _)| *writer_idx == room.writer_idx);
             room.advance(of_room.map(|(_, trace_id)| *trace_id), is_ready, &self.bell);
         }
     }
@@ -199,7 +257,11 @@ impl Room {
     fn advance(&self, finished: impl Iterator<Item = TraceId>, is_ready: bool, bell: &Arc<Bell>) {
         let mut state = self.state();
         for trace_id in finished {
-            match state.under_way.get_mut(&trace_id).and_then(VecDeque::pop_front) {
+            match state
+                .under_way
+                .get_mut(&trace_id)
+                .and_then(VecDeque::pop_front)
+            {
                 Some(parcel) => {
                     state.n_bytes -= parcel.cost();
                     self.send(trace_id, parcel, bell);
@@ -232,15 +294,24 @@ impl Room {
 
     /// Into the queue, which drops its oldest when it is full.
     fn send(&self, trace_id: TraceId, parcel: Parcel, bell: &Arc<Bell>) {
-        let turn = Turn { writer_idx: self.writer_idx, trace_id, bell: bell.clone() };
+        let turn = Turn {
+            writer_idx: self.writer_idx,
+            trace_id,
+            bell: bell.clone(),
+        };
         // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
-        let _ = self.queue.offer(Parcel { token: Some(Token(Arc::new(turn))), ..parcel });
+        let _ = self.queue.offer(Parcel {
+            token: Some(Token(Arc::new(turn))),
+            ..parcel
+        });
     }
 
     /// Gives up what still waits here.
     fn abandon(&self) {
         let mut state = self.state();
-        let held = std::mem::take(&mut state.held).into_iter().map(|held| held.parcel);
+        let held = std::mem::take(&mut state.held)
+            .into_iter()
+            .map(|held| held.parcel);
         let behind = std::mem::take(&mut state.under_way).into_values().flatten();
         let n_items: u64 = held.chain(behind).map(|parcel| parcel.n_items).sum();
         state.n_bytes = 0;
@@ -252,7 +323,9 @@ impl Room {
     fn n_waiting(&self) -> u64 {
         let state = self.state();
         let held = state.held.iter().map(|held| &held.parcel);
-        held.chain(state.under_way.values().flatten()).map(|parcel| parcel.n_items).sum()
+        held.chain(state.under_way.values().flatten())
+            .map(|parcel| parcel.n_items)
+            .sum()
     }
 
     fn drop_of(&self, n_items: u64, reason: &'static str) {
@@ -270,17 +343,32 @@ fn may_go(tickets: &[Weak<Ticket>]) -> bool {
 
 fn parcel(call: Call) -> Parcel {
     let targets = call.targets.into_iter().map(|target| {
-        let method = if target.method == "PATCH" { Method::PATCH } else { Method::POST };
-        Target { method, path: target.path }
+        let method = if target.method == "PATCH" {
+            Method::PATCH
+        } else {
+            Method::POST
+        };
+        Target {
+            method,
+            path: target.path,
+        }
     });
     // A score says something of a trace, whatever it travels as.
-    Parcel { targets: targets.collect(), ..Parcel::otlp(Signal::Traces, Bytes::from(call.body), call.n_evaluations as u64) }
+    Parcel {
+        targets: targets.collect(),
+        ..Parcel::otlp(
+            Signal::Traces,
+            Bytes::from(call.body),
+            call.n_evaluations as u64,
+        )
+    }
 }
 
 // === impl Running ===
 
 impl Running {
-    /// Delivers what it can until `deadline`, after every score span is done with; how many scores of which writer were left.
+    /// Delivers what it can until `deadline`, after every score span is done with; how many scores
+    /// of which writer were left.
     pub(super) async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The porter may be gone, which is as good; from here on the bell rings for us.
         let _ = self.stop.send(());
@@ -288,8 +376,11 @@ impl Running {
         // A revision waits for what it corrects, which the queue still has to deliver.
         let rooms = self.writers.rooms.clone();
         self.writers.advance(true);
-        while rooms.iter().any(|room| room.n_waiting() > 0) && tokio::time::Instant::now().into_std() < deadline {
-            let _ = tokio::time::timeout_at(deadline.into(), self.writers.bell.rung.notified()).await;
+        while rooms.iter().any(|room| room.n_waiting() > 0)
+            && tokio::time::Instant::now().into_std() < deadline
+        {
+            let _ =
+                tokio::time::timeout_at(deadline.into(), self.writers.bell.rung.notified()).await;
             self.writers.advance(true);
         }
         let mut left: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -324,14 +415,19 @@ impl Drop for Ticket {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.bell.finished.lock().unwrap_or_else(PoisonError::into_inner).push((self.writer_idx, self.trace_id));
+        self.bell
+            .finished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((self.writer_idx, self.trace_id));
         self.bell.rung.notify_one();
     }
 }
 
 // === the books ===
 
-/// The books of a writer. What it queues was entered when it came, while it waited for its score span.
+/// The books of a writer. What it queues was entered when it came, while it waited for its score
+/// span.
 #[derive(Debug)]
 struct Ledgered(Books);
 
@@ -354,8 +450,11 @@ fn writer(written: &config::Writer) -> (&'static str, Writer) {
         config::Writer::Phoenix(_) => ("writer_phoenix", Writer::Phoenix),
         config::Writer::Mlflow(_) => ("writer_mlflow", Writer::Mlflow),
         config::Writer::Langfuse(_) => ("writer_langfuse", Writer::Langfuse),
-        config::Writer::Datadog(datadog) => {
-            ("writer_datadog", Writer::Datadog(writer_datadog::Settings { ml_app: datadog.ml_app.clone() }))
-        }
+        config::Writer::Datadog(datadog) => (
+            "writer_datadog",
+            Writer::Datadog(writer_datadog::Settings {
+                ml_app: datadog.ml_app.clone(),
+            }),
+        ),
     }
 }

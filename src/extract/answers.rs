@@ -1,5 +1,6 @@
-//! Pure. A closed trace in, what it tells of calls of other traces out: the tool results that its models' requests bring, for the traces whose models
-//! asked for them, and what AutoGen's runtime hands around. Knows which traces can have any; does not know who asked.
+//! Pure. A closed trace in, what it tells of calls of other traces out: the tool results that its
+//! models' requests bring, for the traces whose models asked for them, and what AutoGen's runtime
+//! hands around. Knows which traces can have any; does not know who asked.
 
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ pub enum Told {
     Result(Payload),
 }
 
-/// What a trace tells of others' calls. No results where its tools have spans: those tell for themselves, and so do those of its kind.
+/// What a trace tells of others' calls. No results where its tools have spans: those tell for
+/// themselves, and so do those of its kind.
 pub fn answers(trace: &Trace, recogniser: &Recogniser) -> Vec<Answer> {
     let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|(_, mark)| mark.tool_call);
@@ -45,12 +47,21 @@ pub fn answers(trace: &Trace, recogniser: &Recogniser) -> Vec<Answer> {
     }
     for (span, mark) in trace.spans.iter().chain(&trace.records) {
         let told = match (mark.model || mark.record) && !has_tools {
-            true => messages::responses(&View::new(span), max_size).into_iter().map(|(id, result)| (id, Told::Result(result))).collect(),
+            true => messages::responses(&View::new(span), max_size)
+                .into_iter()
+                .map(|(id, result)| (id, Told::Result(result)))
+                .collect(),
             false => autogen::told(span, max_size),
         };
         answers.extend(told.into_iter().map(|(call_id, told)| {
             let (service, span_id) = (span.resource.service.clone(), span.span_id);
-            Answer { call_id, service, start_unix_nanos: span.start_unix_nanos, span_id, told }
+            Answer {
+                call_id,
+                service,
+                start_unix_nanos: span.start_unix_nanos,
+                span_id,
+                told,
+            }
         }));
     }
     answers

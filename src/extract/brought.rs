@@ -1,5 +1,6 @@
-//! Pure. The evaluated span, those above it and its resource in, what they say about their own judgement out: the case that the run is one
-//! of, criteria to apply, an expectation. Knows under which keys that stands; does not know what becomes of it.
+//! Pure. The evaluated span, those above it and its resource in, what they say about their own
+//! judgement out: the case that the run is one of, criteria to apply, an expectation. Knows under
+//! which keys that stands; does not know what becomes of it.
 
 use std::sync::Arc;
 
@@ -29,16 +30,19 @@ pub struct Bringing {
 /// What a run says about its own judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// The case it is one of: what the nearest span names, from the evaluated one up, else its resource.
+    /// The case it is one of: what the nearest span names, from the evaluated one up, else its
+    /// resource.
     pub case_id: Option<Arc<str>>,
     /// Each different value of [`CRITERIA`], from the evaluated span up, the resource last.
     pub criteria: Vec<Said>,
-    /// Each different value of [`EXPECT`], likewise. One who can set it on one span must not be able to hide what another span says.
+    /// Each different value of [`EXPECT`], likewise. One who can set it on one span must not be
+    /// able to hide what another span says.
     pub expect: Vec<Said>,
 }
 
 impl Brought {
-    /// Does it want nothing of its judge? A case's id alone does not: test harnesses put it on traces of all kinds.
+    /// Does it want nothing of its judge? A case's id alone does not: test harnesses put it on
+    /// traces of all kinds.
     pub fn asks_nothing(&self) -> bool {
         self.criteria.is_empty() && self.expect.is_empty()
     }
@@ -75,13 +79,23 @@ impl BroughtKeys {
     }
 }
 
-/// What a run says about its own judgement. A sub-agent's spans have no say, nor have calls: only what lies above.
-pub(super) fn brought(outline: &Outline<'_>, recogniser: &Recogniser, evaluated: SpanIdx) -> Brought {
+/// What a run says about its own judgement. A sub-agent's spans have no say, nor have calls: only
+/// what lies above.
+pub(super) fn brought(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    evaluated: SpanIdx,
+) -> Brought {
     let keys = recogniser.brought_keys();
     let mut brought = Brought::default();
-    let spans = std::iter::once(evaluated).chain(outline.tree.ancestors(evaluated)).map(|span_idx| &outline.spans[span_idx].0);
+    let spans = std::iter::once(evaluated)
+        .chain(outline.tree.ancestors(evaluated))
+        .map(|span_idx| &outline.spans[span_idx].0);
     let resource = &outline.spans[evaluated].0.resource.facts;
-    for (span_id, facts) in spans.map(|span| (Some(span.span_id), &span.facts)).chain([(None, resource)]) {
+    for (span_id, facts) in spans
+        .map(|span| (Some(span.span_id), &span.facts))
+        .chain([(None, resource)])
+    {
         brought.case_id = brought.case_id.or_else(|| {
             let text = attribute_text(facts.get(keys.case_id?)?)?;
             (!text.is_empty()).then(|| Arc::from(&*text))
@@ -93,10 +107,19 @@ pub(super) fn brought(outline: &Outline<'_>, recogniser: &Recogniser, evaluated:
 }
 
 fn note(said: &mut Vec<Said>, key: Option<KeyId>, span_id: Option<SpanId>, facts: &Facts) {
-    let Some(Attribute { value, cut, .. }) = key.and_then(|key| facts.attribute(key)) else { return };
-    let text = if let Value::Bytes(_) = value { None } else { attribute_text(value).map(|text| Arc::from(&*text)) };
+    let Some(Attribute { value, cut, .. }) = key.and_then(|key| facts.attribute(key)) else {
+        return;
+    };
+    let text = if let Value::Bytes(_) = value {
+        None
+    } else {
+        attribute_text(value).map(|text| Arc::from(&*text))
+    };
     // Baggage copies one value onto every span.
-    if !said.iter().any(|other| other.text == text && other.cut == cut) {
+    if !said
+        .iter()
+        .any(|other| other.text == text && other.cut == cut)
+    {
         said.push(Said { span_id, text, cut });
     }
 }

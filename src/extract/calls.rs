@@ -1,5 +1,5 @@
-//! Pure. The outline of a trace in, its tool calls in order out: values unwrapped, one entry per call, steps and parallel groups. What
-//! only the models' messages tell is joined by `joins`.
+//! Pure. The outline of a trace in, its tool calls in order out: values unwrapped, one entry per
+//! call, steps and parallel groups. What only the models' messages tell is joined by `joins`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use crate::span::Status;
 /// The name of a call whose span tells none.
 pub(super) const UNNAMED: &str = "(unnamed)";
 
-/// How many calls of one id and name are looked at for a twin: more are made by a sender that repeats its ids.
+/// How many calls of one id and name are looked at for a twin: more are made by a sender that
+/// repeats its ids.
 const MAX_TWINS: usize = 8;
 
 /// A call on its way into the trajectory.
@@ -41,9 +42,18 @@ pub(super) struct Draft {
     failed_until: u64,
 }
 
-/// The calls of a trace that has tool spans, in order; of one that was cut short, with what could still change about them.
-pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_short: bool, words: &mut Words) -> Vec<ToolCall> {
-    let Folded { kept: mut drafts, same } = fold(outline, recogniser, words);
+/// The calls of a trace that has tool spans, in order; of one that was cut short, with what could
+/// still change about them.
+pub(super) fn from_spans(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    cut_short: bool,
+    words: &mut Words,
+) -> Vec<ToolCall> {
+    let Folded {
+        kept: mut drafts,
+        same,
+    } = fold(outline, recogniser, words);
     for (into, draft) in same {
         absorb(&mut drafts[into], draft);
     }
@@ -52,15 +62,27 @@ pub(super) fn from_spans(outline: &Outline<'_>, recogniser: &Recogniser, cut_sho
     for draft in &mut drafts {
         draft.call.step = step(&turns, draft);
     }
-    // Drafts come in order. Only where two began at one time and depth do replies tell which was asked for first.
-    let place = |draft: &Draft| (outline.tree.start[draft.span], outline.tree.depth[draft.span]);
+    // Drafts come in order. Only where two began at one time and depth do replies tell which was
+    // asked for first.
+    let place = |draft: &Draft| {
+        (
+            outline.tree.start[draft.span],
+            outline.tree.depth[draft.span],
+        )
+    };
     let has_ties = !drafts.is_sorted_by(|draft, next| place(draft) < place(next));
     let announced = joins::join(outline, recogniser, &models, &turns, &mut drafts, has_ties);
     if has_ties {
         // Before the position in the reply: start, then depth. After it: end, then span id.
         drafts.sort_by_key(|draft| {
             let (start, depth, end, span_id) = outline.rank(draft.span);
-            let place = draft.call.call_id.as_ref().and_then(|id| announced.get(&**id)).copied().unwrap_or(usize::MAX);
+            let place = draft
+                .call
+                .call_id
+                .as_ref()
+                .and_then(|id| announced.get(&**id))
+                .copied()
+                .unwrap_or(usize::MAX);
             (start, depth, place, end, span_id)
         });
     }
@@ -79,50 +101,96 @@ struct Reply {
     step: u32,
 }
 
-/// The calls that the replies of a trace's models ask for, where no span tells of any; and whether some of the replies are cut, so that there
-/// may have been more.
-pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> (Vec<ToolCall>, bool) {
+/// The calls that the replies of a trace's models ask for, where no span tells of any; and whether
+/// some of the replies are cut, so that there may have been more.
+pub(super) fn from_messages(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    words: &mut Words,
+) -> (Vec<ToolCall>, bool) {
     let models = outline.models();
     let steps: HashMap<SpanIdx, u32> = Turns::new(outline, &models, words).steps().collect();
     let is_cut = |model: SpanIdx| {
         let records = outline.records_of.get(&model).into_iter().flatten();
-        std::iter::once(&outline.views[model]).chain(records).any(messages::is_cut)
+        std::iter::once(&outline.views[model])
+            .chain(records)
+            .any(messages::is_cut)
     };
     let mut cut = models.iter().any(|&model| is_cut(model));
-    let mut replies: Vec<Reply> = (models.iter().zip(joins::replies(outline, recogniser, &models)))
-        .map(|(&span, calls)| {
-            let step = steps.get(&span).copied().unwrap_or_default();
-            Reply { calls, span, owner: Owner::of(outline, span, words), step }
-        })
-        .collect();
+    let mut replies: Vec<Reply> = (models
+        .iter()
+        .zip(joins::replies(outline, recogniser, &models)))
+    .map(|(&span, calls)| {
+        let step = steps.get(&span).copied().unwrap_or_default();
+        Reply {
+            calls,
+            span,
+            owner: Owner::of(outline, span, words),
+            step,
+        }
+    })
+    .collect();
     let mut results = joins::responses(outline, recogniser);
     let mut failed: HashSet<String> = HashSet::new();
-    for span in (0..outline.spans.len()).filter(|&span| outline.convention(span, recogniser) == haystack::HAYSTACK.name) {
-        let conversation = haystack::conversation(&outline.views[span], recogniser.tools.max_value_size).unwrap_or_default();
+    for span in (0..outline.spans.len())
+        .filter(|&span| outline.convention(span, recogniser) == haystack::HAYSTACK.name)
+    {
+        let conversation =
+            haystack::conversation(&outline.views[span], recogniser.tools.max_value_size)
+                .unwrap_or_default();
         cut |= conversation.cut;
-        for haystack::Answer { call_id, result, failed: has_failed } in conversation.answers {
+        for haystack::Answer {
+            call_id,
+            result,
+            failed: has_failed,
+        } in conversation.answers
+        {
             failed.extend(has_failed.then(|| call_id.clone()));
             results.entry(call_id).or_insert(result);
         }
         let own_run = outline.runs.iter().position(|run| run.span == span);
-        let own = own_run.map(|run| Owner { run: Some(run), agent: Some(words.number(&outline.runs[run].name)) });
+        let own = own_run.map(|run| Owner {
+            run: Some(run),
+            agent: Some(words.number(&outline.runs[run].name)),
+        });
         let owner = own.unwrap_or_else(|| Owner::of(outline, span, words));
-        replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply { calls, span, owner, step }));
+        replies.extend((0..).zip(conversation.replies).map(|(step, calls)| Reply {
+            calls,
+            span,
+            owner,
+            step,
+        }));
     }
     let mut seen: HashSet<String> = HashSet::new();
     let mut calls = Vec::new();
     let mut next_group = 1;
-    for Reply { calls: reply, span: span_idx, owner, step } in replies {
+    for Reply {
+        calls: reply,
+        span: span_idx,
+        owner,
+        step,
+    } in replies
+    {
         let (span, mark) = &outline.spans[span_idx];
         let n_before = calls.len();
-        for messages::Announced { name, call_id, args } in reply {
-            if outline.leaves_out(&name, recogniser) || call_id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
+        for messages::Announced {
+            name,
+            call_id,
+            args,
+        } in reply
+        {
+            if outline.leaves_out(&name, recogniser)
+                || call_id.as_ref().is_some_and(|id| !seen.insert(id.clone()))
+            {
                 continue;
             }
             calls.push(ToolCall {
                 name: name.into(),
                 args,
-                result: call_id.as_ref().and_then(|id| results.get(id.as_str())).cloned(),
+                result: call_id
+                    .as_ref()
+                    .and_then(|id| results.get(id.as_str()))
+                    .cloned(),
                 error: call_id.as_ref().is_some_and(|id| failed.contains(id)),
                 call_id: call_id.map(Arc::from),
                 agent: owner.agent.map(|agent| words.text(agent)),
@@ -138,7 +206,9 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, word
             });
         }
         if calls.len() - n_before > 1 {
-            calls[n_before..].iter_mut().for_each(|call| call.parallel_group = Some(next_group));
+            calls[n_before..]
+                .iter_mut()
+                .for_each(|call| call.parallel_group = Some(next_group));
             next_group += 1;
         }
     }
@@ -146,21 +216,43 @@ pub(super) fn from_messages(outline: &Outline<'_>, recogniser: &Recogniser, word
 }
 
 /// The call of a span, folded ones too.
-fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx, words: &mut Words) -> Option<Draft> {
+fn draft(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    span_idx: SpanIdx,
+    words: &mut Words,
+) -> Option<Draft> {
     let call = outline.calls[span_idx].as_ref()?;
     let (span, mark) = &outline.spans[span_idx];
     let max_size = recogniser.tools.max_value_size;
-    let args = call.args.map(|raw| payload::open_args(raw, call.args_in, max_size));
-    let result = call.result.map(|raw| payload::open_result(raw, call.result_in, max_size));
+    let args = call
+        .args
+        .map(|raw| payload::open_args(raw, call.args_in, max_size));
+    let result = call
+        .result
+        .map(|raw| payload::open_result(raw, call.result_in, max_size));
     let (result, opened) = match result {
-        Some(Opened { payload, call_id, name, failed }) => (Some(payload), (call_id, name, failed)),
+        Some(Opened {
+            payload,
+            call_id,
+            name,
+            failed,
+        }) => (Some(payload), (call_id, name, failed)),
         None => (None, (None, None, false)),
     };
-    let named_in_result = opened.1.filter(|name| call.name.is_none() && !recogniser.ignores(name));
+    let named_in_result = opened
+        .1
+        .filter(|name| call.name.is_none() && !recogniser.ignores(name));
     let name = call.name.as_deref().or(named_in_result.as_deref());
     let run = outline.run_above[span_idx];
-    let agent = call.agent.as_deref().or_else(|| run.map(|run| &*outline.runs[run].name));
-    let owner = Owner { run, agent: agent.map(|agent| words.number(agent)) };
+    let agent = call
+        .agent
+        .as_deref()
+        .or_else(|| run.map(|run| &*outline.runs[run].name));
+    let owner = Owner {
+        run,
+        agent: agent.map(|agent| words.number(agent)),
+    };
     let failed = call.failed || opened.2 || (span.status == Status::Error && !call.status_lies);
     Some(Draft {
         poorly_named: name.is_none(),
@@ -170,7 +262,11 @@ fn draft(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx, word
         inside: outline.call_above[span_idx],
         call: ToolCall {
             name: words.held(name.or(call.last_name).unwrap_or(UNNAMED)),
-            call_id: call.call_id.as_deref().map(Arc::from).or_else(|| opened.0.map(Arc::from)),
+            call_id: call
+                .call_id
+                .as_deref()
+                .map(Arc::from)
+                .or_else(|| opened.0.map(Arc::from)),
             args,
             result,
             error: failed,
@@ -198,11 +294,16 @@ struct Folded {
 
 fn fold(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> Folded {
     let mut drafts = Vec::with_capacity(outline.calls.iter().flatten().count());
-    drafts.extend((0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx, words)));
+    drafts.extend(
+        (0..outline.spans.len()).filter_map(|span_idx| draft(outline, recogniser, span_idx, words)),
+    );
     drafts.sort_by_key(|draft| outline.rank(draft.span));
     let into = same_calls(outline, &drafts);
     if into.iter().all(Option::is_none) {
-        return Folded { kept: drafts, same: Vec::new() };
+        return Folded {
+            kept: drafts,
+            same: Vec::new(),
+        };
     }
     let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
     let mut place: HashMap<SpanIdx, usize> = HashMap::new();
@@ -216,7 +317,10 @@ fn fold(outline: &Outline<'_>, recogniser: &Recogniser, words: &mut Words) -> Fo
             }
         }
     }
-    let same = folded.into_iter().filter_map(|(into, draft)| Some((*place.get(&into)?, draft))).collect();
+    let same = folded
+        .into_iter()
+        .filter_map(|(into, draft)| Some((*place.get(&into)?, draft)))
+        .collect();
     Folded { kept, same }
 }
 
@@ -232,7 +336,10 @@ fn same_calls(outline: &Outline<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
             }
             let same = (draft.call.call_id.as_deref()?, &*draft.call.name);
             let kept = std::iter::successors(latest.get(&same).copied(), |&other| before[other]);
-            if let Some(twin) = kept.take(MAX_TWINS).find(|&other| is_twin(outline, &drafts[other], draft)) {
+            if let Some(twin) = kept
+                .take(MAX_TWINS)
+                .find(|&other| is_twin(outline, &drafts[other], draft))
+            {
                 return Some(drafts[twin].span);
             }
             before[at] = latest.insert(same, at);
@@ -242,13 +349,18 @@ fn same_calls(outline: &Outline<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
 }
 
 /// Which spans tell of a call that another span stands for: the span, and that other one.
-pub(super) fn told_twice(outline: &Outline<'_>, recogniser: &Recogniser) -> HashMap<SpanIdx, SpanIdx> {
+pub(super) fn told_twice(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+) -> HashMap<SpanIdx, SpanIdx> {
     let Folded { kept, same } = fold(outline, recogniser, &mut Words::default());
-    same.into_iter().map(|(into, draft)| (draft.span, kept[into].span)).collect()
+    same.into_iter()
+        .map(|(into, draft)| (draft.span, kept[into].span))
+        .collect()
 }
 
-/// The same call told twice, by two instrumentations or from two processes: one id, one name, at one time. What ran one after the other
-/// was done twice, and siblings never fold.
+/// The same call told twice, by two instrumentations or from two processes: one id, one name, at
+/// one time. What ran one after the other was done twice, and siblings never fold.
 fn is_twin(outline: &Outline<'_>, kept: &Draft, draft: &Draft) -> bool {
     let overlap = draft.call.start_unix_nanos < kept.call.end_unix_nanos;
     outline.tree.parent[kept.span] != outline.tree.parent[draft.span] && overlap
@@ -265,8 +377,8 @@ fn absorb(kept: &mut Draft, draft: Draft) {
         kept.call.name = draft.call.name;
         kept.poorly_named = false;
     }
-    // A client often leaves the status unset where its server failed. Attempts within it come in order: one that succeeds makes up for those
-    // that had failed before it began.
+    // A client often leaves the status unset where its server failed. Attempts within it come in
+    // order: one that succeeds makes up for those that had failed before it began.
     if kept.settled {
         return;
     }
@@ -279,10 +391,16 @@ fn absorb(kept: &mut Draft, draft: Draft) {
 }
 
 fn step(turns: &Turns, draft: &Draft) -> u32 {
-    u32::try_from(turns.started_before(draft.owner, draft.call.start_unix_nanos).saturating_sub(1)).unwrap_or(u32::MAX)
+    u32::try_from(
+        turns
+            .started_before(draft.owner, draft.call.start_unix_nanos)
+            .saturating_sub(1),
+    )
+    .unwrap_or(u32::MAX)
 }
 
-/// Calls of one reply share a group, also when they ran one by one; where no model span tells, those that overlap in time do.
+/// Calls of one reply share a group, also when they ran one by one; where no model span tells,
+/// those that overlap in time do.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     let (group_of, sizes) = groups(turns, drafts);
     // Groups of several are numbered in the order of their first calls.
@@ -310,12 +428,18 @@ fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
                 sizes.push(0);
                 sizes.len() - 1
             };
-            let follows_model = turns.any_within(draft.owner, draft.inside) && turns.started_before(draft.owner, start) > 0;
+            let follows_model = turns.any_within(draft.owner, draft.inside)
+                && turns.started_before(draft.owner, start) > 0;
             let group = if follows_model {
-                *by_reply.entry((draft.owner, draft.inside, draft.call.step)).or_insert_with(new)
+                *by_reply
+                    .entry((draft.owner, draft.inside, draft.call.step))
+                    .or_insert_with(new)
             } else {
                 let scope = (draft.owner, draft.inside);
-                let open = by_time.get(&scope).copied().filter(|&(_, until)| start < until);
+                let open = by_time
+                    .get(&scope)
+                    .copied()
+                    .filter(|&(_, until)| start < until);
                 let (group, until) = open.unwrap_or_else(|| (new(), 0));
                 by_time.insert(scope, (group, until.max(end)));
                 group

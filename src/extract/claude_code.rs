@@ -1,6 +1,7 @@
-//! Pure. Claude Code's own spans (beta): `claude_code.interaction` is one turn of its user, `claude_code.tool` a call, below which
-//! `claude_code.tool.execution` tells whether it succeeded and `claude_code.tool.blocked_on_user` how long somebody was asked. A span in, the
-//! call, run or model call it is out.
+//! Pure. Claude Code's own spans (beta): `claude_code.interaction` is one turn of its user,
+//! `claude_code.tool` a call, below which `claude_code.tool.execution` tells whether it succeeded
+//! and `claude_code.tool.blocked_on_user` how long somebody was asked. A span in, the call, run or
+//! model call it is out.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,14 @@ use super::convention::{Call, Convention, SPAN_NAME, View, first_raw, first_text
 use super::keys;
 use super::log_calls;
 
-pub(super) const CLAUDE_CODE: Convention = Convention { name: "claude_code", marks: SPAN_NAME, is_call, call, agent_run, is_model };
+pub(super) const CLAUDE_CODE: Convention = Convention {
+    name: "claude_code",
+    marks: SPAN_NAME,
+    is_call,
+    call,
+    agent_run,
+    is_model,
+};
 
 fn is_call(span: &View<'_>) -> bool {
     span.name() == "claude_code.tool"
@@ -18,7 +26,10 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
     Call {
         name: first_text(span, &[keys::FUNCTION_NAME, keys::GEN_AI_TOOL_NAME]),
         call_id: first_text(span, &[keys::TOOL_USE_ID, keys::GEN_AI_CALL_ID]),
-        args: first_raw(span, &[keys::GEN_AI_ARGS, keys::CLAUDE_INPUT, keys::CLAUDE_ARGS]),
+        args: first_raw(
+            span,
+            &[keys::GEN_AI_ARGS, keys::CLAUDE_INPUT, keys::CLAUDE_ARGS],
+        ),
         result: first_raw(span, &[keys::GEN_AI_RESULT]),
         failed: log_calls::has_failed(span),
         ..Call::default()

@@ -1,5 +1,6 @@
-//! Pure. What a convention is: how it tells a tool call, an agent run and a model call from other spans, and where it keeps
-//! the parts of a call. Values are borrowed from the span and not parsed here; knows nothing of other spans.
+//! Pure. What a convention is: how it tells a tool call, an agent run and a model call from other
+//! spans, and where it keeps the parts of a call. Values are borrowed from the span and not parsed
+//! here; knows nothing of other spans.
 
 use std::borrow::Cow;
 
@@ -11,7 +12,8 @@ use crate::span::{Attribute, Event, KeyId, Opened, Span, Value};
 pub(super) struct Convention {
     /// The file's name, and the word in `ToolCall::convention`.
     pub(super) name: &'static str,
-    /// No span without one of these attributes is of this convention; `SPAN_NAME` where the span's name alone can tell.
+    /// No span without one of these attributes is of this convention; `SPAN_NAME` where the span's
+    /// name alone can tell.
     pub(super) marks: Bits,
     /// Is this span a tool call?
     pub(super) is_call: fn(&View<'_>) -> bool,
@@ -23,7 +25,8 @@ pub(super) struct Convention {
     pub(super) is_model: fn(&View<'_>) -> bool,
 }
 
-/// A span, its name, and which of the built-in keys it has: conventions ask for many keys, most of which are not there.
+/// A span, its name, and which of the built-in keys it has: conventions ask for many keys, most of
+/// which are not there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) span: &'a Span,
@@ -33,7 +36,10 @@ pub(super) struct View<'a> {
 }
 
 const N_WORDS: usize = 3;
-const _: () = assert!(keys::N_BUILT_IN <= N_WORDS * 64, "a view has a bit for every built-in key");
+const _: () = assert!(
+    keys::N_BUILT_IN <= N_WORDS * 64,
+    "a view has a bit for every built-in key"
+);
 
 /// Some of the built-in keys, as bits.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,12 +63,17 @@ impl AnyOf {
 
     /// Is one of them one of those?
     pub(super) fn has_any_of(self, keys: Self) -> bool {
-        self.0.iter().zip(keys.0).any(|(ours, theirs)| ours & theirs != 0)
+        self.0
+            .iter()
+            .zip(keys.0)
+            .any(|(ours, theirs)| ours & theirs != 0)
     }
 
     /// Is a key one of them?
     pub(super) fn has(self, key: KeyId) -> bool {
-        self.0.get(usize::from(key.0 / 64)).is_some_and(|word| word & 1 << (key.0 % 64) != 0)
+        self.0
+            .get(usize::from(key.0 / 64))
+            .is_some_and(|word| word & 1 << (key.0 % 64) != 0)
     }
 }
 
@@ -76,7 +87,12 @@ impl<'a> View<'a> {
                 *word |= 1 << (key.0 % 64);
             }
         }
-        Self { span, facts, name: facts.name(), present: AnyOf(present) }
+        Self {
+            span,
+            facts,
+            name: facts.name(),
+            present: AnyOf(present),
+        }
     }
 
     /// Is there an attribute with one of these marks?
@@ -105,11 +121,19 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn has(&self, key: KeyId) -> bool {
-        if usize::from(key.0) < N_WORDS * 64 { self.present.has(key) } else { self.span.get(key).is_some() }
+        if usize::from(key.0) < N_WORDS * 64 {
+            self.present.has(key)
+        } else {
+            self.span.get(key).is_some()
+        }
     }
 
     pub(super) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        if self.has(key) { self.facts.attribute(key) } else { None }
+        if self.has(key) {
+            self.facts.attribute(key)
+        } else {
+            None
+        }
     }
 
     pub(super) fn get(&self, key: KeyId) -> Option<Value<'a>> {
@@ -117,7 +141,11 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn text(&self, key: KeyId) -> Option<&'a str> {
-        if self.has(key) { self.facts.text(key) } else { None }
+        if self.has(key) {
+            self.facts.text(key)
+        } else {
+            None
+        }
     }
 
     pub(super) fn name(&self) -> &'a str {
@@ -126,14 +154,19 @@ impl<'a> View<'a> {
 
     pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
         let span: &'a Span = self.span;
-        self.facts.has_events().then(|| span.facts.events()).into_iter().flatten()
+        self.facts
+            .has_events()
+            .then(|| span.facts.events())
+            .into_iter()
+            .flatten()
     }
 }
 
 /// Marks of a convention that looks at the span's name.
 pub(super) const SPAN_NAME: Bits = Bits::MAX;
 
-/// A tool call as its span tells it; what is missing is filled in from the generic keys, then from the models' messages.
+/// A tool call as its span tells it; what is missing is filled in from the generic keys, then from
+/// the models' messages.
 #[derive(Debug, Default)]
 pub(super) struct Call<'a> {
     pub(super) name: Option<Cow<'a, str>>,
@@ -163,12 +196,14 @@ pub(super) struct Raw<'a> {
 /// What a framework wraps around arguments or a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Envelope {
-    /// Nothing, but for the envelopes that are told by their shape (a serialised LangChain message, JSON within JSON).
+    /// Nothing, but for the envelopes that are told by their shape (a serialised LangChain message,
+    /// JSON within JSON).
     #[default]
     Plain,
     /// `{"kwargs": {…}}`, with `args` and other things of the framework beside it.
     Kwargs,
-    /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside; JavaScript: `{"args": ["{…}"]}`.
+    /// `{"input_str": "{'a': 1}", "tags": …, "metadata": …}` with a Python literal inside;
+    /// JavaScript: `{"args": ["{…}"]}`.
     InputStr,
     /// A list of content blocks: `[{"json": {…}}]`, `[{"text": "…"}]`.
     Blocks,
@@ -189,7 +224,11 @@ pub(super) fn raw<'a>(span: &View<'a>, key: KeyId) -> Option<Raw<'a>> {
         keys::OUTPUT_VALUE => span.text(keys::OUTPUT_MIME),
         _ => None,
     };
-    Some(Raw { value: attribute.value, cut: attribute.cut, plain: mime == Some("text/plain") })
+    Some(Raw {
+        value: attribute.value,
+        cut: attribute.cut,
+        plain: mime == Some("text/plain"),
+    })
 }
 
 /// The first of these attributes that holds a text that is not empty.
@@ -197,7 +236,8 @@ pub(super) fn first_text<'a>(span: &View<'a>, keys: &[KeyId]) -> Option<Cow<'a, 
     keys.iter().find_map(|&key| text(span, key))
 }
 
-/// A name or id: a string without the quotes that some frameworks leave around it; numbers as their digits.
+/// A name or id: a string without the quotes that some frameworks leave around it; numbers as their
+/// digits.
 pub(super) fn text<'a>(span: &View<'a>, key: KeyId) -> Option<Cow<'a, str>> {
     if !span.has(key) {
         return None;
@@ -211,10 +251,12 @@ pub(super) fn text<'a>(span: &View<'a>, key: KeyId) -> Option<Cow<'a, str>> {
     }
 }
 
-/// `"\"billing_agent\""` is how Langfuse and MLflow write a string; `<not specified>` how Google's ADK writes that it has no call id.
+/// `"\"billing_agent\""` is how Langfuse and MLflow write a string; `<not specified>` how Google's
+/// ADK writes that it has no call id.
 pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     if text.len() > 1 && text.starts_with('"') && text.ends_with('"') {
-        return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned)).filter(|text| *text != "null");
+        return Some(serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned))
+            .filter(|text| *text != "null");
     }
     (!matches!(text, "null" | "<not specified>")).then_some(Cow::Borrowed(text))
 }
@@ -222,7 +264,11 @@ pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
 /// Is the attribute this word, in whatever case and with or without quotes around it?
 pub(super) fn is(span: &View<'_>, key: KeyId, word: &str) -> bool {
     span.text(key).is_some_and(|text| {
-        let text = if text.len() > word.len() { text.trim_matches('"') } else { text };
+        let text = if text.len() > word.len() {
+            text.trim_matches('"')
+        } else {
+            text
+        };
         text.eq_ignore_ascii_case(word)
     })
 }
@@ -239,7 +285,9 @@ pub(super) fn is_true(span: &View<'_>, key: KeyId) -> bool {
 /// What follows a word at the start of a span's name.
 pub(super) fn name_after<'a>(span: &View<'a>, word: &str) -> Option<&'a str> {
     let rest = span.name().strip_prefix(word)?;
-    (rest.starts_with([' ', ':'])).then(|| rest.trim_start_matches([' ', ':'])).filter(|rest| !rest.is_empty())
+    (rest.starts_with([' ', ':']))
+        .then(|| rest.trim_start_matches([' ', ':']))
+        .filter(|rest| !rest.is_empty())
 }
 
 /// Of a convention in which every span with its marks is a call.

@@ -1,9 +1,12 @@
-//! Pure. The outline of a trace that was cut short in, what its missing spans could still change about what is known out. So that a verdict
-//! given early never changes: what further calls could do to it the evaluators know, here it is about the calls that are listed already.
+//! Pure. The outline of a trace that was cut short in, what its missing spans could still change
+//! about what is known out. So that a verdict given early never changes: what further calls could
+//! do to it the evaluators know, here it is about the calls that are listed already.
 //!
-//! It is taken for granted that a span which has ended stays as it is; that spans which tell of one call by its id agree on its name and
-//! arguments, and on when it began as far as other calls go; that a parent marked as local has its child's resource; that a root is alone; and
-//! that a span beneath which a model was asked, an agent ran, or another tool was called is no mere wrapper of a call beneath it.
+//! It is taken for granted that a span which has ended stays as it is; that spans which tell of one
+//! call by its id agree on its name and arguments, and on when it began as far as other calls go;
+//! that a parent marked as local has its child's resource; that a root is alone; and that a span
+//! beneath which a model was asked, an agent ran, or another tool was called is no mere wrapper of
+//! a call beneath it.
 
 use std::sync::Arc;
 
@@ -25,27 +28,43 @@ pub(super) fn cast(outline: &Outline<'_>, recogniser: &Recogniser, drafts: &mut 
     let lines = lines(outline);
     for draft in drafts.iter_mut() {
         let call = &mut draft.call;
-        call.doubt.may_fold = gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
+        call.doubt.may_fold =
+            gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
         call.doubt.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
-        call.doubt.args |= call.args.as_ref().is_some_and(|args| !args.json().is_object());
+        call.doubt.args |= call
+            .args
+            .as_ref()
+            .is_some_and(|args| !args.json().is_object());
     }
     leave_one_of_each(drafts);
-    // What could begin earlier than it seems, or at the same time as another call, is in line with none.
+    // What could begin earlier than it seems, or at the same time as another call, is in line with
+    // none.
     let mut numbers: HashMap<Line, u32> = HashMap::new();
     let mut starts: HashSet<(Line, u64)> = HashSet::new();
     for draft in drafts {
         let line = lines[draft.span];
-        let stands_alone = draft.call.doubt.may_fold || !starts.insert((line, draft.call.start_unix_nanos));
+        let stands_alone =
+            draft.call.doubt.may_fold || !starts.insert((line, draft.call.start_unix_nanos));
         let next = numbers.len() as u32;
-        draft.call.doubt.line = *numbers.entry(if stands_alone { Line::Alone(draft.span) } else { line }).or_insert(next);
+        draft.call.doubt.line = *numbers
+            .entry(if stands_alone {
+                Line::Alone(draft.span)
+            } else {
+                line
+            })
+            .or_insert(next);
     }
 }
 
 /// Which agent runs may turn out to be part of an outer one, by position.
 pub(super) fn runs_that_may_merge(outline: &Outline<'_>, recogniser: &Recogniser) -> Vec<bool> {
     let gates = Gates::new(outline, recogniser);
-    outline.runs.iter().map(|run| gates.of_span[run.span].is_some()).collect()
+    outline
+        .runs
+        .iter()
+        .map(|run| gates.of_span[run.span].is_some())
+        .collect()
 }
 
 /// What could still change about which span is evaluated.
@@ -68,7 +87,8 @@ fn parent_is_local(span: &Span) -> bool {
 
 /// An agent of this name may yet come.
 fn may_be_handoff(name: &str, recogniser: &Recogniser) -> bool {
-    matches!(recogniser.tools.handoffs, Handoffs::Auto) && is_handoff(name, &Handoffs::Auto, |_| true)
+    matches!(recogniser.tools.handoffs, Handoffs::Auto)
+        && is_handoff(name, &Handoffs::Auto, |_| true)
 }
 
 /// Calls that could turn out to be one and the same: all but one of them may go.
@@ -79,17 +99,24 @@ fn leave_one_of_each(drafts: &mut [Draft]) {
         call.doubt.may_go |= !ids.insert((id.clone(), call.name.clone()));
     }
     let stays = |doubt: &Doubt| !doubt.may_go && !doubt.may_fold;
-    let mut names: HashSet<Arc<str>> =
-        drafts.iter().filter(|draft| stays(&draft.call.doubt)).map(|draft| draft.call.name.clone()).collect();
-    for call in drafts.iter_mut().map(|draft| &mut draft.call).filter(|call| call.doubt.may_fold && !call.doubt.may_go) {
+    let mut names: HashSet<Arc<str>> = drafts
+        .iter()
+        .filter(|draft| stays(&draft.call.doubt))
+        .map(|draft| draft.call.name.clone())
+        .collect();
+    for call in drafts
+        .iter_mut()
+        .map(|draft| &mut draft.call)
+        .filter(|call| call.doubt.may_fold && !call.doubt.may_go)
+    {
         call.doubt.may_go = !names.insert(call.name.clone());
     }
 }
 
 // === Gates ===
 
-/// Where spans that are still to come could lie around a call: the missing span above it, or one above it that has not ended and is nothing
-/// yet, with no call and no agent run in between.
+/// Where spans that are still to come could lie around a call: the missing span above it, or one
+/// above it that has not ended and is nothing yet, with no call and no agent run in between.
 struct Gates<'a> {
     of_span: Vec<Option<SpanId>>,
     beneath: HashMap<SpanId, Beneath<'a>>,
@@ -112,22 +139,35 @@ impl<'a> Gates<'a> {
             // A hand-off is no call, so that nothing that lies in one lies in a call.
             let stays_call = |span_idx: SpanIdx| {
                 let call = outline.calls[span_idx].as_ref();
-                call.is_some_and(|call| !call.name.as_deref().is_some_and(|name| may_be_handoff(name, recogniser)))
+                call.is_some_and(|call| {
+                    !call
+                        .name
+                        .as_deref()
+                        .is_some_and(|name| may_be_handoff(name, recogniser))
+                })
             };
             let gate = match outline.tree.parent[span_idx] {
                 None => outline.spans[span_idx].0.parent_id,
                 Some(parent) if stays_call(parent) || runs.contains(&parent) => None,
                 Some(parent) => {
                     let (span, mark) = &outline.spans[parent];
-                    let is_open = (span.end_unix_nanos == 0 || mark.partial) && outline.model[parent] != Some(parent);
-                    if is_open { Some(span.span_id) } else { of_span[parent] }
+                    let is_open = (span.end_unix_nanos == 0 || mark.partial)
+                        && outline.model[parent] != Some(parent);
+                    if is_open {
+                        Some(span.span_id)
+                    } else {
+                        of_span[parent]
+                    }
                 }
             };
             of_span[span_idx] = gate;
             let Some(gate) = gate else { continue };
-            let name = outline.calls[span_idx].as_ref().and_then(|call| call.name.as_deref());
+            let name = outline.calls[span_idx]
+                .as_ref()
+                .and_then(|call| call.name.as_deref());
             let is_tool = outline.calls[span_idx].is_some() || outline.left_out[span_idx].is_some();
-            let is_more = is_tool || runs.contains(&span_idx) || outline.model[span_idx] == Some(span_idx);
+            let is_more =
+                is_tool || runs.contains(&span_idx) || outline.model[span_idx] == Some(span_idx);
             match (name, beneath.get(&gate)) {
                 (Some(name), None) => drop(beneath.insert(gate, Beneath::Calls(name))),
                 (Some(name), Some(Beneath::Calls(known))) if *known == name => {}
@@ -147,7 +187,8 @@ impl<'a> Gates<'a> {
 
 // === Line ===
 
-/// Which spans can only be shifted together, when a parent of another resource turns out to have begun later.
+/// Which spans can only be shifted together, when a parent of another resource turns out to have
+/// begun later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Line {
     /// Those that cannot be shifted any more.
@@ -165,14 +206,16 @@ fn lines(outline: &Outline<'_>) -> Vec<Line> {
     for &span_idx in &outline.tree.parents_first {
         let span = &outline.spans[span_idx].0;
         lines[span_idx] = match (outline.tree.parent[span_idx], span.parent_id) {
-            // A span without a start takes its parent's, and those below it are as if it began at no time.
+            // A span without a start takes its parent's, and those below it are as if it began at
+            // no time.
             _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
             (None, None) => Line::Fixed,
             (None, Some(missing)) if parent_is_local(span) => Line::Beneath(missing),
             (None, Some(_)) => Line::Under(span_idx),
             (Some(parent), _) => {
                 let above = &outline.spans[parent].0;
-                let same = Arc::ptr_eq(&span.resource, &above.resource) || span.resource.encoded == above.resource.encoded;
+                let same = Arc::ptr_eq(&span.resource, &above.resource)
+                    || span.resource.encoded == above.resource.encoded;
                 match lines[parent] {
                     Line::Alone(_) => Line::Under(span_idx),
                     line if same || line == Line::Fixed => line,

@@ -1,11 +1,14 @@
-//! Pure. The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands, ADK, AutoGen, AG2, Microsoft's agent
-//! framework and others. A span in, the call, run or model call it is out.
+//! Pure. The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands,
+//! ADK, AutoGen, AG2, Microsoft's agent framework and others. A span in, the call, run or model
+//! call it is out.
 
 use std::borrow::Cow;
 
 use crate::span::{Event, KeyId, Value};
 
-use super::convention::{Call, Convention, Envelope, Raw, View, first_raw, is, name_after, raw, text};
+use super::convention::{
+    Call, Convention, Envelope, Raw, View, first_raw, is, name_after, raw, text,
+};
 use super::keys;
 
 pub(super) const GEN_AI: Convention = Convention {
@@ -28,9 +31,13 @@ fn is_call(span: &View<'_>) -> bool {
 
 fn call<'a>(span: &View<'a>) -> Call<'a> {
     let mut call = Call {
-        // As it stands: OpenTelemetry puts no quotes around a name, so quotes that are there belong to it.
-        name: (span.text(keys::GEN_AI_TOOL_NAME).filter(|name| !name.trim_start().is_empty()).map(Cow::Borrowed))
-            .or_else(|| text(span, keys::GEN_AI_TOOL_NAME)),
+        // As it stands: OpenTelemetry puts no quotes around a name, so quotes that are there belong
+        // to it.
+        name: (span
+            .text(keys::GEN_AI_TOOL_NAME)
+            .filter(|name| !name.trim_start().is_empty())
+            .map(Cow::Borrowed))
+        .or_else(|| text(span, keys::GEN_AI_TOOL_NAME)),
         last_name: name_after(span, "execute_tool"),
         call_id: text(span, keys::GEN_AI_CALL_ID),
         args: first_raw(span, &[keys::GEN_AI_ARGS, keys::ADK_ARGS]),
@@ -39,7 +46,9 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
         ..Call::default()
     };
     // Google's ADK wraps what is no object, in Python and in JavaScript.
-    if (raw(span, keys::GEN_AI_RESULT).is_none() && call.result.is_some()) || span.has(keys::ADK_EVENT) {
+    if (raw(span, keys::GEN_AI_RESULT).is_none() && call.result.is_some())
+        || span.has(keys::ADK_EVENT)
+    {
         call.result_in = Envelope::Result;
     }
     // Strands answers with content blocks, in an attribute or in an event.
@@ -48,7 +57,9 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
     }
     for event in span.events() {
         match event.name {
-            keys::TOOL_MESSAGE if call.args.is_none() => call.args = event_value(event, keys::CONTENT),
+            keys::TOOL_MESSAGE if call.args.is_none() => {
+                call.args = event_value(event, keys::CONTENT)
+            }
             keys::CHOICE if call.result.is_none() => {
                 call.result = event_value(event, keys::MESSAGE);
                 call.result_in = Envelope::Blocks;
@@ -61,7 +72,11 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
 
 fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
     let attribute = event.attributes().find(|attribute| attribute.key == key)?;
-    Some(Raw { value: attribute.value, cut: attribute.cut, plain: false })
+    Some(Raw {
+        value: attribute.value,
+        cut: attribute.cut,
+        plain: false,
+    })
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
@@ -75,5 +90,8 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 }
 
 fn is_model(span: &View<'_>) -> bool {
-    matches!(span.get(keys::OPERATION), Some(Value::Str("chat" | "generate_content" | "text_completion")))
+    matches!(
+        span.get(keys::OPERATION),
+        Some(Value::Str("chat" | "generate_content" | "text_completion"))
+    )
 }

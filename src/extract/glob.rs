@@ -1,9 +1,12 @@
-//! Pure. A glob and a text in, whether they match out: one rule for the names of transfers and for selectors. Knows neither.
+//! Pure. A glob and a text in, whether they match out: one rule for the names of transfers and for
+//! selectors. Knows neither.
 
-/// Does the whole text match the glob? `*` is any text, `?` one character, everything else itself. Takes time text × glob at worst.
+/// Does the whole text match the glob? `*` is any text, `?` one character, everything else itself.
+/// Takes time text × glob at worst.
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (glob.chars(), text.chars());
-    // Where to go on when what follows the last star did not fit: that star takes one character more.
+    // Where to go on when what follows the last star did not fit: that star takes one character
+    // more.
     let mut retry = None;
     loop {
         let before = (pattern.clone(), text.clone());
@@ -16,7 +19,9 @@ pub fn glob_matches(glob: &str, text: &str) -> bool {
             (Some(wanted), Some(found)) if wanted == found => {}
             (None, None) => return true,
             _ => {
-                let Some((after_star, mut taken)) = retry.take() else { return false };
+                let Some((after_star, mut taken)) = retry.take() else {
+                    return false;
+                };
                 if taken.next().is_none() {
                     return false;
                 }

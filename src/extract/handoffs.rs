@@ -1,14 +1,25 @@
-//! Pure. Which calls are transfers between agents, and so no calls. Knows the names of the trace's agents: a bank's `transfer_to_savings`
-//! stays a call.
+//! Pure. Which calls are transfers between agents, and so no calls. Knows the names of the trace's
+//! agents: a bank's `transfer_to_savings` stays a call.
 
 use super::glob::glob_matches;
 use super::settings::Handoffs;
 
 /// Names that are transfers when an agent of the trace follows.
-const TRANSFERS: &[&str] = &["transfer_to_", "handoff_to_", "handoff to ", "transfer to ", "transfer_back_to_"];
+const TRANSFERS: &[&str] = &[
+    "transfer_to_",
+    "handoff_to_",
+    "handoff to ",
+    "transfer to ",
+    "transfer_back_to_",
+];
 
-/// Is a call of this name a transfer? `is_agent` is asked, in letters and digits, only where the name alone does not tell.
-pub(super) fn is_handoff(name: &str, handoffs: &Handoffs, is_agent: impl FnOnce(&str) -> bool) -> bool {
+/// Is a call of this name a transfer? `is_agent` is asked, in letters and digits, only where the
+/// name alone does not tell.
+pub(super) fn is_handoff(
+    name: &str,
+    handoffs: &Handoffs,
+    is_agent: impl FnOnce(&str) -> bool,
+) -> bool {
     match handoffs {
         Handoffs::Off => false,
         Handoffs::Globs(globs) => globs.iter().any(|glob| glob_matches(glob, name)),
@@ -16,7 +27,9 @@ pub(super) fn is_handoff(name: &str, handoffs: &Handoffs, is_agent: impl FnOnce(
         Handoffs::Auto => {
             let target = TRANSFERS.iter().find_map(|word| {
                 let start = name.get(..word.len())?;
-                start.eq_ignore_ascii_case(word).then(|| letters(&name[word.len()..]))
+                start
+                    .eq_ignore_ascii_case(word)
+                    .then(|| letters(&name[word.len()..]))
             });
             target.is_some_and(|target| !target.is_empty() && is_agent(&target))
         }
@@ -25,7 +38,10 @@ pub(super) fn is_handoff(name: &str, handoffs: &Handoffs, is_agent: impl FnOnce(
 
 /// Letters and digits, in lower case: how a name is compared with a tool made of it.
 pub(super) fn letters(name: &str) -> String {
-    name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    name.chars()
+        .filter(|char| char.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 #[cfg(test)]
@@ -33,7 +49,9 @@ mod tests {
     use super::*;
 
     fn agents(name: &str) -> bool {
-        ["Weather Specialist", "billing_agent"].map(letters).contains(&name.to_owned())
+        ["Weather Specialist", "billing_agent"]
+            .map(letters)
+            .contains(&name.to_owned())
     }
 
     #[test]
@@ -48,7 +66,13 @@ mod tests {
             assert!(is_handoff(name, &Handoffs::Auto, agents), "{name}");
             assert!(!is_handoff(name, &Handoffs::Off, agents), "{name}");
         }
-        for name in ["transfer_to_savings", "transfer_to_", "handoff", "billing_agent", "délégué"] {
+        for name in [
+            "transfer_to_savings",
+            "transfer_to_",
+            "handoff",
+            "billing_agent",
+            "délégué",
+        ] {
             assert!(!is_handoff(name, &Handoffs::Auto, agents), "{name}");
         }
     }
@@ -57,6 +81,9 @@ mod tests {
     fn globs_replace_the_rule() {
         let handoffs = Handoffs::Globs(vec!["go_*".into(), "pass?".into()]);
         assert!(is_handoff("go_home", &handoffs, agents) && is_handoff("pass1", &handoffs, agents));
-        assert!(!is_handoff("transfer_to_agent", &handoffs, agents) && !is_handoff("pass12", &handoffs, agents));
+        assert!(
+            !is_handoff("transfer_to_agent", &handoffs, agents)
+                && !is_handoff("pass12", &handoffs, agents)
+        );
     }
 }

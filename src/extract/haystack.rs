@@ -1,6 +1,7 @@
-//! Pure. Haystack under OpenInference: there are no spans of models or tools. The span of an agent's run holds the whole conversation in its
-//! output, each message as the `repr` of a `ChatMessage`; what stands in its input too is older than the run. A span in, the agent's run or what
-//! was said in it out.
+//! Pure. Haystack under OpenInference: there are no spans of models or tools. The span of an
+//! agent's run holds the whole conversation in its output, each message as the `repr` of a
+//! `ChatMessage`; what stands in its input too is older than the run. A span in, the agent's run or
+//! what was said in it out.
 
 use std::borrow::Cow;
 
@@ -14,8 +15,14 @@ use super::payload;
 use super::python;
 use super::tool_call::Payload;
 
-pub(super) const HAYSTACK: Convention =
-    Convention { name: "haystack", marks: keys::bit(keys::OI_KIND), is_call: is_never_call, call: no_call, agent_run, is_model: no_model };
+pub(super) const HAYSTACK: Convention = Convention {
+    name: "haystack",
+    marks: keys::bit(keys::OI_KIND),
+    is_call: is_never_call,
+    call: no_call,
+    agent_run,
+    is_model: no_model,
+};
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     is_run(span).then_some(Cow::Borrowed("Agent"))
@@ -23,7 +30,9 @@ fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 
 fn is_run(span: &View<'_>) -> bool {
     let converses = |key| span.text(key).is_some_and(is_conversation);
-    span.name() == "Agent.run" && is(span, keys::OI_KIND, "CHAIN") && (converses(keys::OUTPUT_VALUE) || converses(keys::INPUT_VALUE))
+    span.name() == "Agent.run"
+        && is(span, keys::OI_KIND, "CHAIN")
+        && (converses(keys::OUTPUT_VALUE) || converses(keys::INPUT_VALUE))
 }
 
 /// Does this text hold messages?
@@ -52,17 +61,39 @@ pub(super) struct Answer {
 
 /// What was said in the run that this span is.
 pub(super) fn conversation(span: &View<'_>, max_size: usize) -> Option<Conversation> {
-    let output = span.attribute(keys::OUTPUT_VALUE).filter(|_| is_run(span))?;
-    let older: HashSet<String> = span.text(keys::INPUT_VALUE).into_iter().flat_map(messages).collect();
-    let mut conversation = Conversation { cut: output.cut, ..Conversation::default() };
-    for message in span.text(keys::OUTPUT_VALUE).into_iter().flat_map(messages).filter(|message| !older.contains(message)) {
-        let Some(message) = python::parse_objects(&message) else { continue };
+    let output = span
+        .attribute(keys::OUTPUT_VALUE)
+        .filter(|_| is_run(span))?;
+    let older: HashSet<String> = span
+        .text(keys::INPUT_VALUE)
+        .into_iter()
+        .flat_map(messages)
+        .collect();
+    let mut conversation = Conversation {
+        cut: output.cut,
+        ..Conversation::default()
+    };
+    for message in span
+        .text(keys::OUTPUT_VALUE)
+        .into_iter()
+        .flat_map(messages)
+        .filter(|message| !older.contains(message))
+    {
+        let Some(message) = python::parse_objects(&message) else {
+            continue;
+        };
         let message = &message["ChatMessage"];
         let contents = || message["_content"].as_array().into_iter().flatten();
         if message["_role"] == "assistant" {
-            conversation.replies.push(contents().filter_map(|content| announced(content.get("ToolCall")?, max_size)).collect());
+            conversation.replies.push(
+                contents()
+                    .filter_map(|content| announced(content.get("ToolCall")?, max_size))
+                    .collect(),
+            );
         }
-        conversation.answers.extend(contents().filter_map(|content| answer(content.get("ToolCallResult")?, max_size)));
+        conversation.answers.extend(
+            contents().filter_map(|content| answer(content.get("ToolCallResult")?, max_size)),
+        );
     }
     Some(conversation)
 }
@@ -71,7 +102,10 @@ fn announced(call: &Json, max_size: usize) -> Option<Announced> {
     Some(Announced {
         name: call["tool_name"].as_str()?.to_owned(),
         call_id: call["id"].as_str().map(str::to_owned),
-        args: call.get("arguments").filter(|args| !args.is_null()).map(|args| payload::of_message(args.clone(), max_size)),
+        args: call
+            .get("arguments")
+            .filter(|args| !args.is_null())
+            .map(|args| payload::of_message(args.clone(), max_size)),
     })
 }
 
@@ -85,13 +119,22 @@ fn answer(result: &Json, max_size: usize) -> Option<Answer> {
 
 /// The items of the list `messages`, up to where the text was cut.
 fn messages(text: &str) -> Vec<String> {
-    let list = || text.split_once("\"messages\"")?.1.trim_start().strip_prefix(':')?.trim_start().strip_prefix('[');
+    let list = || {
+        text.split_once("\"messages\"")?
+            .1
+            .trim_start()
+            .strip_prefix(':')?
+            .trim_start()
+            .strip_prefix('[')
+    };
     let mut rest = list().unwrap_or_default();
     let mut messages = Vec::new();
     loop {
         rest = rest.trim_start_matches([',', ' ']);
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
-        let Some(Ok(message)) = values.next() else { return messages };
+        let Some(Ok(message)) = values.next() else {
+            return messages;
+        };
         rest = &rest[values.byte_offset()..];
         messages.push(message);
     }

@@ -1,5 +1,6 @@
-//! Pure. The attributes and events that the stages read, as one visible table: what the scan keeps of a span. The built-in
-//! keys have constant ids, by position; configured names follow. Knows how keys are spelled; not what they mean.
+//! Pure. The attributes and events that the stages read, as one visible table: what the scan keeps
+//! of a span. The built-in keys have constant ids, by position; configured names follow. Knows how
+//! keys are spelled; not what they mean.
 
 use crate::span::{Keep, KeyId, KeyRule, KeySet, WantedBody};
 
@@ -18,7 +19,8 @@ macro_rules! keys {
 }
 
 keys! {
-    // Marks: what a span says it is. They come first, since their presence is a bit of one word (`present`).
+    // Marks: what a span says it is. They come first, since their presence is a bit of one word
+    // (`present`).
     OPERATION = "gen_ai.operation.name" Value,
     OI_KIND = "openinference.span.kind" Value,
     TRACELOOP_KIND = "traceloop.span.kind" Value,
@@ -177,9 +179,14 @@ keys! {
     JUDGMENT_UPDATE = "judgment.update_id" Value,
 }
 
-/// What the scan must keep, and how much of it: the built-in keys, then those that the settings name, then `extra` (what selectors read
-/// and scores copy). With `previous` every key of that set keeps its id, so that spans taken under it can still be read.
-pub fn keys<'a>(tools: &Tools, extra: impl IntoIterator<Item = &'a str>, previous: Option<&KeySet>) -> KeySet {
+/// What the scan must keep, and how much of it: the built-in keys, then those that the settings
+/// name, then `extra` (what selectors read and scores copy). With `previous` every key of that set
+/// keeps its id, so that spans taken under it can still be read.
+pub fn keys<'a>(
+    tools: &Tools,
+    extra: impl IntoIterator<Item = &'a str>,
+    previous: Option<&KeySet>,
+) -> KeySet {
     let mut keys = previous.cloned().unwrap_or_else(|| KeySet::new(RULES));
     for name in tools.attributes() {
         keys.add(name, Keep::Value);
@@ -187,8 +194,14 @@ pub fn keys<'a>(tools: &Tools, extra: impl IntoIterator<Item = &'a str>, previou
     for name in extra {
         keys.add(name, Keep::Value);
     }
-    let reports = super::log_calls::EVENTS.iter().map(|&event| (event, WantedBody::Not));
-    keys.want_records(reports.chain(super::log_messages::EVENTS.iter().copied()).collect());
+    let reports = super::log_calls::EVENTS
+        .iter()
+        .map(|&event| (event, WantedBody::Not));
+    keys.want_records(
+        reports
+            .chain(super::log_messages::EVENTS.iter().copied())
+            .collect(),
+    );
     keys.max_value_size = tools.max_value_size;
     keys.max_messages_size = tools.max_messages_size;
     keys
@@ -223,7 +236,9 @@ pub(super) const N_BUILT_IN: usize = RULES.len();
 
 /// Long values that only a tool call's, an agent's or a model's span needs.
 pub(super) fn is_payload(key: KeyId) -> bool {
-    (GEN_AI_ARGS.0..=GEN_AI_COMPLETION.0).contains(&key.0) || is_message(key) || matches!(key, CONTENT | MESSAGE)
+    (GEN_AI_ARGS.0..=GEN_AI_COMPLETION.0).contains(&key.0)
+        || is_message(key)
+        || matches!(key, CONTENT | MESSAGE)
 }
 
 /// Results of calls, and outputs of runs and models.
@@ -254,7 +269,10 @@ mod tests {
 
     #[test]
     fn configured_names_follow_and_a_wider_set_keeps_the_ids() {
-        let tools = Tools { name_attributes: vec!["tool.name".into(), "acme.tool".into()], ..Tools::default() };
+        let tools = Tools {
+            name_attributes: vec!["tool.name".into(), "acme.tool".into()],
+            ..Tools::default()
+        };
         let first = keys(&tools, ["env"], None);
         let second = keys(&Tools::default(), ["deployment"], Some(&first));
         assert_eq!(first.id("tool.name"), Some(TOOL_NAME));
@@ -265,8 +283,19 @@ mod tests {
     #[test]
     fn a_star_within_a_key_asks_for_what_follows_it() {
         let keys = KeySet::new(RULES);
-        let found = keys.find(b"llm.output_messages.0.message.tool_calls.1.tool_call.id").unwrap();
-        assert_eq!((found.key, found.suffix), (OI_OUTPUT_MESSAGES, b"0.message.tool_calls.1.tool_call.id".as_slice()));
-        assert!(keys.find(b"llm.output_messages.0.message.content").is_none());
+        let found = keys
+            .find(b"llm.output_messages.0.message.tool_calls.1.tool_call.id")
+            .unwrap();
+        assert_eq!(
+            (found.key, found.suffix),
+            (
+                OI_OUTPUT_MESSAGES,
+                b"0.message.tool_calls.1.tool_call.id".as_slice()
+            )
+        );
+        assert!(
+            keys.find(b"llm.output_messages.0.message.content")
+                .is_none()
+        );
     }
 }

@@ -1,11 +1,17 @@
-//! Pure. LangSmith's OpenTelemetry export. A failed tool has the status OK and an `exception` event. A span in, the call or model call
-//! it is out; agents have no span, only names.
+//! Pure. LangSmith's OpenTelemetry export. A failed tool has the status OK and an `exception`
+//! event. A span in, the call or model call it is out; agents have no span, only names.
 
 use super::convention::{Call, Convention, View, is, no_agent_run, raw, text};
 use super::keys;
 
-pub(super) const LANGSMITH: Convention =
-    Convention { name: "langsmith", marks: keys::bit(keys::LANGSMITH_KIND), is_call, call, agent_run: no_agent_run, is_model };
+pub(super) const LANGSMITH: Convention = Convention {
+    name: "langsmith",
+    marks: keys::bit(keys::LANGSMITH_KIND),
+    is_call,
+    call,
+    agent_run: no_agent_run,
+    is_model,
+};
 
 fn is_call(span: &View<'_>) -> bool {
     is(span, keys::LANGSMITH_KIND, "tool")

@@ -1,12 +1,16 @@
-//! Pure. Coding agents that tell of their tool calls in log records only: Claude Code (`claude_code.tool_result`), Codex (`codex.tool_result`)
-//! and Gemini CLI (`gemini_cli.tool_call`). A record in, a span of a trace of its own kind out, so that the same machine holds it, judges it and
-//! forgets it: the trace is the prompt that the call was made for, else the session. What comes of such a trace is a trajectory without an
-//! evaluated span. Does not know how records are encoded.
+//! Pure. Coding agents that tell of their tool calls in log records only: Claude Code
+//! (`claude_code.tool_result`), Codex (`codex.tool_result`) and Gemini CLI
+//! (`gemini_cli.tool_call`). A record in, a span of a trace of its own kind out, so that the same
+//! machine holds it, judges it and forgets it: the trace is the prompt that the call was made for,
+//! else the session. What comes of such a trace is a trajectory without an evaluated span. Does not
+//! know how records are encoded.
 
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
 
-use super::convention::{Call, Convention, View, first_raw, first_text, is, is_always_call, no_agent_run, no_model};
+use super::convention::{
+    Call, Convention, View, first_raw, first_text, is, is_always_call, no_agent_run, no_model,
+};
 use super::keys;
 use super::log_messages;
 use super::recognise::attribute_text;
@@ -25,10 +29,20 @@ pub(super) const LOG_CALLS: Convention = Convention {
 };
 
 /// Event names of the records that report a call. What precedes one (`tool_decision`) is none.
-pub(super) const EVENTS: &[&str] = &["claude_code.tool_result", "tool_result", "codex.tool_result", "gemini_cli.tool_call"];
+pub(super) const EVENTS: &[&str] = &[
+    "claude_code.tool_result",
+    "tool_result",
+    "codex.tool_result",
+    "gemini_cli.tool_call",
+];
 
 const PROMPTS: &[KeyId] = &[keys::PROMPT_ID, keys::PROMPT_ID_FLAT];
-const ARGS: &[KeyId] = &[keys::CLAUDE_ARGS, keys::CLAUDE_INPUT, keys::CODEX_ARGS, keys::GEMINI_ARGS];
+const ARGS: &[KeyId] = &[
+    keys::CLAUDE_ARGS,
+    keys::CLAUDE_INPUT,
+    keys::CODEX_ARGS,
+    keys::GEMINI_ARGS,
+];
 
 fn call<'a>(record: &View<'a>) -> Call<'a> {
     Call {
@@ -46,8 +60,9 @@ pub(super) fn has_failed(record: &View<'_>) -> bool {
     is(record, keys::SUCCESS, "false") || record.get(keys::SUCCESS) == Some(Value::Bool(false))
 }
 
-/// A record as a span of its group's trace, or, if it holds messages of a model, as it is held with the trace that it names. `None` where it names
-/// neither a prompt nor a session, or no span: nobody knows which calls it belongs to.
+/// A record as a span of its group's trace, or, if it holds messages of a model, as it is held with
+/// the trace that it names. `None` where it names neither a prompt nor a session, or no span:
+/// nobody knows which calls it belongs to.
 pub fn log_call(record: LogCall) -> Option<Span> {
     if log_messages::is_messages(&record) {
         return log_messages::held(record);
@@ -57,18 +72,38 @@ pub fn log_call(record: LogCall) -> Option<Span> {
     let view = View::new(&span);
     let id = first_text(&view, PROMPTS).or_else(|| first_text(&view, SESSIONS))?;
     let (trace_id, parent_id) = group(id.as_bytes())?;
-    let duration_ms: f64 = view.get(keys::DURATION_MS).and_then(attribute_text).and_then(|text| text.parse().ok()).unwrap_or_default();
+    let duration_ms: f64 = view
+        .get(keys::DURATION_MS)
+        .and_then(attribute_text)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default();
     // Saturates: a negative or senseless duration is none.
     let start_unix_nanos = time_unix_nanos.saturating_sub((duration_ms * 1e6) as u64);
-    let status = if has_failed(&view) { Status::Error } else { Status::Unset };
-    // Nobody tells the last call of a prompt from the others: a parent that never comes keeps the trace open until it is inactive.
-    (span.trace_id, span.parent_id, span.start_unix_nanos, span.status) = (trace_id, Some(parent_id), start_unix_nanos, status);
+    let status = if has_failed(&view) {
+        Status::Error
+    } else {
+        Status::Unset
+    };
+    // Nobody tells the last call of a prompt from the others: a parent that never comes keeps the
+    // trace open until it is inactive.
+    (
+        span.trace_id,
+        span.parent_id,
+        span.start_unix_nanos,
+        span.status,
+    ) = (trace_id, Some(parent_id), start_unix_nanos, status);
     Some(span)
 }
 
 /// A record in the form of a span: its own id, and its time as start and end.
 pub(super) fn as_span(record: LogCall, trace_id: TraceId, parent_id: Option<SpanId>) -> Span {
-    let LogCall { record_id, time_unix_nanos, resource, facts, .. } = record;
+    let LogCall {
+        record_id,
+        time_unix_nanos,
+        resource,
+        facts,
+        ..
+    } = record;
     Span {
         trace_id,
         span_id: record_id,
@@ -86,26 +121,56 @@ pub(super) fn as_span(record: LogCall, trace_id: TraceId, parent_id: Option<Span
 /// The trace that stands for a group, and the parent that no span of it has.
 fn group(id: &[u8]) -> Option<(TraceId, SpanId)> {
     let digest = Sha256::digest(id);
-    Some((TraceId::try_new(&digest[..16])?, SpanId::try_new(&digest[16..24])?))
+    Some((
+        TraceId::try_new(&digest[..16])?,
+        SpanId::try_new(&digest[16..24])?,
+    ))
 }
 
 /// Was the trace made of log records?
 pub(super) fn is_made_of_logs(trace: &Trace) -> bool {
-    trace.spans.first().is_some_and(|(span, _)| span.get(keys::LOG_TRACE_ID).is_some())
+    trace
+        .spans
+        .first()
+        .is_some_and(|(span, _)| span.get(keys::LOG_TRACE_ID).is_some())
 }
 
 /// What is different in a trajectory that was made of log records.
 pub(super) fn finish(trajectory: &mut Trajectory, trace: &Trace) {
     let mut records: Vec<&Span> = trace.spans.iter().map(|(span, _)| span).collect();
-    let sequence = |span: &Span| span.get(keys::SEQUENCE).and_then(attribute_text).and_then(|text| text.parse::<u64>().ok());
+    let sequence = |span: &Span| {
+        span.get(keys::SEQUENCE)
+            .and_then(attribute_text)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let by_sequence = records.iter().all(|span| sequence(span).is_some());
-    records.sort_by_key(|span| (sequence(span).filter(|_| by_sequence), span.start_unix_nanos, span.end_unix_nanos, span.span_id));
-    let places: HashMap<SpanId, usize> = records.iter().enumerate().map(|(place, span)| (span.span_id, place)).collect();
-    trajectory.tool_calls.sort_by_key(|call| call.span_id.and_then(|span_id| places.get(&span_id)));
+    records.sort_by_key(|span| {
+        (
+            sequence(span).filter(|_| by_sequence),
+            span.start_unix_nanos,
+            span.end_unix_nanos,
+            span.span_id,
+        )
+    });
+    let places: HashMap<SpanId, usize> = records
+        .iter()
+        .enumerate()
+        .map(|(place, span)| (span.span_id, place))
+        .collect();
+    trajectory
+        .tool_calls
+        .sort_by_key(|call| call.span_id.and_then(|span_id| places.get(&span_id)));
     let mut seen = HashSet::new();
-    trajectory.tool_calls.retain(|call| call.call_id.as_ref().is_none_or(|id| seen.insert(id.clone())));
+    trajectory.tool_calls.retain(|call| {
+        call.call_id
+            .as_ref()
+            .is_none_or(|id| seen.insert(id.clone()))
+    });
     // A record is written when the call is over.
-    trajectory.tool_calls.iter_mut().for_each(|call| (call.span_id, call.partial) = (None, false));
+    trajectory
+        .tool_calls
+        .iter_mut()
+        .for_each(|call| (call.span_id, call.partial) = (None, false));
     let own_trace = |span: &&Span| match span.get(keys::LOG_TRACE_ID) {
         Some(Value::Bytes(id)) => TraceId::try_new(&id.to_vec()),
         _ => None,
@@ -114,10 +179,22 @@ pub(super) fn finish(trajectory: &mut Trajectory, trace: &Trace) {
     trajectory.subject = None;
     // Its parent is missing by design.
     trajectory.cut_short = !matches!(trace.reason, CloseReason::Inactive | CloseReason::NoRoot);
-    // A call may yet turn out to be told of by a span too, and the order is that of the records' numbers only if all of them have one.
-    trajectory.doubts = Doubts { subject: trajectory.cut_short, root: trajectory.cut_short, ..Doubts::default() };
+    // A call may yet turn out to be told of by a span too, and the order is that of the records'
+    // numbers only if all of them have one.
+    trajectory.doubts = Doubts {
+        subject: trajectory.cut_short,
+        root: trajectory.cut_short,
+        ..Doubts::default()
+    };
     for (call, line) in trajectory.tool_calls.iter_mut().zip(0..) {
-        call.doubt =
-            if trajectory.cut_short { Doubt { may_go: call.call_id.is_some(), line, ..Doubt::default() } } else { Doubt::default() };
+        call.doubt = if trajectory.cut_short {
+            Doubt {
+                may_go: call.call_id.is_some(),
+                line,
+                ..Doubt::default()
+            }
+        } else {
+            Doubt::default()
+        };
     }
 }

@@ -1,14 +1,23 @@
-//! Pure. Mastra's exporter: GenAI attributes with a type of its own; pieces of a model's stream carry a tool's name too, and are no calls.
-//! A span in, the call it is out; runs and models are recognised by their GenAI marks.
+//! Pure. Mastra's exporter: GenAI attributes with a type of its own; pieces of a model's stream
+//! carry a tool's name too, and are no calls. A span in, the call it is out; runs and models are
+//! recognised by their GenAI marks.
 
 use serde_json::Value as Json;
 
-use super::convention::{Call, Convention, View, is, name_after, no_agent_run, no_model, raw, text};
+use super::convention::{
+    Call, Convention, View, is, name_after, no_agent_run, no_model, raw, text,
+};
 use super::keys;
 use crate::span::Value;
 
-pub(super) const MASTRA: Convention =
-    Convention { name: "mastra", marks: keys::bit(keys::MASTRA_TYPE), is_call, call, agent_run: no_agent_run, is_model: no_model };
+pub(super) const MASTRA: Convention = Convention {
+    name: "mastra",
+    marks: keys::bit(keys::MASTRA_TYPE),
+    is_call,
+    call,
+    agent_run: no_agent_run,
+    is_model: no_model,
+};
 
 fn is_call(span: &View<'_>) -> bool {
     is(span, keys::MASTRA_TYPE, "tool_call") || is(span, keys::MASTRA_TYPE, "mcp_tool_call")
@@ -28,7 +37,10 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
 
 /// A call whose input does not fit the tool's schema has the status OK and a result that says so.
 fn refused_input(span: &View<'_>) -> bool {
-    let Some(Value::Str(text)) = span.get(keys::GEN_AI_RESULT) else { return false };
+    let Some(Value::Str(text)) = span.get(keys::GEN_AI_RESULT) else {
+        return false;
+    };
     text.starts_with("{\"error\":true")
-        && serde_json::from_str::<Json>(text).is_ok_and(|result| result.get("error") == Some(&Json::Bool(true)))
+        && serde_json::from_str::<Json>(text)
+            .is_ok_and(|result| result.get("error") == Some(&Json::Bool(true)))
 }

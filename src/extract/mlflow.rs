@@ -1,13 +1,19 @@
-//! Pure. MLflow tracing: the type is a quoted word, the name of a tool is the span's name alone. A span in, the call, run or model call
-//! it is out.
+//! Pure. MLflow tracing: the type is a quoted word, the name of a tool is the span's name alone. A
+//! span in, the call, run or model call it is out.
 
 use std::borrow::Cow;
 
 use super::convention::{Call, Convention, View, is, raw};
 use super::keys;
 
-pub(super) const MLFLOW: Convention =
-    Convention { name: "mlflow", marks: keys::bit(keys::MLFLOW_TYPE), is_call, call, agent_run, is_model };
+pub(super) const MLFLOW: Convention = Convention {
+    name: "mlflow",
+    marks: keys::bit(keys::MLFLOW_TYPE),
+    is_call,
+    call,
+    agent_run,
+    is_model,
+};
 
 fn is_call(span: &View<'_>) -> bool {
     is(span, keys::MLFLOW_TYPE, "TOOL")

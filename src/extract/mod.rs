@@ -1,4 +1,5 @@
-//! Pure. A closed trace in, its trajectory out. Knows how tool calls are spelled; does not know what is expected of them.
+//! Pure. A closed trace in, its trajectory out. Knows how tool calls are spelled; does not know
+//! what is expected of them.
 
 mod settings;
 mod tool_call;
@@ -65,8 +66,9 @@ pub use slim::slim;
 pub use tool_call::{Doubt, Payload, ToolCall};
 pub use trajectory::{AgentRun, Doubts, Subject, Trajectory, trajectory};
 
-/// The conventions in the order in which they are asked; the first that recognises a tool call names it. Marks of one product come before
-/// those that many share, since products copy the shared ones onto their spans.
+/// The conventions in the order in which they are asked; the first that recognises a tool call
+/// names it. Marks of one product come before those that many share, since products copy the shared
+/// ones onto their spans.
 const CONVENTIONS: &[Convention] = &[
     log_calls::LOG_CALLS,
     claude_code::CLAUDE_CODE,

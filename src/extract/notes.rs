@@ -1,5 +1,6 @@
-//! Pure. A closed trace in, what extraction made of every span of it, and why, out: for `inspect --verbose`, so that a framework that is not
-//! recognised is a five-minute configuration and not a mystery. Costs a second pass, and is asked for by people only.
+//! Pure. A closed trace in, what extraction made of every span of it, and why, out: for `inspect
+//! --verbose`, so that a framework that is not recognised is a five-minute configuration and not a
+//! mystery. Costs a second pass, and is asked for by people only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,11 +67,17 @@ impl fmt::Display for TakenFor {
             Self::Call(convention) => write!(f, "tool call ({convention})"),
             Self::Folded(into) => write!(f, "the same call as span {into}"),
             Self::Ignored => f.write_str("no call: tools.ignore names it"),
-            Self::Handoff => f.write_str("no call: it hands over to another agent (tools.handoffs)"),
+            Self::Handoff => {
+                f.write_str("no call: it hands over to another agent (tools.handoffs)")
+            }
             Self::Synthesized => f.write_str("no call: tool.synthesized is set"),
-            Self::AgentRun { name, convention } => write!(f, "run of the agent {name} ({convention})"),
+            Self::AgentRun { name, convention } => {
+                write!(f, "run of the agent {name} ({convention})")
+            }
             Self::InnerRun(name) => write!(f, "the same run of the agent {name}"),
-            Self::Completion(convention) => write!(f, "no agent run: nothing in it uses tools ({convention})"),
+            Self::Completion(convention) => {
+                write!(f, "no agent run: nothing in it uses tools ({convention})")
+            }
             Self::Model(convention) => write!(f, "model call ({convention})"),
             Self::InnerModel => f.write_str("model call within another"),
             Self::Other => f.write_str("not recognised"),
@@ -82,7 +89,11 @@ impl fmt::Display for TakenFor {
 pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
     let outline = Outline::new(trace, recogniser);
     let told_twice = calls::told_twice(&outline, recogniser);
-    let runs: HashMap<SpanIdx, &str> = outline.runs.iter().map(|run| (run.span, &*run.name)).collect();
+    let runs: HashMap<SpanIdx, &str> = outline
+        .runs
+        .iter()
+        .map(|run| (run.span, &*run.name))
+        .collect();
     let note = |span_idx: SpanIdx| {
         let span = &trace.spans[span_idx].0;
         let taken_for = match told_twice.get(&span_idx) {
@@ -90,12 +101,23 @@ pub fn notes(trace: &Trace, recogniser: &Recogniser) -> Vec<Note> {
             None => taken_for(&outline, recogniser, &runs, span_idx),
         };
         let n_records = outline.records_of.get(&span_idx).map_or(0, Vec::len);
-        Note { span_id: span.span_id, name: span.name().into(), depth: outline.tree.depth[span_idx], taken_for, n_records }
+        Note {
+            span_id: span.span_id,
+            name: span.name().into(),
+            depth: outline.tree.depth[span_idx],
+            taken_for,
+            n_records,
+        }
     };
     top_down(&outline).into_iter().map(note).collect()
 }
 
-fn taken_for(outline: &Outline<'_>, recogniser: &Recogniser, runs: &HashMap<SpanIdx, &str>, span_idx: SpanIdx) -> TakenFor {
+fn taken_for(
+    outline: &Outline<'_>,
+    recogniser: &Recogniser,
+    runs: &HashMap<SpanIdx, &str>,
+    span_idx: SpanIdx,
+) -> TakenFor {
     let convention = || Arc::from(outline.convention(span_idx, recogniser));
     match outline.left_out[span_idx] {
         Some(LeftOut::Folded(into)) => return TakenFor::Folded(outline.spans[into].0.span_id),
@@ -106,7 +128,10 @@ fn taken_for(outline: &Outline<'_>, recogniser: &Recogniser, runs: &HashMap<Span
         None => {}
     }
     if let Some(&name) = runs.get(&span_idx) {
-        return TakenFor::AgentRun { name: name.into(), convention: convention() };
+        return TakenFor::AgentRun {
+            name: name.into(),
+            convention: convention(),
+        };
     }
     if outline.models_below[span_idx] {
         return TakenFor::InnerModel;
@@ -115,7 +140,11 @@ fn taken_for(outline: &Outline<'_>, recogniser: &Recogniser, runs: &HashMap<Span
         return TakenFor::Model(convention());
     }
     match recogniser.recognise(&outline.views[span_idx]).agent {
-        Some(name) if outline.run_above[span_idx].is_some_and(|run| outline.runs[run].name == name) => TakenFor::InnerRun((&*name).into()),
+        Some(name)
+            if outline.run_above[span_idx].is_some_and(|run| outline.runs[run].name == name) =>
+        {
+            TakenFor::InnerRun((&*name).into())
+        }
         Some(_) => TakenFor::Completion(convention()),
         None => TakenFor::Other,
     }
@@ -131,7 +160,9 @@ fn top_down(outline: &Outline<'_>) -> Vec<SpanIdx> {
             children[parent].push(span_idx);
         }
     }
-    let latest_first = |spans: &mut Vec<SpanIdx>| spans.sort_by_key(|&span_idx| std::cmp::Reverse(outline.rank(span_idx)));
+    let latest_first = |spans: &mut Vec<SpanIdx>| {
+        spans.sort_by_key(|&span_idx| std::cmp::Reverse(outline.rank(span_idx)))
+    };
     latest_first(&mut open);
     let mut order = Vec::with_capacity(n_spans);
     while let Some(span_idx) = open.pop() {

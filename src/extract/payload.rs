@@ -1,5 +1,5 @@
-//! Pure. Arguments and results: a value as it was received in, the same without the envelopes that frameworks wrap around it out.
-//! Knows the envelopes; does not know who sent them.
+//! Pure. Arguments and results: a value as it was received in, the same without the envelopes that
+//! frameworks wrap around it out. Knows the envelopes; does not know who sent them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -52,8 +52,18 @@ pub(super) fn open_args(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Pa
 
 /// The result of a call, at most `max_size` bytes of it.
 pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> Opened {
-    let told_by_shape = |text: &str| text.trim_start().starts_with('{') && SHAPES.iter().any(|word| word.find(text.as_bytes()).is_some());
-    let mut opened = Opened { payload: Payload::unread("", parse), call_id: None, name: None, failed: false };
+    let told_by_shape = |text: &str| {
+        text.trim_start().starts_with('{')
+            && SHAPES
+                .iter()
+                .any(|word| word.find(text.as_bytes()).is_some())
+    };
+    let mut opened = Opened {
+        payload: Payload::unread("", parse),
+        call_id: None,
+        name: None,
+        failed: false,
+    };
     opened.payload = match bare(raw, envelope, max_size).filter(|text| !told_by_shape(text)) {
         Some(text) => Payload::unread(text, parse),
         None => {
@@ -71,12 +81,19 @@ pub(super) fn open_result(raw: Raw<'_>, envelope: Envelope, max_size: usize) -> 
 }
 
 /// Every envelope that is told by its shape has one of these words in it.
-static SHAPES: LazyLock<[Finder<'static>; 3]> = LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
+static SHAPES: LazyLock<[Finder<'static>; 3]> =
+    LazyLock::new(|| ["\"tool", "\"ToolMessage", "\"subAgentThreadId"].map(Finder::new));
 
 /// A value that nothing is known to be wrapped around: it can be read later, and mostly never is.
 fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str> {
-    let (Value::Str(text) | Value::Json(text)) = raw.value else { return None };
-    let is_bare = envelope == Envelope::Plain && !raw.cut && !raw.plain && text.len() <= max_size && is_its_own_text(text);
+    let (Value::Str(text) | Value::Json(text)) = raw.value else {
+        return None;
+    };
+    let is_bare = envelope == Envelope::Plain
+        && !raw.cut
+        && !raw.plain
+        && text.len() <= max_size
+        && is_its_own_text(text);
     is_bare.then_some(text)
 }
 
@@ -88,7 +105,9 @@ fn is_its_own_text(text: &str) -> bool {
 /// Arguments as a model's message holds them: an object, or its JSON text.
 pub(super) fn of_message(json: Json, max_size: usize) -> Payload {
     match json {
-        Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => Payload::unread(&text, parse_literal),
+        Json::String(text) if text.len() <= max_size && is_its_own_text(&text) => {
+            Payload::unread(&text, parse_literal)
+        }
         json => bounded(literal(read_json(json)), max_size).into(),
     }
 }
@@ -97,7 +116,11 @@ pub(super) fn of_message(json: Json, max_size: usize) -> Payload {
 fn read_json(json: Json) -> Read {
     match json {
         Json::String(text) => of_text(&text),
-        other => Read { text: other.to_string().into(), json: other, cut: false },
+        other => Read {
+            text: other.to_string().into(),
+            json: other,
+            cut: false,
+        },
     }
 }
 
@@ -105,36 +128,54 @@ fn read_json(json: Json) -> Read {
 fn of_text(text: &str) -> Read {
     let (json, cut) = parse(text);
     match json {
-        // JSON within a JSON string is what was meant; a mere string is the text between the quotes.
-        Json::String(inner) if inner != text => Read { json: nested(&inner), text: inner.into(), cut },
-        json => Read { text: text.into(), json, cut },
+        // JSON within a JSON string is what was meant; a mere string is the text between the
+        // quotes.
+        Json::String(inner) if inner != text => Read {
+            json: nested(&inner),
+            text: inner.into(),
+            cut,
+        },
+        json => Read {
+            text: text.into(),
+            json,
+            cut,
+        },
     }
 }
 
 fn received(raw: Raw<'_>) -> Read {
     let mut read = match raw.value {
-        Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => {
-            Read { text: text.into(), json: Json::String(text.to_owned()), cut: false }
-        }
+        Value::Str(text) | Value::Json(text) if raw.plain || raw.cut => Read {
+            text: text.into(),
+            json: Json::String(text.to_owned()),
+            cut: false,
+        },
         Value::Str(text) => of_text(text),
-        Value::Json(text) => Read { text: text.into(), json: parse(text).0, cut: false },
+        Value::Json(text) => Read {
+            text: text.into(),
+            json: parse(text).0,
+            cut: false,
+        },
         Value::Bool(value) => read_json(Json::Bool(value)),
         Value::Int(value) => read_json(value.into()),
-        Value::Double(value) => {
-            serde_json::Number::from_f64(value).map_or_else(|| of_text(&value.to_string()), |n| read_json(Json::Number(n)))
-        }
+        Value::Double(value) => serde_json::Number::from_f64(value).map_or_else(
+            || of_text(&value.to_string()),
+            |n| read_json(Json::Number(n)),
+        ),
         Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
     read.cut |= raw.cut;
     read
 }
 
-/// JSON, or the text as a JSON string. Numbers beyond 64 bits become doubles, as serde_json reads them. A text that begins as JSON and
-/// stops before its end was cut by somebody's attribute limit.
+/// JSON, or the text as a JSON string. Numbers beyond 64 bits become doubles, as serde_json reads
+/// them. A text that begins as JSON and stops before its end was cut by somebody's attribute limit.
 fn parse(text: &str) -> (Json, bool) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
-    if !trimmed.starts_with(|char: char| matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()) {
+    if !trimmed.starts_with(|char: char| {
+        matches!(char, '{' | '[' | '"' | '-' | 't' | 'f' | 'n') || char.is_ascii_digit()
+    }) {
         return (as_text(), false);
     }
     match serde_json::from_str(trimmed) {
@@ -145,16 +186,22 @@ fn parse(text: &str) -> (Json, bool) {
 
 /// A string within JSON: a structure if it is the JSON of one, else the string.
 fn nested(text: &str) -> Json {
-    if text.trim_start().starts_with(['{', '[']) { parse(text).0 } else { Json::String(text.to_owned()) }
+    if text.trim_start().starts_with(['{', '[']) {
+        parse(text).0
+    } else {
+        Json::String(text.to_owned())
+    }
 }
 
 /// Some instrumentations write arguments as Python's `repr`.
 fn literal(read: Read) -> Read {
     match &read.json {
-        Json::String(text) if !read.cut && text.trim_start().starts_with('{') => match python_object(text) {
-            Some(json) => Read { json, ..read },
-            None => read,
-        },
+        Json::String(text) if !read.cut && text.trim_start().starts_with('{') => {
+            match python_object(text) {
+                Some(json) => Read { json, ..read },
+                None => read,
+            }
+        }
         _ => read,
     }
 }
@@ -166,17 +213,28 @@ fn python_object(text: &str) -> Option<Json> {
 /// JSON, or an object in Python's spelling.
 fn parse_literal(text: &str) -> (Json, bool) {
     match parse(text) {
-        (Json::String(_), false) if text.trim_start().starts_with('{') => (python_object(text).unwrap_or_else(|| text.into()), false),
+        (Json::String(_), false) if text.trim_start().starts_with('{') => {
+            (python_object(text).unwrap_or_else(|| text.into()), false)
+        }
         parsed => parsed,
     }
 }
 
 fn kwargs(map: &Map<String, Json>) -> Option<Read> {
     let kwargs = map.get("kwargs")?.as_object()?;
-    if !map.keys().all(|key| matches!(key.as_str(), "kwargs" | "args" | "sanitize_inputs_outputs" | "callback")) {
+    if !map.keys().all(|key| {
+        matches!(
+            key.as_str(),
+            "kwargs" | "args" | "sanitize_inputs_outputs" | "callback"
+        )
+    }) {
         return None;
     }
-    let args = map.get("args").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    let args = map
+        .get("args")
+        .and_then(Json::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     match (kwargs.is_empty(), args) {
         (true, [only @ Json::Object(_)]) => Some(read_json(only.clone())),
         (true, [_, ..]) => None,
@@ -198,7 +256,11 @@ fn input_str(map: &Map<String, Json>) -> Option<Read> {
 /// What is within the envelope, or the value itself if there is none.
 fn open(json: Json, envelope: Envelope, opened: &mut Opened) -> Result<Json, Json> {
     let Json::Object(mut map) = json else {
-        return if envelope == Envelope::Blocks { blocks(json) } else { Err(json) };
+        return if envelope == Envelope::Blocks {
+            blocks(json)
+        } else {
+            Err(json)
+        };
     };
     // LangChain's tools answer with a serialised ToolMessage, alone or as the one output of a run.
     if let Some(message) = tool_message(&mut map) {
@@ -234,7 +296,11 @@ fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
     if is_tool && map.contains_key("content") && map.contains_key("tool_call_id") {
         return Some(std::mem::take(map));
     }
-    let class = map.get("id").and_then(Json::as_array).and_then(|path| path.last()).and_then(Json::as_str);
+    let class = map
+        .get("id")
+        .and_then(Json::as_array)
+        .and_then(|path| path.last())
+        .and_then(Json::as_str);
     if class.is_some_and(|class| class.starts_with("ToolMessage"))
         && let Some(Json::Object(kwargs)) = map.get_mut("kwargs")
     {
@@ -245,7 +311,9 @@ fn tool_message(map: &mut Map<String, Json>) -> Option<Map<String, Json>> {
 
 /// The content of content blocks: of a single one itself, of several a list.
 fn blocks(json: Json) -> Result<Json, Json> {
-    let Json::Array(items) = &json else { return Err(json) };
+    let Json::Array(items) = &json else {
+        return Err(json);
+    };
     let contents: Option<Vec<Json>> = items.iter().map(block).collect();
     match contents {
         Some(mut contents) if contents.len() == 1 => Ok(contents.remove(0)),
@@ -256,19 +324,30 @@ fn blocks(json: Json) -> Result<Json, Json> {
 
 fn block(item: &Json) -> Option<Json> {
     let map = item.as_object()?;
-    let is_block = map.keys().all(|key| matches!(key.as_str(), "type" | "text" | "json" | "id" | "index"));
+    let is_block = map
+        .keys()
+        .all(|key| matches!(key.as_str(), "type" | "text" | "json" | "id" | "index"));
     is_block.then(|| map.get("json").or_else(|| map.get("text")).cloned())?
 }
 
 fn text_of(json: Option<&Json>) -> Option<String> {
-    json.and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    json.and_then(Json::as_str)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
 }
 
 fn bounded(read: Read, max_size: usize) -> Read {
     if read.text.len() <= max_size {
         return read;
     }
-    let end = (0..=max_size).rev().find(|&end| read.text.is_char_boundary(end)).unwrap_or_default();
+    let end = (0..=max_size)
+        .rev()
+        .find(|&end| read.text.is_char_boundary(end))
+        .unwrap_or_default();
     let text: Arc<str> = read.text[..end].into();
-    Read { json: Json::String(text.as_ref().to_owned()), text, cut: true }
+    Read {
+        json: Json::String(text.as_ref().to_owned()),
+        text,
+        cut: true,
+    }
 }

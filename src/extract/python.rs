@@ -1,19 +1,28 @@
-//! Pure. Python literals, as `repr` writes them, and the dataclasses around them in; JSON values out. Total: what is not a literal is `None`, and nesting is bounded.
+//! Pure. Python literals, as `repr` writes them, and the dataclasses around them in; JSON values
+//! out. Total: what is not a literal is `None`, and nesting is bounded.
 
 use serde_json::{Map, Number, Value};
 
 /// Deepest nesting; serde_json stops at the same depth.
 const MAX_DEPTH: usize = 128;
 
-/// The value of a Python literal: dictionaries, lists, tuples, sets, strings, numbers, `None`, `True` and `False`.
+/// The value of a Python literal: dictionaries, lists, tuples, sets, strings, numbers, `None`,
+/// `True` and `False`.
 pub(super) fn parse(text: &str) -> Option<Value> {
-    whole(Parser { rest: text, objects: false })
+    whole(Parser {
+        rest: text,
+        objects: false,
+    })
 }
 
-/// The same, where values can also be what `repr` writes of objects: `ToolCall(name='x', id=None)` becomes `{"ToolCall": {"name": "x", "id": null}}`,
-/// `<Role.USER: 'user'>` becomes `"user"`, and of what else stands in angle brackets or is a mere name, the text is left.
+/// The same, where values can also be what `repr` writes of objects: `ToolCall(name='x', id=None)`
+/// becomes `{"ToolCall": {"name": "x", "id": null}}`, `<Role.USER: 'user'>` becomes `"user"`, and
+/// of what else stands in angle brackets or is a mere name, the text is left.
 pub(super) fn parse_objects(text: &str) -> Option<Value> {
-    whole(Parser { rest: text, objects: true })
+    whole(Parser {
+        rest: text,
+        objects: true,
+    })
 }
 
 fn whole(mut parser: Parser<'_>) -> Option<Value> {
@@ -41,11 +50,17 @@ impl<'a> Parser<'a> {
         }
         match self.rest.chars().next()? {
             '{' => self.braces(depth),
-            '[' => self.items('[', ']', depth).map(|(items, _)| Value::Array(items)),
+            '[' => self
+                .items('[', ']', depth)
+                .map(|(items, _)| Value::Array(items)),
             '(' => {
                 let (mut items, comma) = self.items('(', ')', depth)?;
                 // Parentheses around a single value are a tuple only with a comma.
-                if items.len() == 1 && !comma { items.pop() } else { Some(Value::Array(items)) }
+                if items.len() == 1 && !comma {
+                    items.pop()
+                } else {
+                    Some(Value::Array(items))
+                }
             }
             '\'' | '"' | 'r' | 'b' | 'u' | 'R' | 'B' | 'U' => self.string().map(Value::String),
             'N' => self.word("None").then_some(Value::Null),
@@ -58,7 +73,10 @@ impl<'a> Parser<'a> {
     /// An object, if one begins here; `Some(None)` if that is broken.
     fn object(&mut self, depth: usize) -> Option<Option<Value>> {
         if let Some(inner) = self.rest.strip_prefix('<') {
-            let quoted = inner.split_once(": ").filter(|(name, _)| name.chars().all(is_of_name)).map(|(_, quoted)| quoted);
+            let quoted = inner
+                .split_once(": ")
+                .filter(|(name, _)| name.chars().all(is_of_name))
+                .map(|(_, quoted)| quoted);
             if let Some(quoted) = quoted {
                 self.rest = quoted;
                 let value = self.value(depth + 1);
@@ -68,7 +86,9 @@ impl<'a> Parser<'a> {
             self.rest = rest;
             return Some(Some(Value::from(text)));
         }
-        let name = self.name().filter(|name| !matches!(*name, "None" | "True" | "False"))?;
+        let name = self
+            .name()
+            .filter(|name| !matches!(*name, "None" | "True" | "False"))?;
         let after = &self.rest[name.len()..];
         // A letter before a quote is the mark of a string.
         if after.starts_with(['\'', '"']) {
@@ -81,26 +101,40 @@ impl<'a> Parser<'a> {
         let mut fields = Map::new();
         while !self.eat(')') {
             self.skip_space();
-            let field = self.name().filter(|field| self.rest[field.len()..].starts_with('='));
+            let field = self
+                .name()
+                .filter(|field| self.rest[field.len()..].starts_with('='));
             if let Some(field) = field {
                 self.rest = &self.rest[field.len() + 1..];
             }
-            let Some(value) = self.value(depth + 1) else { return Some(None) };
-            fields.insert(field.map_or_else(|| fields.len().to_string(), str::to_owned), value);
+            let Some(value) = self.value(depth + 1) else {
+                return Some(None);
+            };
+            fields.insert(
+                field.map_or_else(|| fields.len().to_string(), str::to_owned),
+                value,
+            );
             self.skip_space();
             if !self.eat(',') && !self.rest.starts_with(')') {
                 return Some(None);
             }
             self.skip_space();
         }
-        Some(Some(Value::Object(Map::from_iter([(name.to_owned(), Value::Object(fields))]))))
+        Some(Some(Value::Object(Map::from_iter([(
+            name.to_owned(),
+            Value::Object(fields),
+        )]))))
     }
 
     /// A dotted name that begins here.
     fn name(&self) -> Option<&'a str> {
-        let end = self.rest.find(|char: char| !is_of_name(char)).unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .find(|char: char| !is_of_name(char))
+            .unwrap_or(self.rest.len());
         let name = &self.rest[..end];
-        name.starts_with(|char: char| char.is_alphabetic() || char == '_').then_some(name)
+        name.starts_with(|char: char| char.is_alphabetic() || char == '_')
+            .then_some(name)
     }
 
     /// A dictionary or a set.
@@ -184,7 +218,10 @@ impl<'a> Parser<'a> {
                     };
                     if n_digits > 0 {
                         let digits = rest[1..].get(at + 1..at + 1 + n_digits)?;
-                        text.push(char::from_u32(u32::from_str_radix(digits, 16).ok()?).unwrap_or(char::REPLACEMENT_CHARACTER));
+                        text.push(
+                            char::from_u32(u32::from_str_radix(digits, 16).ok()?)
+                                .unwrap_or(char::REPLACEMENT_CHARACTER),
+                        );
                         chars.nth(n_digits - 1);
                     } else {
                         match char {
@@ -206,9 +243,14 @@ impl<'a> Parser<'a> {
 
     /// Numbers are 64-bit integers or doubles, as in JSON: beyond 64 bits digits are lost.
     fn number(&mut self) -> Option<Value> {
-        let end = self.rest.find(|char: char| !(char.is_ascii_alphanumeric() || "+-._".contains(char))).unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .find(|char: char| !(char.is_ascii_alphanumeric() || "+-._".contains(char)))
+            .unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
-        if !digits.contains(|char: char| char.is_ascii_digit()) || digits.contains(|char: char| char.is_ascii_alphabetic() && char != 'e') {
+        if !digits.contains(|char: char| char.is_ascii_digit())
+            || digits.contains(|char: char| char.is_ascii_alphabetic() && char != 'e')
+        {
             return None;
         }
         let digits = digits.strip_prefix('+').unwrap_or(digits);
@@ -231,7 +273,10 @@ impl<'a> Parser<'a> {
     }
 
     fn eat(&mut self, char: char) -> bool {
-        self.rest.strip_prefix(char).inspect(|rest| self.rest = rest).is_some()
+        self.rest
+            .strip_prefix(char)
+            .inspect(|rest| self.rest = rest)
+            .is_some()
     }
 
     fn skip_space(&mut self) {
@@ -261,7 +306,10 @@ mod tests {
     #[test]
     fn what_repr_writes_becomes_json() {
         let cases = [
-            ("{'a': 1, 'b': None, 'c': True}", json!({"a": 1, "b": null, "c": true})),
+            (
+                "{'a': 1, 'b': None, 'c': True}",
+                json!({"a": 1, "b": null, "c": true}),
+            ),
             (
                 "{'account': 'A-55', 'amount': 42.5, 'lines': ['x', -1e-05]}",
                 json!({"account": "A-55", "amount": 42.5, "lines": ["x", -1e-05]}),
@@ -275,7 +323,10 @@ mod tests {
             ("{1: 'one', True: 2}", json!({"1": "one", "true": 2})),
             ("{'x', 'y'}", json!(["x", "y"])),
             ("{}", json!({})),
-            ("18446744073709551615", json!(18_446_744_073_709_551_615_u64)),
+            (
+                "18446744073709551615",
+                json!(18_446_744_073_709_551_615_u64),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text), Some(expected), "{text}");
@@ -295,8 +346,20 @@ mod tests {
             "_meta": { "at": { "datetime.datetime": { "0": 2026, "1": 1, "2": 2 } }, "raw": "object at 0x7f", "n": "nan" }
         } });
         assert_eq!(parse_objects(text), Some(expected));
-        for broken in ["A(b=", "A(b=1", "A(1 2)", "<A: 'b'", "A(b=c d)", &"A(".repeat(100_000)] {
-            assert_eq!(parse_objects(broken), None, "{}", &broken[..broken.len().min(20)]);
+        for broken in [
+            "A(b=",
+            "A(b=1",
+            "A(1 2)",
+            "<A: 'b'",
+            "A(b=c d)",
+            &"A(".repeat(100_000),
+        ] {
+            assert_eq!(
+                parse_objects(broken),
+                None,
+                "{}",
+                &broken[..broken.len().min(20)]
+            );
         }
     }
 

@@ -1,5 +1,6 @@
-//! Pure. A span in, what it is out: a tool call, an agent run, a model's call. Asks the conventions in their order, then fills in from the
-//! keys that all of them share. Looks at one span at a time; what other spans tell is joined later.
+//! Pure. A span in, what it is out: a tool call, an agent run, a model's call. Asks the conventions
+//! in their order, then fills in from the keys that all of them share. Looks at one span at a time;
+//! what other spans tell is joined later.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub struct Recogniser {
     /// What selectors read and scores copy.
     readable: Vec<(KeyId, Arc<str>)>,
     brought_keys: BroughtKeys,
-    /// Counts the changes of `tools`, so that what was recognised by others is known to be stale; 0 once it cannot count any further.
+    /// Counts the changes of `tools`, so that what was recognised by others is known to be stale; 0
+    /// once it cannot count any further.
     edition: u8,
 }
 
@@ -75,7 +77,12 @@ impl Teller<'_> {
     }
 }
 
-const NAMES: &[KeyId] = &[keys::GEN_AI_TOOL_NAME, keys::TOOL_NAME, keys::AI_TOOL_NAME, keys::FUNCTION_NAME];
+const NAMES: &[KeyId] = &[
+    keys::GEN_AI_TOOL_NAME,
+    keys::TOOL_NAME,
+    keys::AI_TOOL_NAME,
+    keys::FUNCTION_NAME,
+];
 const CALL_IDS: &[KeyId] = &[
     keys::GEN_AI_CALL_ID,
     keys::GEN_AI_CALL_ID_GEMINI,
@@ -107,7 +114,8 @@ const RESULTS: &[KeyId] = &[
     keys::TOOL_OUTPUT,
     keys::PYDANTIC_RESULT,
 ];
-/// A span's own agent, the narrower one first: a sub-agent's spans can carry the name of the agent that called it.
+/// A span's own agent, the narrower one first: a sub-agent's spans can carry the name of the agent
+/// that called it.
 const AGENTS: &[KeyId] = &[
     keys::SUBAGENT_NAME,
     keys::GEN_AI_AGENT,
@@ -121,11 +129,19 @@ const AGENTS: &[KeyId] = &[
 ];
 
 impl Recogniser {
-    /// Made for the settings, and for the attributes that selectors read and scores copy. Every key of `previous` keeps its id, so that spans
-    /// taken under it can still be read.
-    pub fn new<'a>(tools: &Tools, readable: impl IntoIterator<Item = &'a str>, previous: Option<&Self>) -> Self {
+    /// Made for the settings, and for the attributes that selectors read and scores copy. Every key
+    /// of `previous` keeps its id, so that spans taken under it can still be read.
+    pub fn new<'a>(
+        tools: &Tools,
+        readable: impl IntoIterator<Item = &'a str>,
+        previous: Option<&Self>,
+    ) -> Self {
         let readable: Vec<&str> = readable.into_iter().collect();
-        let mut keys = keys::keys(tools, readable.iter().copied(), previous.map(|previous| &*previous.keys));
+        let mut keys = keys::keys(
+            tools,
+            readable.iter().copied(),
+            previous.map(|previous| &*previous.keys),
+        );
         let edition = match previous {
             None => 1,
             Some(Self { edition: 0, .. }) => 0,
@@ -134,12 +150,19 @@ impl Recogniser {
         };
         let brought_keys = BroughtKeys::add(&mut keys, Bringing::default());
         let keys = Arc::new(keys);
-        let readable = readable.into_iter().filter_map(|name| Some((keys.id(name)?, Arc::from(name)))).collect();
+        let readable = readable
+            .into_iter()
+            .filter_map(|name| Some((keys.id(name)?, Arc::from(name))))
+            .collect();
         let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
         let house = (tools.conventions.iter())
             .map(|house| House {
                 name: house.name.as_str().into(),
-                matches: house.matches.iter().filter_map(|(key, value)| Some((keys.id(key)?, value.clone()))).collect(),
+                matches: house
+                    .matches
+                    .iter()
+                    .filter_map(|(key, value)| Some((keys.id(key)?, value.clone())))
+                    .collect(),
                 name_from: id(&house.name_from),
                 args_from: id(&house.args_from),
                 result_from: id(&house.result_from),
@@ -147,8 +170,21 @@ impl Recogniser {
             })
             .filter(|house| !house.matches.is_empty())
             .collect();
-        let names = tools.name_attributes.iter().filter_map(|name| keys.id(name)).collect();
-        Self { tools: tools.clone(), names, ignore: tools.ignore.iter().cloned().collect(), house, keys, readable, brought_keys, edition }
+        let names = tools
+            .name_attributes
+            .iter()
+            .filter_map(|name| keys.id(name))
+            .collect();
+        Self {
+            tools: tools.clone(),
+            names,
+            ignore: tools.ignore.iter().cloned().collect(),
+            house,
+            keys,
+            readable,
+            brought_keys,
+            edition,
+        }
     }
 
     /// The same, with what runs may say about their own judgement.
@@ -181,10 +217,19 @@ impl Recogniser {
         self.ignore.contains(name)
     }
 
-    /// What a span is, that bears this mark: most spans of a trace are neither calls nor runs, and need not be looked at again.
+    /// What a span is, that bears this mark: most spans of a trace are neither calls nor runs, and
+    /// need not be looked at again.
     pub(super) fn recognise_marked<'a>(&'a self, span: &View<'a>, mark: Mark) -> Recognised<'a> {
-        let is_known = mark.edition != 0 && mark.edition == self.edition && !mark.tool_call && !mark.agent_run;
-        if is_known { Recognised { model: mark.model, ..Recognised::default() } } else { self.recognise(span) }
+        let is_known =
+            mark.edition != 0 && mark.edition == self.edition && !mark.tool_call && !mark.agent_run;
+        if is_known {
+            Recognised {
+                model: mark.model,
+                ..Recognised::default()
+            }
+        } else {
+            self.recognise(span)
+        }
     }
 
     pub(super) fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
@@ -192,16 +237,22 @@ impl Recogniser {
         if let Some(house) = self.house.iter().find(|house| house.is_call(span)) {
             (recognised.teller, recognised.convention) = (Some(Teller::House(house)), &house.name);
         }
-        let mut asked = span.marks().fold(ASKED_BY_NAME, |asked, mark| asked | ASKED[mark]);
+        let mut asked = span
+            .marks()
+            .fold(ASKED_BY_NAME, |asked, mark| asked | ASKED[mark]);
         while asked != 0 {
             recognised.ask(&CONVENTIONS[asked.trailing_zeros() as usize], span);
             asked &= asked - 1;
         }
         if recognised.teller.is_none()
             && !recognised.model
-            && let Some(&key) = self.names.iter().find(|&&key| tool_name::is_named_in(span, key))
+            && let Some(&key) = self
+                .names
+                .iter()
+                .find(|&&key| tool_name::is_named_in(span, key))
         {
-            (recognised.teller, recognised.convention) = (Some(Teller::Named(key)), tool_name::TOOL_NAME.name);
+            (recognised.teller, recognised.convention) =
+                (Some(Teller::Named(key)), tool_name::TOOL_NAME.name);
             recognised.agent = None;
         }
         recognised.synthesized = recognised.teller.is_some() && is_true(span, keys::SYNTHESIZED);
@@ -212,7 +263,8 @@ impl Recogniser {
     }
 }
 
-/// The conventions to ask, as bits: whatever the span, and for each mark that it has. Most spans have one mark, of one convention.
+/// The conventions to ask, as bits: whatever the span, and for each mark that it has. Most spans
+/// have one mark, of one convention.
 const ASKED_BY_NAME: u32 = asked(None);
 const ASKED: [u32; 64] = {
     let mut by_mark = [0; 64];
@@ -258,13 +310,20 @@ impl<'a> Recognised<'a> {
 
 impl House {
     fn is_call(&self, span: &View<'_>) -> bool {
-        let matches = |(key, word): &(KeyId, String)| span.get(*key).and_then(attribute_text).is_some_and(|text| text == *word);
+        let matches = |(key, word): &(KeyId, String)| {
+            span.get(*key)
+                .and_then(attribute_text)
+                .is_some_and(|text| text == *word)
+        };
         self.matches.iter().all(matches)
     }
 
     fn call<'a>(&self, span: &View<'a>) -> Call<'a> {
         Call {
-            name: self.name_from.and_then(|key| text(span, key)).or_else(|| Some(Cow::Borrowed(span.name()))),
+            name: self
+                .name_from
+                .and_then(|key| text(span, key))
+                .or_else(|| Some(Cow::Borrowed(span.name()))),
             call_id: self.id_from.and_then(|key| text(span, key)),
             args: self.args_from.and_then(|key| convention::raw(span, key)),
             result: self.result_from.and_then(|key| convention::raw(span, key)),
@@ -275,14 +334,23 @@ impl House {
 
 /// The same with what the convention's own keys lack.
 pub(super) fn filled<'a>(mut call: Call<'a>, span: &View<'a>, is_agent_run: bool) -> Call<'a> {
-    call.name = call.name.take().or_else(|| first_text(span, NAMES)).filter(|name| !name.trim_start().is_empty());
+    call.name = call
+        .name
+        .take()
+        .or_else(|| first_text(span, NAMES))
+        .filter(|name| !name.trim_start().is_empty());
     call.call_id = call.call_id.take().or_else(|| first_text(span, CALL_IDS));
     let other = |keys: &[KeyId]| first_raw(span, keys).filter(|_| span.has_any(keys::KINDS));
     call.args = call.args.or_else(|| other(ARGS));
     call.result = call.result.or_else(|| other(RESULTS));
     if call.agent.is_none() {
-        // The agent of a call that is a run itself is the callee; who called it stands in LangChain's metadata alone.
-        call.agent = if is_agent_run { metadata(span, "lc_agent_name") } else { own_agent(span) };
+        // The agent of a call that is a run itself is the callee; who called it stands in
+        // LangChain's metadata alone.
+        call.agent = if is_agent_run {
+            metadata(span, "lc_agent_name")
+        } else {
+            own_agent(span)
+        };
     }
     call.failed |= failed(span);
     call
@@ -308,7 +376,10 @@ pub(super) fn own_agent<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
 pub(super) fn metadata<'a>(span: &View<'a>, name: &str) -> Option<Cow<'a, str>> {
     let text = span.text(keys::METADATA)?;
     let at = text.find(&format!("\"{name}\""))?;
-    let rest = text[at + name.len() + 2..].trim_start().strip_prefix(':')?.trim_start();
+    let rest = text[at + name.len() + 2..]
+        .trim_start()
+        .strip_prefix(':')?
+        .trim_start();
     let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde_json::Value>();
     match values.next()?.ok()? {
         serde_json::Value::String(text) if !text.is_empty() => Some(Cow::Owned(text)),
@@ -332,7 +403,11 @@ pub(super) fn attribute_text(value: Value<'_>) -> Option<Cow<'_, str>> {
 pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
     let span = &View::new(span);
     if log_messages::is_held(span) {
-        return Mark { record: true, edition: recogniser.edition, ..Mark::default() };
+        return Mark {
+            record: true,
+            edition: recogniser.edition,
+            ..Mark::default()
+        };
     }
     let recognised = recogniser.recognise(span);
     let update = match span.get(keys::JUDGMENT_UPDATE) {
@@ -353,7 +428,15 @@ pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
 
 impl HouseConvention {
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
-        let from = [&self.name_from, &self.args_from, &self.result_from, &self.id_from];
-        self.matches.keys().map(String::as_str).chain(from.into_iter().filter_map(|name| name.as_deref()))
+        let from = [
+            &self.name_from,
+            &self.args_from,
+            &self.result_from,
+            &self.id_from,
+        ];
+        self.matches
+            .keys()
+            .map(String::as_str)
+            .chain(from.into_iter().filter_map(|name| name.as_deref()))
     }
 }

@@ -1,4 +1,5 @@
-//! Pure. `tools`: how tool calls are recognised, as it is configured. Plain settings; `Recogniser` makes them ready.
+//! Pure. `tools`: how tool calls are recognised, as it is configured. Plain settings; `Recogniser`
+//! makes them ready.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +29,8 @@ pub struct Tools {
 /// Which calls are transfers between agents, and so no calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Handoffs {
-    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent of the trace.
+    /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent
+    /// of the trace.
     #[default]
     Auto,
     /// None.
@@ -43,7 +45,8 @@ pub enum Handoffs {
 pub struct HouseConvention {
     /// What `inspect` and the exported calls name it.
     pub name: String,
-    /// Attributes and their values, all of which a span must have to be a tool call; numbers and booleans as their JSON text.
+    /// Attributes and their values, all of which a span must have to be a tool call; numbers and
+    /// booleans as their JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
     /// The attribute that holds the tool's name; without it the span's name.
@@ -64,7 +67,9 @@ impl Default for Tools {
     fn default() -> Self {
         Self {
             name_attributes: vec!["tool.name".to_owned()],
-            ignore: ["final_answer", "finish", "(merged tools)"].map(str::to_owned).to_vec(),
+            ignore: ["final_answer", "finish", "(merged tools)"]
+                .map(str::to_owned)
+                .to_vec(),
             handoffs: Handoffs::Auto,
             max_value_size: 16 << 10,
             max_messages_size: 64 << 10,
@@ -76,7 +81,11 @@ impl Default for Tools {
 impl Tools {
     /// The attributes that the settings name, and that must be kept for them.
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
-        self.name_attributes.iter().map(String::as_str).chain(self.conventions.iter().flat_map(HouseConvention::attributes))
+        self.name_attributes.iter().map(String::as_str).chain(
+            self.conventions
+                .iter()
+                .flat_map(HouseConvention::attributes),
+        )
     }
 
     /// What is wrong with the settings: where, and what to do about it.
@@ -84,12 +93,18 @@ impl Tools {
         let mut problems = Vec::new();
         for (at, name) in self.name_attributes.iter().enumerate() {
             if name.is_empty() {
-                problems.push((format!("name_attributes[{at}]"), "an attribute's name cannot be empty".to_owned()));
+                problems.push((
+                    format!("name_attributes[{at}]"),
+                    "an attribute's name cannot be empty".to_owned(),
+                ));
             }
         }
         for (at, house) in self.conventions.iter().enumerate() {
             if house.name.is_empty() {
-                problems.push((format!("conventions[{at}].name"), "give the convention a name, which `inspect` shows".to_owned()));
+                problems.push((
+                    format!("conventions[{at}].name"),
+                    "give the convention a name, which `inspect` shows".to_owned(),
+                ));
             }
             if house.matches.is_empty() {
                 let problem = "name at least one attribute and the value that marks a tool call, such as `{ \"acme.kind\": tool }`";
@@ -123,7 +138,11 @@ impl<'de> Deserialize<'de> for Handoffs {
 
             // YAML 1.1 readers take `off` for a boolean.
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<Handoffs, E> {
-                if value { Err(E::custom("write `auto`, `off`, or a list of globs")) } else { Ok(Handoffs::Off) }
+                if value {
+                    Err(E::custom("write `auto`, `off`, or a list of globs"))
+                } else {
+                    Ok(Handoffs::Off)
+                }
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut globs: A) -> Result<Handoffs, A::Error> {

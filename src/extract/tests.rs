@@ -1,5 +1,6 @@
-//! How a trace becomes a trajectory, on small traces written down here. Real payloads are compared in `tests/captures.rs`, products without a
-//! capture in `products`. They prove nothing about the scan, which is not asked here.
+//! How a trace becomes a trajectory, on small traces written down here. Real payloads are compared
+//! in `tests/captures.rs`, products without a capture in `products`. They prove nothing about the
+//! scan, which is not asked here.
 
 mod payloads;
 mod products;
@@ -11,7 +12,9 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::assemble::{CloseReason, Trace};
-use crate::span::{Attribute, FactsBuilder, KeySet, Resource, Span, SpanId, Status, TraceId, Value};
+use crate::span::{
+    Attribute, FactsBuilder, KeySet, Resource, Span, SpanId, Status, TraceId, Value,
+};
 
 /// A span as a test writes it: ids are small numbers, times are milliseconds.
 #[derive(Clone)]
@@ -74,7 +77,13 @@ impl Made {
     }
 
     fn event(mut self, name: &str, attributes: &[(&str, &str)]) -> Self {
-        self.events.push((name.to_owned(), attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect()));
+        self.events.push((
+            name.to_owned(),
+            attributes
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+                .collect(),
+        ));
         self
     }
 
@@ -90,7 +99,9 @@ impl Made {
         let mut facts = FactsBuilder::default();
         facts.name(&self.name);
         let add = |facts: &mut FactsBuilder, (key, value): &(String, Json)| {
-            let Some(kept) = keys.find(key.as_bytes()) else { return };
+            let Some(kept) = keys.find(key.as_bytes()) else {
+                return;
+            };
             let suffix = std::str::from_utf8(kept.suffix).unwrap();
             let text = value.to_string();
             let value = match value {
@@ -100,12 +111,21 @@ impl Made {
                 Json::Number(number) => Value::Double(number.as_f64().unwrap()),
                 _ => Value::Json(&text),
             };
-            facts.attribute(Attribute { key: kept.key, suffix, value, cut: self.cut == Some(key) });
+            facts.attribute(Attribute {
+                key: kept.key,
+                suffix,
+                value,
+                cut: self.cut == Some(key),
+            });
         };
-        self.attributes.iter().for_each(|attribute| add(&mut facts, attribute));
+        self.attributes
+            .iter()
+            .for_each(|attribute| add(&mut facts, attribute));
         for (name, attributes) in &self.events {
             facts.begin_event(keys.id(name).unwrap());
-            attributes.iter().for_each(|attribute| add(&mut facts, attribute));
+            attributes
+                .iter()
+                .for_each(|attribute| add(&mut facts, attribute));
             facts.end_event();
         }
         Span {
@@ -157,7 +177,11 @@ fn taken(spans: &[Made]) -> Trajectory {
 }
 
 fn names(trajectory: &Trajectory) -> Vec<&str> {
-    trajectory.tool_calls.iter().map(|call| &*call.name).collect()
+    trajectory
+        .tool_calls
+        .iter()
+        .map(|call| &*call.name)
+        .collect()
 }
 
 /// The one call of a trace of one span.
@@ -168,11 +192,15 @@ fn only(span: Made) -> ToolCall {
 }
 
 fn args(call: &ToolCall) -> Json {
-    call.args.as_ref().map_or(Json::Null, |args| args.json().clone())
+    call.args
+        .as_ref()
+        .map_or(Json::Null, |args| args.json().clone())
 }
 
 fn result(call: &ToolCall) -> Json {
-    call.result.as_ref().map_or(Json::Null, |result| result.json().clone())
+    call.result
+        .as_ref()
+        .map_or(Json::Null, |result| result.json().clone())
 }
 
 // === one call, one entry ===
@@ -181,9 +209,15 @@ fn result(call: &ToolCall) -> Json {
 fn client_server_and_wrapper_are_one_call() {
     let trajectory = taken(&[
         agent(1, 0, "desk", 0, 99),
-        tool(2, 1, "search", 10, 50).with("gen_ai.tool.call.id", "call_1").with("gen_ai.tool.call.arguments", "{\"q\":1}"),
-        span(3, 2, "tools/call search", 11, 49).with("mcp.method.name", "tools/call").with("gen_ai.tool.name", "search"),
-        span(4, 3, "MCP send tools/call search", 12, 48).with("mcp.method.name", "tools/call").with("jsonrpc.request.id", "3"),
+        tool(2, 1, "search", 10, 50)
+            .with("gen_ai.tool.call.id", "call_1")
+            .with("gen_ai.tool.call.arguments", "{\"q\":1}"),
+        span(3, 2, "tools/call search", 11, 49)
+            .with("mcp.method.name", "tools/call")
+            .with("gen_ai.tool.name", "search"),
+        span(4, 3, "MCP send tools/call search", 12, 48)
+            .with("mcp.method.name", "tools/call")
+            .with("jsonrpc.request.id", "3"),
         span(5, 4, "tools/call search", 13, 40)
             .with("mcp.method.name", "tools/call")
             .with("gen_ai.tool.name", "search")
@@ -192,24 +226,45 @@ fn client_server_and_wrapper_are_one_call() {
     ]);
     assert_eq!(names(&trajectory), ["search"]);
     let call = &trajectory.tool_calls[0];
-    assert_eq!((call.span_id.unwrap().to_string().as_str(), &*call.convention, call.error), ("0000000000000002", "gen_ai", true));
+    assert_eq!(
+        (
+            call.span_id.unwrap().to_string().as_str(),
+            &*call.convention,
+            call.error
+        ),
+        ("0000000000000002", "gen_ai", true)
+    );
     assert_eq!(call.call_id.as_deref(), Some("call_1"));
 }
 
 #[test]
 fn a_retry_is_a_second_call() {
-    let retried = taken(&[tool(1, 0, "pay", 10, 20).status(Status::Error), tool(2, 0, "pay", 30, 40)]);
+    let retried = taken(&[
+        tool(1, 0, "pay", 10, 20).status(Status::Error),
+        tool(2, 0, "pay", 30, 40),
+    ]);
     assert_eq!(names(&retried), ["pay", "pay"]);
-    let same_id = |id, start| tool(id, 9, "pay", start, start + 5).with("gen_ai.tool.call.id", "call_1");
-    assert_eq!(names(&taken(&[same_id(1, 10), same_id(2, 12)])), ["pay", "pay"], "siblings never fold");
+    let same_id =
+        |id, start| tool(id, 9, "pay", start, start + 5).with("gen_ai.tool.call.id", "call_1");
+    assert_eq!(
+        names(&taken(&[same_id(1, 10), same_id(2, 12)])),
+        ["pay", "pay"],
+        "siblings never fold"
+    );
 }
 
 #[test]
 fn two_ids_are_two_calls_and_an_agent_in_between_makes_its_own() {
-    let nested =
-        taken(&[tool(1, 0, "plan", 10, 90).with("gen_ai.tool.call.id", "a"), tool(2, 1, "plan", 20, 30).with("gen_ai.tool.call.id", "b")]);
+    let nested = taken(&[
+        tool(1, 0, "plan", 10, 90).with("gen_ai.tool.call.id", "a"),
+        tool(2, 1, "plan", 20, 30).with("gen_ai.tool.call.id", "b"),
+    ]);
     assert_eq!(names(&nested), ["plan", "plan"]);
-    let through_agent = taken(&[tool(1, 0, "plan", 10, 90), agent(2, 1, "planner", 11, 89), tool(3, 2, "plan", 20, 30)]);
+    let through_agent = taken(&[
+        tool(1, 0, "plan", 10, 90),
+        agent(2, 1, "planner", 11, 89),
+        tool(3, 2, "plan", 20, 30),
+    ]);
     assert_eq!(names(&through_agent), ["plan", "plan"]);
 }
 
@@ -228,14 +283,23 @@ fn two_instrumentations_of_one_call_fold_by_its_id() {
 
 #[test]
 fn a_wrapper_that_succeeded_after_a_failed_attempt_did_not_fail() {
-    let trajectory =
-        taken(&[tool(1, 0, "pay", 10, 90), tool(2, 1, "pay", 20, 30).status(Status::Error), tool(3, 1, "pay", 40, 50).status(Status::Ok)]);
-    assert_eq!((names(&trajectory), trajectory.tool_calls[0].error), (vec!["pay"], false));
+    let trajectory = taken(&[
+        tool(1, 0, "pay", 10, 90),
+        tool(2, 1, "pay", 20, 30).status(Status::Error),
+        tool(3, 1, "pay", 40, 50).status(Status::Ok),
+    ]);
+    assert_eq!(
+        (names(&trajectory), trajectory.tool_calls[0].error),
+        (vec!["pay"], false)
+    );
 }
 
 #[test]
 fn a_call_without_any_name_is_listed() {
-    assert_eq!(&*only(span(1, 0, "step", 1, 2).with("gen_ai.operation.name", "execute_tool")).name, "(unnamed)");
+    assert_eq!(
+        &*only(span(1, 0, "step", 1, 2).with("gen_ai.operation.name", "execute_tool")).name,
+        "(unnamed)"
+    );
     let long = "näme with spaces ".repeat(600);
     assert_eq!(&*only(tool(1, 0, &long, 1, 2)).name, long.as_str());
 }
@@ -253,7 +317,10 @@ fn notes_say_what_became_of_every_span() {
         tool(7, 1, "transfer_to_agent", 50, 60),
         span(8, 1, "POST", 70, 80),
     ];
-    let notes: Vec<String> = notes(&trace(&spans, &recogniser), &recogniser).iter().map(|note| note.taken_for.to_string()).collect();
+    let notes: Vec<String> = notes(&trace(&spans, &recogniser), &recogniser)
+        .iter()
+        .map(|note| note.taken_for.to_string())
+        .collect();
     let expected = [
         "run of the agent desk (gen_ai)",
         "model call (gen_ai)",
@@ -279,8 +346,10 @@ fn notes_tell_a_call_told_twice_and_what_only_looks_like_a_run() {
             .with("langfuse.observation.metadata.tool_call_id", "\"call_1\""),
         span(5, 0, "ai.generateText", 60, 70).with("ai.operationId", "ai.generateText"),
     ];
-    let notes: Vec<(u32, String)> =
-        notes(&trace(&spans, &recogniser), &recogniser).iter().map(|note| (note.depth, note.taken_for.to_string())).collect();
+    let notes: Vec<(u32, String)> = notes(&trace(&spans, &recogniser), &recogniser)
+        .iter()
+        .map(|note| (note.depth, note.taken_for.to_string()))
+        .collect();
     let expected = [
         (0, "run of the agent desk (gen_ai)"),
         (1, "the same run of the agent desk"),
@@ -288,7 +357,10 @@ fn notes_tell_a_call_told_twice_and_what_only_looks_like_a_run() {
         (1, "the same call as span 0000000000000003"),
         (0, "no agent run: nothing in it uses tools (vercel_ai)"),
     ];
-    assert_eq!(notes, expected.map(|(depth, text)| (depth, text.to_owned())));
+    assert_eq!(
+        notes,
+        expected.map(|(depth, text)| (depth, text.to_owned()))
+    );
 }
 
 // === transfers and pseudo-tools ===
@@ -303,15 +375,24 @@ fn a_transfer_to_an_agent_of_the_trace_is_no_call() {
         tool(5, 3, "transfer_to_agent", 40, 41),
     ];
     assert_eq!(names(&taken(&spans)), ["transfer_to_savings"]);
-    let off = Tools { handoffs: Handoffs::Off, ..Tools::default() };
+    let off = Tools {
+        handoffs: Handoffs::Off,
+        ..Tools::default()
+    };
     assert_eq!(names(&taken_with(&spans, &off)).len(), 3);
 }
 
 #[test]
 fn the_ignore_list_is_the_list() {
-    let spans = [tool(1, 0, "final_answer", 10, 11), tool(2, 0, "search", 20, 30)];
+    let spans = [
+        tool(1, 0, "final_answer", 10, 11),
+        tool(2, 0, "search", 20, 30),
+    ];
     assert_eq!(names(&taken(&spans)), ["search"]);
-    let tools = Tools { ignore: vec!["search".into()], ..Tools::default() };
+    let tools = Tools {
+        ignore: vec!["search".into()],
+        ..Tools::default()
+    };
     assert_eq!(names(&taken_with(&spans, &tools)), ["final_answer"]);
 }
 
@@ -322,7 +403,11 @@ fn house_made_spellings_are_configured() {
         "name_from": "acme.tool", "args_from": "acme.in", "result_from": "acme.out", "id_from": "acme.id",
     }))
     .unwrap();
-    let tools = Tools { conventions: vec![house], name_attributes: vec!["op".into()], ..Tools::default() };
+    let tools = Tools {
+        conventions: vec![house],
+        name_attributes: vec!["op".into()],
+        ..Tools::default()
+    };
     assert!(tools.problems().is_empty());
     let trajectory = taken_with(
         &[
@@ -333,7 +418,10 @@ fn house_made_spellings_are_configured() {
                 .with("acme.in", "{\"q\":1}")
                 .with("acme.out", "done")
                 .with("acme.id", "7"),
-            span(2, 0, "y", 30, 40).with("acme.kind", "tool").with("acme.version", 1).with("acme.tool", "other"),
+            span(2, 0, "y", 30, 40)
+                .with("acme.kind", "tool")
+                .with("acme.version", 1)
+                .with("acme.tool", "other"),
             span(3, 0, "z", 50, 60).with("op", "lookup"),
         ],
         &tools,
@@ -341,7 +429,12 @@ fn house_made_spellings_are_configured() {
     assert_eq!(names(&trajectory), ["search", "lookup"]);
     let call = &trajectory.tool_calls[0];
     assert_eq!(
-        (&*call.convention, args(call), result(call), call.call_id.as_deref()),
+        (
+            &*call.convention,
+            args(call),
+            result(call),
+            call.call_id.as_deref()
+        ),
         ("house", json!({"q": 1}), json!("done"), Some("7"))
     );
 }
@@ -359,8 +452,16 @@ fn ties_are_broken_by_depth_then_by_the_order_of_the_reply() {
         tool(5, 4, "inner", 10, 15),
     ]);
     assert_eq!(names(&trajectory), ["b", "a", "inner"]);
-    let groups: Vec<Option<u32>> = trajectory.tool_calls.iter().map(|call| call.parallel_group).collect();
-    assert_eq!(groups, [Some(1), Some(1), None], "a call within a call is none of its group");
+    let groups: Vec<Option<u32>> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| call.parallel_group)
+        .collect();
+    assert_eq!(
+        groups,
+        [Some(1), Some(1), None],
+        "a call within a call is none of its group"
+    );
 }
 
 #[test]
@@ -379,16 +480,38 @@ fn a_step_is_the_turn_of_the_agents_model() {
         model(11, 1, 401, 410),
         tool(12, 1, "publish", 411, 420),
     ]);
-    let steps: Vec<(&str, u32, Option<u32>)> =
-        trajectory.tool_calls.iter().map(|call| (&*call.name, call.step, call.parallel_group)).collect();
-    let expected = [("ask_expert", 0, None), ("search", 0, None), ("fetch", 1, Some(1)), ("store", 1, Some(1)), ("publish", 1, None)];
+    let steps: Vec<(&str, u32, Option<u32>)> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| (&*call.name, call.step, call.parallel_group))
+        .collect();
+    let expected = [
+        ("ask_expert", 0, None),
+        ("search", 0, None),
+        ("fetch", 1, Some(1)),
+        ("store", 1, Some(1)),
+        ("publish", 1, None),
+    ];
     assert_eq!(steps, expected);
     assert_eq!(trajectory.agent.as_deref(), Some("desk"));
     assert_eq!(trajectory.judged_agent_runs(), [0, 1]);
     let expert = trajectory.for_agent_run(1);
-    assert_eq!((names(&expert), expert.agent.as_deref()), (vec!["search", "fetch", "store"], Some("expert")));
-    assert_eq!(expert.subject.unwrap().span_id.to_string(), "0000000000000005");
-    assert_eq!(trajectory.node_visits.iter().map(|name| &**name).collect::<Vec<_>>(), ["desk", "expert"]);
+    assert_eq!(
+        (names(&expert), expert.agent.as_deref()),
+        (vec!["search", "fetch", "store"], Some("expert"))
+    );
+    assert_eq!(
+        expert.subject.unwrap().span_id.to_string(),
+        "0000000000000005"
+    );
+    assert_eq!(
+        trajectory
+            .node_visits
+            .iter()
+            .map(|name| &**name)
+            .collect::<Vec<_>>(),
+        ["desk", "expert"]
+    );
 }
 
 #[test]
@@ -400,7 +523,11 @@ fn without_model_spans_overlap_makes_a_group() {
         tool(4, 1, "c", 35, 36),
         tool(5, 1, "d", 40, 50),
     ]);
-    let groups: Vec<Option<u32>> = trajectory.tool_calls.iter().map(|call| call.parallel_group).collect();
+    let groups: Vec<Option<u32>> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| call.parallel_group)
+        .collect();
     assert_eq!(groups, [Some(1), Some(1), Some(1), None]);
 }
 
@@ -421,7 +548,11 @@ fn runs_of_one_name_directly_nested_are_one() {
 
 #[test]
 fn a_run_without_calls_that_contains_a_run_is_not_judged() {
-    let trajectory = taken(&[agent(1, 0, "flow", 0, 99), agent(2, 1, "desk", 1, 98), tool(3, 2, "search", 10, 20)]);
+    let trajectory = taken(&[
+        agent(1, 0, "flow", 0, 99),
+        agent(2, 1, "desk", 1, 98),
+        tool(3, 2, "search", 10, 20),
+    ]);
     assert_eq!(trajectory.judged_agent_runs(), [1]);
     assert_eq!(taken(&[agent(1, 0, "idle", 0, 9)]).judged_agent_runs(), [0]);
 }
@@ -449,27 +580,74 @@ fn a_session_is_looked_up_the_ancestors_then_anywhere() {
         agent(2, 1, "desk", 1, 98),
         tool(3, 2, "a", 2, 3).with("session.id", "s2"),
     ]);
-    assert_eq!((above.session.as_deref(), &*above.root), (Some("s1"), "POST"));
-    let below = taken(&[agent(1, 0, "desk", 1, 98), model(2, 1, 2, 3).with("gen_ai.conversation.id", "s3")]);
+    assert_eq!(
+        (above.session.as_deref(), &*above.root),
+        (Some("s1"), "POST")
+    );
+    let below = taken(&[
+        agent(1, 0, "desk", 1, 98),
+        model(2, 1, 2, 3).with("gen_ai.conversation.id", "s3"),
+    ]);
     assert_eq!(below.session.as_deref(), Some("s3"));
 }
 
 #[test]
 fn only_what_a_selector_reads_is_copied() {
-    let trajectory = taken(&[agent(1, 0, "desk", 1, 98).with("env", 3).with("session.id", "s")]);
+    let trajectory = taken(&[agent(1, 0, "desk", 1, 98)
+        .with("env", 3)
+        .with("session.id", "s")]);
     let subject = trajectory.subject.unwrap();
-    assert_eq!((subject.attribute("env"), subject.attribute("session.id")), (Some("3"), None));
+    assert_eq!(
+        (subject.attribute("env"), subject.attribute("session.id")),
+        (Some("3"), None)
+    );
 }
 
 #[test]
 fn the_evaluated_span_is_the_earliest_topmost_run_that_no_call_holds() {
-    let subject = |spans: &[Made]| taken(spans).subject.unwrap().span_id.to_string().trim_start_matches('0').to_owned();
-    assert_eq!(subject(&[span(1, 0, "POST", 0, 99), agent(3, 1, "b", 50, 60), agent(2, 1, "a", 10, 40)]), "2");
-    let called = [span(1, 0, "graph", 0, 99), tool(2, 1, "ask", 10, 90), agent(3, 2, "expert", 11, 89)];
-    assert_eq!(subject(&called), "1", "the run belongs to a call, which an agent above it made");
-    let remote = |id: u64, flags: u32| Made { flags, ..span(id, 99, "POST", 0, 99) };
-    assert_eq!(subject(&[remote(1, 0x301), tool(2, 1, "a", 10, 20), span(3, 98, "orphan", 0, 5)]), "1");
-    assert_eq!(subject(&[span(4, 98, "orphan", 0, 50), tool(5, 4, "a", 10, 20)]), "4");
+    let subject = |spans: &[Made]| {
+        taken(spans)
+            .subject
+            .unwrap()
+            .span_id
+            .to_string()
+            .trim_start_matches('0')
+            .to_owned()
+    };
+    assert_eq!(
+        subject(&[
+            span(1, 0, "POST", 0, 99),
+            agent(3, 1, "b", 50, 60),
+            agent(2, 1, "a", 10, 40)
+        ]),
+        "2"
+    );
+    let called = [
+        span(1, 0, "graph", 0, 99),
+        tool(2, 1, "ask", 10, 90),
+        agent(3, 2, "expert", 11, 89),
+    ];
+    assert_eq!(
+        subject(&called),
+        "1",
+        "the run belongs to a call, which an agent above it made"
+    );
+    let remote = |id: u64, flags: u32| Made {
+        flags,
+        ..span(id, 99, "POST", 0, 99)
+    };
+    assert_eq!(
+        subject(&[
+            remote(1, 0x301),
+            tool(2, 1, "a", 10, 20),
+            span(3, 98, "orphan", 0, 5)
+        ]),
+        "1"
+    );
+    assert_eq!(
+        subject(&[span(4, 98, "orphan", 0, 50), tool(5, 4, "a", 10, 20)]),
+        "4"
+    );
 }
 
 // === messages ===
@@ -481,19 +659,30 @@ fn calls_that_only_messages_tell_of_are_marked_so() {
     let spans = [
         agent(1, 0, "desk", 0, 99),
         model(2, 1, 1, 9).with("gen_ai.output.messages", asked),
-        model(3, 1, 20, 30).with("gen_ai.input.messages", answered).with("gen_ai.output.messages", asked),
+        model(3, 1, 20, 30)
+            .with("gen_ai.input.messages", answered)
+            .with("gen_ai.output.messages", asked),
     ];
     let trajectory = taken(&spans);
     assert!(trajectory.from_messages);
     assert_eq!(names(&trajectory), ["search", "fetch"]);
     let call = &trajectory.tool_calls[0];
-    assert_eq!((&*call.convention, args(call), result(call), call.step), ("gen_ai.messages", json!({"q": 1}), json!([1, 2]), 0));
+    assert_eq!(
+        (&*call.convention, args(call), result(call), call.step),
+        ("gen_ai.messages", json!({"q": 1}), json!([1, 2]), 0)
+    );
     assert_eq!(call.parallel_group, trajectory.tool_calls[1].parallel_group);
     let mut with_tool = spans.to_vec();
     with_tool.push(tool(4, 1, "search", 10, 12));
     let trajectory = taken(&with_tool);
     assert!(!trajectory.from_messages);
-    assert_eq!((names(&trajectory), trajectory.tool_calls[0].call_id.as_deref()), (vec!["search"], Some("c1")));
+    assert_eq!(
+        (
+            names(&trajectory),
+            trajectory.tool_calls[0].call_id.as_deref()
+        ),
+        (vec!["search"], Some("c1"))
+    );
 }
 
 #[test]
@@ -503,12 +692,18 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
     let history = format!(
         r#"[{{"role":"system","parts":"{long}"}},{{"role":"tool","parts":[{{"type":"tool_call_response","id":"old","response":1}}]}},{{"role":"assistant","parts":[]}},{{"role":"tool","parts":[{{"type":"tool_call_response","id":"new","response":2}}]}}]"#
     );
-    let mut request = model(1, 0, 1, 2).with("gen_ai.input.messages", history).with("input.value", long.clone()).made(recogniser.keys());
+    let mut request = model(1, 0, 1, 2)
+        .with("gen_ai.input.messages", history)
+        .with("input.value", long.clone())
+        .made(recogniser.keys());
     let mark = mark(&request, &recogniser);
     slim(&mut request, mark);
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = messages::responses(&convention::View::new(&request), 1000);
-    assert_eq!(found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["new"]);
+    assert_eq!(
+        found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(),
+        ["new"]
+    );
 }
 
 #[test]
@@ -521,20 +716,47 @@ fn what_other_settings_recognised_is_looked_at_again() {
         result_from: None,
         id_from: None,
     };
-    let tools = |kind: &str| Tools { conventions: vec![house(kind)], ..Tools::default() };
+    let tools = |kind: &str| Tools {
+        conventions: vec![house(kind)],
+        ..Tools::default()
+    };
     let mut recogniser = Recogniser::new(&tools("job"), [], None);
-    let spans = [agent(1, 0, "desk", 0, 99), span(2, 1, "fetch", 1, 2).with("acme.kind", "tool")];
+    let spans = [
+        agent(1, 0, "desk", 0, 99),
+        span(2, 1, "fetch", 1, 2).with("acme.kind", "tool"),
+    ];
     // A span that came under these settings is none of their calls.
     let taken = trace(&spans, &recogniser);
-    assert!(trajectory(&taken, &recogniser).unwrap().tool_calls.is_empty());
+    assert!(
+        trajectory(&taken, &recogniser)
+            .unwrap()
+            .tool_calls
+            .is_empty()
+    );
     // More changes than can be counted, each of which turns the answer round.
     for nth in 0..600 {
         let kind = if nth % 2 == 0 { "tool" } else { "job" };
         recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));
-        let names: Vec<_> = trajectory(&taken, &recogniser).unwrap().tool_calls.iter().map(|call| call.name.to_string()).collect();
-        assert_eq!(names, if kind == "tool" { vec!["fetch"] } else { vec![] }, "after {nth} changes");
+        let names: Vec<_> = trajectory(&taken, &recogniser)
+            .unwrap()
+            .tool_calls
+            .iter()
+            .map(|call| call.name.to_string())
+            .collect();
+        assert_eq!(
+            names,
+            if kind == "tool" {
+                vec!["fetch"]
+            } else {
+                vec![]
+            },
+            "after {nth} changes"
+        );
         let fresh = trace(&spans, &recogniser);
-        assert_eq!(trajectory(&fresh, &recogniser).unwrap().tool_calls.len(), names.len());
+        assert_eq!(
+            trajectory(&fresh, &recogniser).unwrap().tool_calls.len(),
+            names.len()
+        );
     }
 }
 
@@ -544,14 +766,21 @@ fn what_other_settings_recognised_is_looked_at_again() {
 fn a_trace_is_cut_short_unless_nothing_can_be_missing() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     let cut = |spans: &[Made], reason: CloseReason, parent_missing: bool| {
-        let trace = Trace { reason, parent_missing, ..trace(spans, &recogniser) };
+        let trace = Trace {
+            reason,
+            parent_missing,
+            ..trace(spans, &recogniser)
+        };
         trajectory(&trace, &recogniser).unwrap().cut_short
     };
     let run = [agent(2, 1, "desk", 1, 98), tool(3, 2, "a", 2, 3)];
     let orphan = [tool(3, 2, "a", 2, 3)];
     let open = [agent(2, 1, "desk", 1, 0), tool(3, 2, "a", 2, 3)];
     assert!(!cut(&orphan, CloseReason::RootEnded, false));
-    assert!(!cut(&run, CloseReason::NoRoot, true), "the topmost span is a finished run");
+    assert!(
+        !cut(&run, CloseReason::NoRoot, true),
+        "the topmost span is a finished run"
+    );
     assert!(!cut(&orphan, CloseReason::Inactive, false));
     assert!(cut(&orphan, CloseReason::Inactive, true));
     assert!(cut(&open, CloseReason::NoRoot, true));
@@ -562,27 +791,67 @@ fn a_trace_is_cut_short_unless_nothing_can_be_missing() {
 
 #[test]
 fn cycles_and_spans_that_are_their_own_parents_end() {
-    let spans = [tool(1, 1, "self", 10, 20), tool(2, 3, "b", 30, 40), tool(3, 4, "c", 20, 90), tool(4, 2, "d", 50, 60)];
+    let spans = [
+        tool(1, 1, "self", 10, 20),
+        tool(2, 3, "b", 30, 40),
+        tool(3, 4, "c", 20, 90),
+        tool(4, 2, "d", 50, 60),
+    ];
     let trajectory = taken(&spans);
     assert_eq!(names(&trajectory), ["self", "c", "b", "d"]);
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a bound on a quadratic walk, a hundred times what it takes")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a bound on a quadratic walk, a hundred times what it takes"
+)]
 fn thirty_two_thousand_spans_of_any_shape_take_linear_time() {
     let n = 32_000;
-    let deep = |id: u64| tool(id, id - 1, if id.is_multiple_of(2) { "a" } else { "b" }, id, 2 * n - id).with("gen_ai.tool.call.id", "same");
+    let deep = |id: u64| {
+        tool(
+            id,
+            id - 1,
+            if id.is_multiple_of(2) { "a" } else { "b" },
+            id,
+            2 * n - id,
+        )
+        .with("gen_ai.tool.call.id", "same")
+    };
     let flat = |id: u64| tool(id, 0, "a", id, id + 1).with("gen_ai.tool.call.id", "same");
-    let models = |id: u64| if id.is_multiple_of(2) { model(id, 0, id, id + 1) } else { tool(id, 0, "a", id, id + 1) };
-    let runs = |id: u64| agent(id, id - 1, if id.is_multiple_of(2) { "x" } else { "y" }, id, 2 * n - id);
+    let models = |id: u64| {
+        if id.is_multiple_of(2) {
+            model(id, 0, id, id + 1)
+        } else {
+            tool(id, 0, "a", id, id + 1)
+        }
+    };
+    let runs = |id: u64| {
+        agent(
+            id,
+            id - 1,
+            if id.is_multiple_of(2) { "x" } else { "y" },
+            id,
+            2 * n - id,
+        )
+    };
     let cycle = |id: u64| tool(id, id % n + 1, "a", id, id + 1);
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    for (shape, make) in [("deep", &deep as &dyn Fn(u64) -> Made), ("flat", &flat), ("models", &models), ("runs", &runs), ("cycle", &cycle)]
-    {
+    for (shape, make) in [
+        ("deep", &deep as &dyn Fn(u64) -> Made),
+        ("flat", &flat),
+        ("models", &models),
+        ("runs", &runs),
+        ("cycle", &cycle),
+    ] {
         let spans: Vec<Made> = (1..=n).map(make).collect();
         let trace = trace(&spans, &recogniser);
         let start = Instant::now();
         assert!(trajectory(&trace, &recogniser).is_some(), "{shape}");
-        assert!(start.elapsed() < Duration::from_secs(20), "{shape} took {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{shape} took {:?}",
+            start.elapsed()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Pure. What a tool call is once it has been recognised: name, arguments, result, error, and whose it was.
+//! Pure. What a tool call is once it has been recognised: name, arguments, result, error, and whose
+//! it was.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +34,8 @@ pub struct ToolCall {
     pub start_unix_nanos: u64,
     /// End, Unix nanoseconds.
     pub end_unix_nanos: u64,
-    /// The convention that recognised it, by its file's name (`…messages` for calls taken from model messages).
+    /// The convention that recognised it, by its file's name (`…messages` for calls taken from
+    /// model messages).
     pub convention: Arc<str>,
     /// Its span has not ended yet.
     pub partial: bool,
@@ -41,12 +43,15 @@ pub struct ToolCall {
     pub doubt: Doubt,
 }
 
-/// What the rest of a trace that was cut short could change about a call, besides bringing further ones. None for a trace that is done.
+/// What the rest of a trace that was cut short could change about a call, besides bringing further
+/// ones. None for a trace that is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// It may turn out to be no call, the same call as another of the list, or a call of another name.
+    /// It may turn out to be no call, the same call as another of the list, or a call of another
+    /// name.
     pub may_go: bool,
-    /// A call of the same name may lie around it, and then stands for both: it began earlier, and tells its own arguments and end.
+    /// A call of the same name may lie around it, and then stands for both: it began earlier, and
+    /// tells its own arguments and end.
     pub may_fold: bool,
     /// Calls of one line stay in their order; between lines it may change.
     pub line: u32,
@@ -59,7 +64,8 @@ pub struct Doubt {
 /// Arguments or a result. Parsed when somebody asks what is in it: most criteria never do.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// The text as it was received (unwrapped); compact JSON only for what came as OTLP arrays or maps. What patterns and text equality see.
+    /// The text as it was received (unwrapped); compact JSON only for what came as OTLP arrays or
+    /// maps. What patterns and text equality see.
     pub text: Arc<str>,
     /// How to read the text, once.
     read: fn(&str) -> (Value, bool),
@@ -68,14 +74,24 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// A text and what it says as JSON, where it is JSON; a plain text is a JSON string. `cut` if something is missing at its end.
+    /// A text and what it says as JSON, where it is JSON; a plain text is a JSON string. `cut` if
+    /// something is missing at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
-        Self { text: text.into(), read: |_| (Value::Null, false), json: Box::new((json, cut)).into() }
+        Self {
+            text: text.into(),
+            read: |_| (Value::Null, false),
+            json: Box::new((json, cut)).into(),
+        }
     }
 
-    /// A text that is read when it is asked for: its JSON, and whether something is missing at its end.
+    /// A text that is read when it is asked for: its JSON, and whether something is missing at its
+    /// end.
     pub(super) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
-        Self { text: text.into(), read, json: OnceLock::new() }
+        Self {
+            text: text.into(),
+            read,
+            json: OnceLock::new(),
+        }
     }
 
     /// The same as JSON, where it is JSON; a plain text is a JSON string.

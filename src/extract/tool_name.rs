@@ -1,5 +1,6 @@
-//! Pure. Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a span without a kind of any convention;
-//! `agent.name` for an agent run. A span in, the call or run it is out.
+//! Pure. Hand-written spans: `tool.name`, or an attribute named in `tools.name_attributes`, on a
+//! span without a kind of any convention; `agent.name` for an agent run. A span in, the call or run
+//! it is out.
 
 use std::borrow::Cow;
 
@@ -33,14 +34,40 @@ pub(super) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
 pub(super) fn named_in<'a>(span: &View<'a>, key: KeyId) -> Call<'a> {
     Call {
         name: text(span, key),
-        call_id: first_text(span, &[keys::TOOL_CALL_ID, keys::TOOL_CALL_ID_FLAT, keys::OI_CALL_ID, keys::TOOL_ID]),
-        args: first_raw(span, &[keys::TOOL_ARGUMENTS, keys::TOOL_ARGS, keys::TOOL_INPUT, keys::INPUT_VALUE, keys::VOLTAGENT_INPUT]),
-        result: first_raw(span, &[keys::TOOL_RESULT, keys::TOOL_OUTPUT, keys::OUTPUT_VALUE, keys::VOLTAGENT_OUTPUT]),
+        call_id: first_text(
+            span,
+            &[
+                keys::TOOL_CALL_ID,
+                keys::TOOL_CALL_ID_FLAT,
+                keys::OI_CALL_ID,
+                keys::TOOL_ID,
+            ],
+        ),
+        args: first_raw(
+            span,
+            &[
+                keys::TOOL_ARGUMENTS,
+                keys::TOOL_ARGS,
+                keys::TOOL_INPUT,
+                keys::INPUT_VALUE,
+                keys::VOLTAGENT_INPUT,
+            ],
+        ),
+        result: first_raw(
+            span,
+            &[
+                keys::TOOL_RESULT,
+                keys::TOOL_OUTPUT,
+                keys::OUTPUT_VALUE,
+                keys::VOLTAGENT_OUTPUT,
+            ],
+        ),
         ..Call::default()
     }
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     let name = text(span, keys::AGENT_NAME)?;
-    (!span.has_any(keys::KINDS) && !span.has(keys::TOOL_NAME) && !span.has(keys::GEN_AI_TOOL_NAME)).then_some(name)
+    (!span.has_any(keys::KINDS) && !span.has(keys::TOOL_NAME) && !span.has(keys::GEN_AI_TOOL_NAME))
+        .then_some(name)
 }

@@ -1,5 +1,6 @@
-//! Pure. The spans of a trace in, their tree out: parents, depths, and starts corrected for clocks that differ. Total and near-linear
-//! for any parent ids: cycles, a span that is its own parent, thousands of levels. Knows nothing of tools.
+//! Pure. The spans of a trace in, their tree out: parents, depths, and starts corrected for clocks
+//! that differ. Total and near-linear for any parent ids: cycles, a span that is its own parent,
+//! thousands of levels. Knows nothing of tools.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::span::{Resource, Span, SpanId};
 /// A position in the trace's spans.
 pub(super) type SpanIdx = usize;
 
-/// Among so many spans a parent is found by looking at all: the table would cost more than what is done with it.
+/// Among so many spans a parent is found by looking at all: the table would cost more than what is
+/// done with it.
 const A_FEW: usize = 32;
 
 /// The tree of a trace's spans; all vectors are indexed by span.
@@ -30,24 +32,45 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest span.
+    /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest
+    /// span.
     pub(super) fn new(spans: &[(Span, Mark)]) -> Self {
-        let ids = (0..).zip(spans).map(|(span_idx, (span, _))| (span.span_id, span_idx));
-        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW { ids.collect() } else { HashMap::new() };
+        let ids = (0..)
+            .zip(spans)
+            .map(|(span_idx, (span, _))| (span.span_id, span_idx));
+        let by_id: HashMap<SpanId, SpanIdx> = if spans.len() > A_FEW {
+            ids.collect()
+        } else {
+            HashMap::new()
+        };
         let find = |id: SpanId| match spans.len() {
             ..=A_FEW => spans.iter().position(|(span, _)| span.span_id == id),
             _ => by_id.get(&id).copied(),
         };
         let mut parent: Vec<Option<SpanIdx>> = (spans.iter().enumerate())
-            .map(|(span_idx, (span, _))| span.parent_id.and_then(find).filter(|&parent| parent != span_idx))
+            .map(|(span_idx, (span, _))| {
+                span.parent_id
+                    .and_then(find)
+                    .filter(|&parent| parent != span_idx)
+            })
             .collect();
         let mut parents_first = self::parents_first(&parent);
         // From the top down nobody comes to a cycle, nor to what hangs on it.
         if parents_first.len() < spans.len() {
-            cut_cycles(&mut parent, |span_idx| (spans[span_idx].0.start_unix_nanos, spans[span_idx].0.span_id));
+            cut_cycles(&mut parent, |span_idx| {
+                (
+                    spans[span_idx].0.start_unix_nanos,
+                    spans[span_idx].0.span_id,
+                )
+            });
             parents_first = self::parents_first(&parent);
         }
-        let mut tree = Self { parent, parents_first, depth: vec![0; spans.len()], ..Self::default() };
+        let mut tree = Self {
+            parent,
+            parents_first,
+            depth: vec![0; spans.len()],
+            ..Self::default()
+        };
         tree.set_times(spans);
         tree
     }
@@ -71,9 +94,14 @@ impl Tree {
         let resources = resource_ids(spans);
         // Spans of one process need none.
         let mut shift = vec![0_u64; resources.len()];
-        self.start = spans.iter().map(|(span, _)| span.start_unix_nanos).collect();
+        self.start = spans
+            .iter()
+            .map(|(span, _)| span.start_unix_nanos)
+            .collect();
         for &span_idx in &self.parents_first {
-            let Some(parent) = self.parent[span_idx] else { continue };
+            let Some(parent) = self.parent[span_idx] else {
+                continue;
+            };
             self.depth[span_idx] = self.depth[parent] + 1;
             let start = spans[span_idx].0.start_unix_nanos;
             if start == 0 {
@@ -83,7 +111,8 @@ impl Tree {
             if shift.is_empty() {
                 continue;
             }
-            // A subtree is shifted together, up to the next change of process, which has a clock of its own.
+            // A subtree is shifted together, up to the next change of process, which has a clock of
+            // its own.
             shift[span_idx] = match resources[span_idx] == resources[parent] {
                 true => shift[parent],
                 false => self.start[parent].saturating_sub(start),
@@ -94,7 +123,9 @@ impl Tree {
         self.end = (spans.iter().enumerate())
             .map(|(span_idx, (span, _))| {
                 let shift = shift.get(span_idx).copied().unwrap_or_default();
-                span.end_unix_nanos.saturating_add(shift).max(self.start[span_idx])
+                span.end_unix_nanos
+                    .saturating_add(shift)
+                    .max(self.start[span_idx])
             })
             .collect();
     }
@@ -130,7 +161,13 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
         first_child: usize,
         next_sibling: usize,
     }
-    let mut links = vec![Links { first_child: usize::MAX, next_sibling: usize::MAX }; parent.len()];
+    let mut links = vec![
+        Links {
+            first_child: usize::MAX,
+            next_sibling: usize::MAX
+        };
+        parent.len()
+    ];
     for span_idx in (0..parent.len()).rev() {
         if let Some(above) = parent[span_idx] {
             links[span_idx].next_sibling = links[above].first_child;
@@ -151,7 +188,8 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
     order
 }
 
-/// One number for each different resource, none at all if all spans have the same; most traces have one, and most spans share theirs by pointer.
+/// One number for each different resource, none at all if all spans have the same; most traces have
+/// one, and most spans share theirs by pointer.
 fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
     if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
         return Vec::new();
@@ -160,10 +198,12 @@ fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
     let mut by_bytes: HashMap<&[u8], usize> = HashMap::new();
     (spans.iter())
         .map(|(span, _)| {
-            *by_pointer.entry(Arc::as_ptr(&span.resource)).or_insert_with(|| {
-                let next = by_bytes.len();
-                *by_bytes.entry(&span.resource.encoded).or_insert(next)
-            })
+            *by_pointer
+                .entry(Arc::as_ptr(&span.resource))
+                .or_insert_with(|| {
+                    let next = by_bytes.len();
+                    *by_bytes.entry(&span.resource.encoded).or_insert(next)
+                })
         })
         .collect()
 }

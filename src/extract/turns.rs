@@ -1,5 +1,5 @@
-//! Pure. The model turns of a trace: whose they are, and which of them a call follows. The outermost model spans in, steps out. Does not read
-//! what the models said.
+//! Pure. The model turns of a trace: whose they are, and which of them a call follows. The
+//! outermost model spans in, steps out. Does not read what the models said.
 
 use super::outline::{Outline, RunIdx};
 use super::tree::SpanIdx;
@@ -15,7 +15,10 @@ pub(super) struct Owner {
 impl Owner {
     /// Whose turn a span belongs to.
     pub(super) fn of(outline: &Outline<'_>, span_idx: SpanIdx, words: &mut Words) -> Self {
-        Self { run: outline.run_above[span_idx], agent: outline.agent_of(span_idx).map(|name| words.number(&name)) }
+        Self {
+            run: outline.run_above[span_idx],
+            agent: outline.agent_of(span_idx).map(|name| words.number(&name)),
+        }
     }
 }
 
@@ -31,10 +34,20 @@ pub(super) struct Turns {
 impl Turns {
     /// Of model spans in their order.
     pub(super) fn new(outline: &Outline<'_>, models: &[SpanIdx], words: &mut Words) -> Self {
-        let mut of_owners: Vec<(Owner, u64, SpanIdx)> =
-            models.iter().map(|&model| (Owner::of(outline, model, words), outline.tree.start[model], model)).collect();
-        let mut scopes: Vec<(Owner, Option<SpanIdx>)> =
-            of_owners.iter().map(|&(owner, _, model)| (owner, outline.call_above[model])).collect();
+        let mut of_owners: Vec<(Owner, u64, SpanIdx)> = models
+            .iter()
+            .map(|&model| {
+                (
+                    Owner::of(outline, model, words),
+                    outline.tree.start[model],
+                    model,
+                )
+            })
+            .collect();
+        let mut scopes: Vec<(Owner, Option<SpanIdx>)> = of_owners
+            .iter()
+            .map(|&(owner, _, model)| (owner, outline.call_above[model]))
+            .collect();
         of_owners.sort_by_key(|&(owner, ..)| owner);
         scopes.sort_unstable();
         scopes.dedup();
@@ -49,7 +62,8 @@ impl Turns {
 
     /// How many models of this owner had started before: the step is one less.
     pub(super) fn started_before(&self, owner: Owner, start: u64) -> usize {
-        self.of(owner).partition_point(|&(_, model_start, _)| model_start < start)
+        self.of(owner)
+            .partition_point(|&(_, model_start, _)| model_start < start)
     }
 
     /// The model span that asked for the calls of a step.
@@ -66,7 +80,9 @@ impl Turns {
     pub(super) fn steps(&self) -> impl Iterator<Item = (SpanIdx, u32)> {
         let mut before: Option<(Owner, u32)> = None;
         self.of_owners.iter().map(move |&(owner, _, model)| {
-            let step = before.filter(|&(other, _)| other == owner).map_or(0, |(_, step)| step.saturating_add(1));
+            let step = before
+                .filter(|&(other, _)| other == owner)
+                .map_or(0, |(_, step)| step.saturating_add(1));
             before = Some((owner, step));
             (model, step)
         })

@@ -1,13 +1,20 @@
-//! Pure. VoltAgent: `span.type` marks tools and agents; a sub-agent's spans carry its parent's name beside its own. A span in, the call or
-//! run it is out; its one `llm` span covers the whole run, so that it makes no turns.
+//! Pure. VoltAgent: `span.type` marks tools and agents; a sub-agent's spans carry its parent's name
+//! beside its own. A span in, the call or run it is out; its one `llm` span covers the whole run,
+//! so that it makes no turns.
 
 use std::borrow::Cow;
 
 use super::convention::{Call, Convention, View, first_text, is, no_model, raw, text};
 use super::keys;
 
-pub(super) const VOLTAGENT: Convention =
-    Convention { name: "voltagent", marks: keys::bit(keys::VOLTAGENT_TYPE), is_call, call, agent_run, is_model: no_model };
+pub(super) const VOLTAGENT: Convention = Convention {
+    name: "voltagent",
+    marks: keys::bit(keys::VOLTAGENT_TYPE),
+    is_call,
+    call,
+    agent_run,
+    is_model: no_model,
+};
 
 const AGENTS: &[crate::span::KeyId] = &[keys::SUBAGENT_NAME, keys::ENTITY_NAME, keys::AGENT_NAME];
 
@@ -30,5 +37,6 @@ fn call<'a>(span: &View<'a>) -> Call<'a> {
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    is(span, keys::VOLTAGENT_TYPE, "agent").then(|| first_text(span, AGENTS).unwrap_or(Cow::Borrowed(span.name())))
+    is(span, keys::VOLTAGENT_TYPE, "agent")
+        .then(|| first_text(span, AGENTS).unwrap_or(Cow::Borrowed(span.name())))
 }

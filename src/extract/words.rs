@@ -1,4 +1,5 @@
-//! Pure. Texts that a trace says over and over, such as the names of its agents, each held once and numbered: comparing two is comparing numbers.
+//! Pure. Texts that a trace says over and over, such as the names of its agents, each held once and
+//! numbered: comparing two is comparing numbers.
 
 use std::sync::Arc;
 
@@ -56,6 +57,11 @@ mod tests {
         let numbers: Vec<Word> = texts.iter().map(|text| words.number(text)).collect();
         assert_eq!(numbers[..20], numbers[20..]);
         assert_eq!(numbers[..20], (0..20).collect::<Vec<Word>>());
-        assert!(texts.iter().zip(numbers).all(|(text, number)| *words.text(number) == **text));
+        assert!(
+            texts
+                .iter()
+                .zip(numbers)
+                .all(|(text, number)| *words.text(number) == **text)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The loop guard: a downstream and our own listeners in, an error out where they are the same. Knows addresses and names; does not know what
-//! is forwarded.
+//! The loop guard: a downstream and our own listeners in, an error out where they are the same.
+//! Knows addresses and names; does not know what is forwarded.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,17 +8,29 @@ use crate::config::Destination;
 
 use super::ForwardError;
 
-/// Refuses a downstream that is one of our own `listeners`, by whatever name. A name that does not resolve now is no loop.
-pub async fn check_loop(destination: &Destination, listeners: &[SocketAddr]) -> Result<(), ForwardError> {
+/// Refuses a downstream that is one of our own `listeners`, by whatever name. A name that does not
+/// resolve now is no loop.
+pub async fn check_loop(
+    destination: &Destination,
+    listeners: &[SocketAddr],
+) -> Result<(), ForwardError> {
     let endpoint = &destination.endpoint;
     // Names are only looked up where the port is ours: nobody should wait for DNS at every start.
-    if listeners.iter().all(|listener| listener.port() != endpoint.port) {
+    if listeners
+        .iter()
+        .all(|listener| listener.port() != endpoint.port)
+    {
         return Ok(());
     }
     let resolved: io::Result<Vec<SocketAddr>> =
-        tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port)).await.map(|addresses| addresses.collect());
+        tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port))
+            .await
+            .map(|addresses| addresses.collect());
     for address in resolved.unwrap_or_default() {
-        if let Some(listener) = listeners.iter().find(|listener| is_ours(address, **listener, is_of_this_machine)) {
+        if let Some(listener) = listeners
+            .iter()
+            .find(|listener| is_ours(address, **listener, is_of_this_machine))
+        {
             let remedy = if destination.origin.starts_with("OTEL_") {
                 "in a pod, agent and sidecar often share the OTEL_ variables, so set SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
             } else {
@@ -37,7 +49,11 @@ pub async fn check_loop(destination: &Destination, listeners: &[SocketAddr]) -> 
 }
 
 /// Does a connection to `address` end at `listener`?
-fn is_ours(address: SocketAddr, listener: SocketAddr, is_of_this_machine: impl Fn(IpAddr) -> bool) -> bool {
+fn is_ours(
+    address: SocketAddr,
+    listener: SocketAddr,
+    is_of_this_machine: impl Fn(IpAddr) -> bool,
+) -> bool {
     let target = match address.ip().to_canonical() {
         // Connecting to "any address" reaches this machine.
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -46,7 +62,10 @@ fn is_ours(address: SocketAddr, listener: SocketAddr, is_of_this_machine: impl F
     };
     let listens_there = match listener.ip().to_canonical() {
         // [::] takes IPv4 as well.
-        ip if ip.is_unspecified() => (ip.is_ipv6() || target.is_ipv4()) && (target.is_loopback() || is_of_this_machine(target)),
+        ip if ip.is_unspecified() => {
+            (ip.is_ipv6() || target.is_ipv4())
+                && (target.is_loopback() || is_of_this_machine(target))
+        }
         ip => ip == target,
     };
     address.port() == listener.port() && listens_there
@@ -86,18 +105,28 @@ mod tests {
             ("192.168.1.5:4317", "127.0.0.1:4317", false),
         ];
         for (address, listener, expected) in cases {
-            assert_eq!(is_ours(address, listener), expected, "{address} at {listener}");
+            assert_eq!(
+                is_ours(address, listener),
+                expected,
+                "{address} at {listener}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_downstream_that_is_ourselves_is_refused_with_the_variable_it_came_from() {
-        let listeners = ["127.0.0.1:4317".parse().unwrap(), "127.0.0.1:4318".parse().unwrap()];
+        let listeners = [
+            "127.0.0.1:4317".parse().unwrap(),
+            "127.0.0.1:4318".parse().unwrap(),
+        ];
         let check = async |host: &str, port: u16, origin: &str| {
-            let mut destination = peer::destination(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Grpc);
+            let mut destination =
+                peer::destination(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Grpc);
             destination.endpoint.host = host.to_owned();
             destination.origin = origin.to_owned();
-            check_loop(&destination, &listeners).await.map_err(|error| error.to_string())
+            check_loop(&destination, &listeners)
+                .await
+                .map_err(|error| error.to_string())
         };
         assert_eq!(
             check("localhost", 4318, "OTEL_EXPORTER_OTLP_ENDPOINT").await,
@@ -112,6 +141,9 @@ mod tests {
                 .to_owned())
         );
         assert_eq!(check("localhost", 4319, "forward.endpoint").await, Ok(()));
-        assert_eq!(check("no-such-host.invalid", 4317, "forward.endpoint").await, Ok(()));
+        assert_eq!(
+            check("no-such-host.invalid", 4317, "forward.endpoint").await,
+            Ok(())
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Ports over real sockets: who has them, what TLS does to them, how they close. Does not prove what is answered on them.
+//! Ports over real sockets: who has them, what TLS does to them, how they close. Does not prove
+//! what is answered on them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +15,8 @@ use super::*;
 use crate::config;
 use crate::tls;
 
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// A port whose requests wait until they are let go.
 struct Served {
@@ -48,7 +50,14 @@ async fn serve() -> Served {
         let _ = stop.await;
     };
     let server = tokio::spawn(port.serve(service, until, pulse, telemetry.clone()));
-    Served { address, telemetry, n_requests, let_go, shutdown, server }
+    Served {
+        address,
+        telemetry,
+        n_requests,
+        let_go,
+        shutdown,
+        server,
+    }
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {
@@ -57,28 +66,52 @@ async fn until(mut condition: impl FnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    time::timeout(Duration::from_secs(20), waiting).await.expect("it never came to that");
+    time::timeout(Duration::from_secs(20), waiting)
+        .await
+        .expect("it never came to that");
 }
 
 #[tokio::test]
 async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
-    let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None).await.unwrap();
+    let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None)
+        .await
+        .unwrap();
     let address = taken.address().unwrap();
-    let error = Port::bind(address, "receivers.otlp.http.listen", None).await.unwrap_err().to_string();
+    let error = Port::bind(address, "receivers.otlp.http.listen", None)
+        .await
+        .unwrap_err()
+        .to_string();
     let expected = format!(
         "cannot listen on {address} (`receivers.otlp.http.listen`): the port is taken; \
          stop the program that has it (another spanscore or a Collector?), or choose another port there"
     );
     assert_eq!(error, expected);
-    let nowhere = Port::bind("192.0.2.1:4317".parse().unwrap(), "admin.listen", None).await.unwrap_err().to_string();
-    assert!(nowhere.starts_with("cannot listen on 192.0.2.1:4317 (`admin.listen`): this machine has no such address"), "{nowhere}");
+    let nowhere = Port::bind("192.0.2.1:4317".parse().unwrap(), "admin.listen", None)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        nowhere.starts_with(
+            "cannot listen on 192.0.2.1:4317 (`admin.listen`): this machine has no such address"
+        ),
+        "{nowhere}"
+    );
 }
 
 #[tokio::test]
 async fn a_request_that_has_begun_is_answered_after_shutdown_and_no_other_is_taken() {
     for http2 in [false, true] {
-        let Served { address, telemetry, n_requests, let_go, shutdown, server } = serve().await;
-        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        let Served {
+            address,
+            telemetry,
+            n_requests,
+            let_go,
+            shutdown,
+            server,
+        } = serve().await;
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
+            .http2_only(http2)
+            .build_http();
         let calling = tokio::spawn(client.get(format!("http://{address}/").parse().unwrap()));
         until(|| n_requests.load(Ordering::Relaxed) == 1).await;
         let open = [("port", "test.listen")];
@@ -86,23 +119,52 @@ async fn a_request_that_has_begun_is_answered_after_shutdown_and_no_other_is_tak
         let mut idle = TcpStream::connect(address).await.unwrap();
         until(|| telemetry.gauge("spanscore_connections_open", &open) == 2).await;
         shutdown.send(()).unwrap();
-        assert_eq!(idle.read(&mut [0; 1]).await.unwrap(), 0, "an idle connection is closed at once");
-        assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
+        assert_eq!(
+            idle.read(&mut [0; 1]).await.unwrap(),
+            0,
+            "an idle connection is closed at once"
+        );
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "the port is closed"
+        );
         assert!(!server.is_finished());
         let_go.notify_one();
-        let answer = calling.await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes();
+        let answer = calling
+            .await
+            .unwrap()
+            .unwrap()
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes();
         assert_eq!(answer, "done");
         server.await.unwrap();
         until(|| telemetry.gauge("spanscore_connections_open", &open) == 0).await;
-        assert_eq!(telemetry.workers(), [""; 0], "it has come to rest, not died");
+        assert_eq!(
+            telemetry.workers(),
+            [""; 0],
+            "it has come to rest, not died"
+        );
     }
 }
 
 #[tokio::test]
 async fn cutting_the_drain_short_cuts_its_connections_and_counts_as_death() {
-    let Served { address, telemetry, n_requests, shutdown, server, .. } = serve().await;
+    let Served {
+        address,
+        telemetry,
+        n_requests,
+        shutdown,
+        server,
+        ..
+    } = serve().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
     until(|| n_requests.load(Ordering::Relaxed) == 1).await;
     shutdown.send(()).unwrap();
     server.abort();
@@ -113,50 +175,88 @@ async fn cutting_the_drain_short_cuts_its_connections_and_counts_as_death() {
 #[tokio::test]
 async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
     let dir = tempfile::tempdir().unwrap();
-    let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     std::fs::write(&cert_file, cert.pem()).unwrap();
     std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
     let telemetry = Arc::new(Telemetry::default());
-    let server_tls = config::ServerTls { cert_file: cert_file.clone(), key_file, client_ca_file: None };
+    let server_tls = config::ServerTls {
+        cert_file: cert_file.clone(),
+        key_file,
+        client_ca_file: None,
+    };
     let server_tls = Arc::new(ServerTls::try_new(&server_tls, &telemetry).unwrap());
-    let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls)).await.unwrap();
+    let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls))
+        .await
+        .unwrap();
     let address = port.address().unwrap();
     let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{:?}", request.version())))))
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!(
+            "{:?}",
+            request.version()
+        )))))
     });
     let pulse = telemetry.pulse("test", Instant::now().into_std());
-    let server = tokio::spawn(port.serve(service, std::future::pending(), pulse, telemetry.clone()));
+    let server =
+        tokio::spawn(port.serve(service, std::future::pending(), pulse, telemetry.clone()));
 
-    let client_tls = config::ClientTls { ca_file: Some(cert_file), ..Default::default() };
+    let client_tls = config::ClientTls {
+        ca_file: Some(cert_file),
+        ..Default::default()
+    };
     for (alpn, version) in [(&b"h2"[..], "HTTP/2.0"), (b"http/1.1", "HTTP/1.1")] {
         let mut client_config = tls::client_config(&client_tls, &telemetry).unwrap();
         client_config.alpn_protocols = vec![alpn.to_vec()];
         let stream = TcpStream::connect(address).await.unwrap();
-        let stream = TlsConnector::from(Arc::new(client_config)).connect("localhost".try_into().unwrap(), stream).await.unwrap();
+        let stream = TlsConnector::from(Arc::new(client_config))
+            .connect("localhost".try_into().unwrap(), stream)
+            .await
+            .unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(alpn));
-        let (io, request) = (TokioIo::new(stream), Request::get("https://localhost/").body(Full::<Bytes>::default()).unwrap());
+        let (io, request) = (
+            TokioIo::new(stream),
+            Request::get("https://localhost/")
+                .body(Full::<Bytes>::default())
+                .unwrap(),
+        );
         let response = match alpn {
             b"h2" => {
-                let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+                let (mut sender, connection) =
+                    hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+                        .await
+                        .unwrap();
                 tokio::spawn(connection);
                 sender.send_request(request).await.unwrap()
             }
             _ => {
-                let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(io).await.unwrap();
                 tokio::spawn(connection);
                 sender.send_request(request).await.unwrap()
             }
         };
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), version);
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            version
+        );
     }
 
     let mut plain = TcpStream::connect(address).await.unwrap();
-    plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    until(|| telemetry.counter("spanscore_tls_handshake_failures_total", &[("port", "test.listen")]) == 1).await;
+    until(|| {
+        telemetry.counter(
+            "spanscore_tls_handshake_failures_total",
+            &[("port", "test.listen")],
+        ) == 1
+    })
+    .await;
     server.abort();
 }
 
@@ -185,7 +285,10 @@ async fn a_connection_that_says_nothing_is_closed_after_three_minutes_of_silence
         ended = listening => ended,
         () = speaking => unreachable!(),
     };
-    assert_eq!((ended, start.elapsed().as_secs()), ((3, io::ErrorKind::TimedOut), 3 * 170 + 180));
+    assert_eq!(
+        (ended, start.elapsed().as_secs()),
+        ((3, io::ErrorKind::TimedOut), 3 * 170 + 180)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,12 +297,17 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
     let (mut client_in, mut stream) = (client, Watchful::new(server));
     let mut read = [0; 8];
     for _ in 0..4 {
-        time::timeout(IDLE_TIMEOUT / 2, stream.read(&mut read)).await.expect_err("it has nothing to say");
+        time::timeout(IDLE_TIMEOUT / 2, stream.read(&mut read))
+            .await
+            .expect_err("it has nothing to say");
         stream.write_all(b"line").await.unwrap();
         assert_eq!(client_in.read(&mut read).await.unwrap(), 4);
     }
     // One that does not even take what comes is.
     stream.write_all(&[0; 64]).await.unwrap();
     let stuck = time::timeout(IDLE_TIMEOUT * 2, stream.read(&mut read)).await;
-    assert_eq!(stuck.expect("closed in time").unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(
+        stuck.expect("closed in time").unwrap_err().kind(),
+        io::ErrorKind::TimedOut
+    );
 }

@@ -1,5 +1,6 @@
-//! Pure. What was reported of a trace, remembered with it so that late spans report only what they change. Evaluations in; those that are new or look
-//! different, with their revision, out. Does not know what makes them.
+//! Pure. What was reported of a trace, remembered with it so that late spans report only what they
+//! change. Evaluations in; those that are new or look different, with their revision, out. Does not
+//! know what makes them.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,22 +19,28 @@ pub(super) struct Reported(Vec<ReportedEvaluation>);
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
     criterion: Held,
-    /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to be its topmost.
+    /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to
+    /// be its topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// It was certain although the trace was cut short: it stays so, also where more of the trace makes it harder to see.
+    /// It was certain although the trace was cut short: it stays so, also where more of the trace
+    /// makes it harder to see.
     for_good: bool,
     previous: Previous,
-    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is withdrawn.
+    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is
+    /// withdrawn.
     stands: Stands,
 }
 
-/// The criterion of what was reported. One that came with a run, or was made for it, is not held on to: it may be as large as its author likes,
-/// and there is one for each trace.
+/// The criterion of what was reported. One that came with a run, or was made for it, is not held on
+/// to: it may be as large as its author likes, and there is one for each trace.
 #[derive(Debug, Clone)]
 enum Held {
     Registered(Arc<Criterion>),
-    OfTheRun { name: &'static str, evaluator: &'static str },
+    OfTheRun {
+        name: &'static str,
+        evaluator: &'static str,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +53,8 @@ enum Stands {
 // === impl Reported ===
 
 impl Reported {
-    /// Leaves the evaluations that were not reported as they stand, each with its revision. How many were.
+    /// Leaves the evaluations that were not reported as they stand, each with its revision. How
+    /// many were.
     pub(super) fn revise(
         &mut self,
         evaluations: &mut Vec<Evaluation>,
@@ -62,7 +70,11 @@ impl Reported {
         let of_whole = hash_of(trajectory, hasher);
         evaluations.retain_mut(|evaluation| {
             let is_whole = Arc::ptr_eq(&evaluation.trajectory, trajectory);
-            let of_trajectory = if is_whole { of_whole } else { hash_of(&evaluation.trajectory, hasher) };
+            let of_trajectory = if is_whole {
+                of_whole
+            } else {
+                hash_of(&evaluation.trajectory, hasher)
+            };
             let fingerprint = fingerprint(evaluation, of_trajectory, hasher);
             self.is_news(evaluation, fingerprint, n_known, registered)
         });
@@ -70,13 +82,31 @@ impl Reported {
     }
 
     /// Gives the evaluation its revision, unless it was reported as it stands.
-    fn is_news(&mut self, evaluation: &mut Evaluation, fingerprint: u64, n_known: usize, registered: &[Arc<Criterion>]) -> bool {
-        let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
-        let agent_run = if evaluation.criterion.scope == Scope::Agent { subject } else { None };
-        let is_known =
-            |known: &&mut ReportedEvaluation| known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name;
+    fn is_news(
+        &mut self,
+        evaluation: &mut Evaluation,
+        fingerprint: u64,
+        n_known: usize,
+        registered: &[Arc<Criterion>],
+    ) -> bool {
+        let subject = evaluation
+            .trajectory
+            .subject
+            .as_ref()
+            .map(|subject| subject.span_id);
+        let agent_run = if evaluation.criterion.scope == Scope::Agent {
+            subject
+        } else {
+            None
+        };
+        let is_known = |known: &&mut ReportedEvaluation| {
+            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name
+        };
         let known = self.0[..n_known].iter_mut().find(is_known);
-        let (cut_short, is_judged) = (evaluation.trajectory.cut_short, evaluation.verdict != Verdict::NotEvaluated);
+        let (cut_short, is_judged) = (
+            evaluation.trajectory.cut_short,
+            evaluation.verdict != Verdict::NotEvaluated,
+        );
         match known {
             Some(known) => {
                 known.stands = Stands::Confirmed;
@@ -87,14 +117,22 @@ impl Reported {
                 evaluation.revision = known.previous.revision + 1;
                 evaluation.previous = Some(known.previous);
                 known.fingerprint = fingerprint;
-                known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
+                known.previous = Previous {
+                    subject,
+                    verdict: evaluation.verdict,
+                    revision: evaluation.revision,
+                };
             }
             None => self.0.push(ReportedEvaluation {
                 criterion: Held::new(&evaluation.criterion, registered),
                 agent_run,
                 fingerprint,
                 for_good: cut_short && is_judged,
-                previous: Previous { subject, verdict: evaluation.verdict, revision: 0 },
+                previous: Previous {
+                    subject,
+                    verdict: evaluation.verdict,
+                    revision: 0,
+                },
                 stands: Stands::Confirmed,
             }),
         }
@@ -108,25 +146,37 @@ impl Reported {
         trajectory: &Arc<Trajectory>,
         hasher: &DefaultHashBuilder,
     ) -> impl Iterator<Item = Evaluation> {
-        self.0.iter_mut().filter_map(move |known| match known.stands {
-            Stands::Withdrawn => None,
-            Stands::Confirmed => {
-                known.stands = Stands::Unconfirmed;
-                None
-            }
-            Stands::Unconfirmed if known.for_good && trajectory.cut_short => None,
-            Stands::Unconfirmed => {
-                let criterion = known.criterion.for_withdrawal(registered)?;
-                let mut evaluation = evaluate::withdraw(&criterion, trajectory, known.agent_run);
-                evaluation.revision = known.previous.revision + 1;
-                evaluation.previous = Some(known.previous);
-                let subject = evaluation.trajectory.subject.as_ref().map(|subject| subject.span_id);
-                known.previous = Previous { subject, verdict: evaluation.verdict, revision: evaluation.revision };
-                known.fingerprint = fingerprint(&evaluation, hash_of(&evaluation.trajectory, hasher), hasher);
-                known.stands = Stands::Withdrawn;
-                Some(evaluation)
-            }
-        })
+        self.0
+            .iter_mut()
+            .filter_map(move |known| match known.stands {
+                Stands::Withdrawn => None,
+                Stands::Confirmed => {
+                    known.stands = Stands::Unconfirmed;
+                    None
+                }
+                Stands::Unconfirmed if known.for_good && trajectory.cut_short => None,
+                Stands::Unconfirmed => {
+                    let criterion = known.criterion.for_withdrawal(registered)?;
+                    let mut evaluation =
+                        evaluate::withdraw(&criterion, trajectory, known.agent_run);
+                    evaluation.revision = known.previous.revision + 1;
+                    evaluation.previous = Some(known.previous);
+                    let subject = evaluation
+                        .trajectory
+                        .subject
+                        .as_ref()
+                        .map(|subject| subject.span_id);
+                    known.previous = Previous {
+                        subject,
+                        verdict: evaluation.verdict,
+                        revision: evaluation.revision,
+                    };
+                    known.fingerprint =
+                        fingerprint(&evaluation, hash_of(&evaluation.trajectory, hasher), hasher);
+                    known.stands = Stands::Withdrawn;
+                    Some(evaluation)
+                }
+            })
     }
 }
 
@@ -140,13 +190,27 @@ impl Memo for Reported {
 
 impl Held {
     fn new(criterion: &Arc<Criterion>, registered: &[Arc<Criterion>]) -> Self {
-        // Most are judged by a criterion as it is registered; an example's fields make another one of the same name.
-        let as_it_is = registered.iter().find(|registered| Arc::ptr_eq(registered, criterion));
-        match as_it_is.or_else(|| registered.iter().find(|registered| registered.name == criterion.name)) {
+        // Most are judged by a criterion as it is registered; an example's fields make another one
+        // of the same name.
+        let as_it_is = registered
+            .iter()
+            .find(|registered| Arc::ptr_eq(registered, criterion));
+        match as_it_is.or_else(|| {
+            registered
+                .iter()
+                .find(|registered| registered.name == criterion.name)
+        }) {
             Some(registered) => Self::Registered(registered.clone()),
             None => {
-                let name = if criterion.name == evaluate::EXAMPLE { evaluate::EXAMPLE } else { evaluate::EXPECTED };
-                Self::OfTheRun { name, evaluator: criterion.evaluate.name() }
+                let name = if criterion.name == evaluate::EXAMPLE {
+                    evaluate::EXAMPLE
+                } else {
+                    evaluate::EXPECTED
+                };
+                Self::OfTheRun {
+                    name,
+                    evaluator: criterion.evaluate.name(),
+                }
             }
         }
     }
@@ -158,11 +222,17 @@ impl Held {
         }
     }
 
-    /// The criterion in whose name something is taken back. One that is no longer registered stays quiet: what it said was right when it said it.
+    /// The criterion in whose name something is taken back. One that is no longer registered stays
+    /// quiet: what it said was right when it said it.
     fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<Arc<Criterion>> {
         match self {
-            Self::Registered(_) => registered.iter().find(|criterion| criterion.name == self.name()).cloned(),
-            Self::OfTheRun { name, evaluator } => Some(evaluate::no_longer_expected(name, evaluator).into()),
+            Self::Registered(_) => registered
+                .iter()
+                .find(|criterion| criterion.name == self.name())
+                .cloned(),
+            Self::OfTheRun { name, evaluator } => {
+                Some(evaluate::no_longer_expected(name, evaluator).into())
+            }
         }
     }
 }
@@ -171,7 +241,13 @@ impl Held {
 
 /// Two evaluations with the same fingerprint look the same to whoever reads them.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
-    let Evaluation { criterion, value, verdict, error, .. } = evaluation;
+    let Evaluation {
+        criterion,
+        value,
+        verdict,
+        error,
+        ..
+    } = evaluation;
     let mut state = hasher.build_hasher();
     // What a run says of itself, and which case it is one of, may come late.
     criterion.revision().hash(&mut state);
@@ -181,7 +257,11 @@ fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHash
     }
     match evaluation.shown() {
         Shown::Numbers(numbers) => numbers.hash(&mut state),
-        Shown::Words(Said { explanation, details, .. }) => (explanation, details.to_string()).hash(&mut state),
+        Shown::Words(Said {
+            explanation,
+            details,
+            ..
+        }) => (explanation, details.to_string()).hash(&mut state),
     }
     state.finish()
 }
@@ -189,7 +269,11 @@ fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHash
 /// What every evaluation of a trajectory shows of it.
 fn hash_of(trajectory: &Trajectory, hasher: &DefaultHashBuilder) -> u64 {
     let mut state = hasher.build_hasher();
-    (trajectory.completeness, trajectory.subject.as_ref().map(|subject| subject.span_id)).hash(&mut state);
+    (
+        trajectory.completeness,
+        trajectory.subject.as_ref().map(|subject| subject.span_id),
+    )
+        .hash(&mut state);
     for call in &trajectory.tool_calls {
         (&call.name, call.error).hash(&mut state);
     }

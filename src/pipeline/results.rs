@@ -1,6 +1,8 @@
-//! Pure. What other traces tell of calls. A loop that is written by hand sends each request as a trace of its own, and what a call returned is only
-//! told in the next one; AutoGen tells arguments too, in the traces of its runtime. Remembers by call id which traces asked and what was answered, whichever comes first. Knows
-//! how much to remember; does not know how messages are spelled.
+//! Pure. What other traces tell of calls. A loop that is written by hand sends each request as a
+//! trace of its own, and what a call returned is only told in the next one; AutoGen tells arguments
+//! too, in the traces of its runtime. Remembers by call id which traces asked and what was
+//! answered, whichever comes first. Knows how much to remember; does not know how messages are
+//! spelled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use crate::span::{SpanId, TraceId};
 /// Most answers and most asking traces of one id: more are of a sender that repeats its ids.
 const MAX_OF_ONE_ID: usize = 64;
 
-/// Clocks of JavaScript give a start in whole milliseconds, and an end that is finer: the next request can seem to start before this one ended.
+/// Clocks of JavaScript give a start in whole milliseconds, and an end that is finer: the next
+/// request can seem to start before this one ended.
 const TOLERANCE_NANOS: u64 = 1_000_000;
 
 /// What was asked and answered, the ids seen first forgotten first.
@@ -41,7 +44,14 @@ struct Known {
 
 impl LateResults {
     pub(super) fn new(max_size: usize, max_ids: usize, max_age: Duration) -> Self {
-        Self { by_id: HashMap::new(), oldest_first: VecDeque::new(), size: 0, max_size, max_ids, max_age }
+        Self {
+            by_id: HashMap::new(),
+            oldest_first: VecDeque::new(),
+            size: 0,
+            max_size,
+            max_ids,
+            max_age,
+        }
     }
 
     /// Bytes held.
@@ -51,7 +61,13 @@ impl LateResults {
 
     /// Remember an answer. The traces that asked for it, to be judged again; none if it was known.
     pub(super) fn answer(&mut self, answer: Answer) -> Vec<TraceId> {
-        let Answer { call_id, service, start_unix_nanos, span_id, told } = answer;
+        let Answer {
+            call_id,
+            service,
+            start_unix_nanos,
+            span_id,
+            told,
+        } = answer;
         let known = self.known(&call_id);
         let (answers, told) = match told {
             Told::Args(args) => (&mut known.args, args),
@@ -75,21 +91,31 @@ impl LateResults {
             return;
         }
         let max_age_nanos = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
-        for call in trajectory.tool_calls.iter_mut().filter(|call| call.result.is_none() || call.args.is_none()) {
+        for call in trajectory
+            .tool_calls
+            .iter_mut()
+            .filter(|call| call.result.is_none() || call.args.is_none())
+        {
             let Some(id) = &call.call_id else { continue };
             let known = self.known(id);
             let since = call.end_unix_nanos.saturating_sub(TOLERANCE_NANOS);
             let until = call.end_unix_nanos.saturating_add(max_age_nanos);
             let first = |answers: &Answers, since: u64| {
-                let of_call =
-                    |(service, start, _): &(Arc<str>, u64, SpanId)| **service == *trajectory.service && (since..=until).contains(start);
-                answers.iter().find(|(key, _)| of_call(key)).map(|(_, told)| told.clone())
+                let of_call = |(service, start, _): &(Arc<str>, u64, SpanId)| {
+                    **service == *trajectory.service && (since..=until).contains(start)
+                };
+                answers
+                    .iter()
+                    .find(|(key, _)| of_call(key))
+                    .map(|(_, told)| told.clone())
             };
             call.result = call.result.take().or_else(|| first(&known.results, since));
             // A call is asked for before it is made.
             let asked_since = call.start_unix_nanos.saturating_sub(max_age_nanos);
             call.args = call.args.take().or_else(|| first(&known.args, asked_since));
-            if !known.asked_by.contains(&trajectory.trace_id) && known.asked_by.len() < MAX_OF_ONE_ID {
+            if !known.asked_by.contains(&trajectory.trace_id)
+                && known.asked_by.len() < MAX_OF_ONE_ID
+            {
                 known.asked_by.push(trajectory.trace_id);
                 self.size += size_of::<TraceId>();
             }
@@ -114,7 +140,9 @@ impl LateResults {
         while (self.size > self.max_size || self.by_id.len() > self.max_ids)
             && let Some(oldest) = self.oldest_first.pop_front()
         {
-            let Some(known) = self.by_id.remove(&oldest) else { continue };
+            let Some(known) = self.by_id.remove(&oldest) else {
+                continue;
+            };
             self.size -= Self::size_of_id(&oldest) + known.size();
         }
     }
@@ -122,7 +150,11 @@ impl LateResults {
 
 impl Known {
     fn size(&self) -> usize {
-        let answers = self.results.iter().chain(&self.args).map(|((service, ..), result)| size_of_answer(service, result));
+        let answers = self
+            .results
+            .iter()
+            .chain(&self.args)
+            .map(|((service, ..), result)| size_of_answer(service, result));
         answers.sum::<usize>() + self.asked_by.len() * size_of::<TraceId>()
     }
 }

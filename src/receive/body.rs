@@ -1,8 +1,9 @@
-//! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message prefix, limits and deadlines;
-//! does not know what the bytes mean. Room is taken as bytes arrive or are decompressed, so that a sender who announces much
-//! and sends little, or sends little that unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once
-//! there are 32 KiB; and 64 KiB for what is compressed). Only a compressed body that is there as a whole is believed how long it is, for as
-//! long as it is unpacked.
+//! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message
+//! prefix, limits and deadlines; does not know what the bytes mean. Room is taken as bytes arrive
+//! or are decompressed, so that a sender who announces much and sends little, or sends little that
+//! unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once there
+//! are 32 KiB; and 64 KiB for what is compressed). Only a compressed body that is there as a whole
+//! is believed how long it is, for as long as it is unpacked.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -24,25 +25,28 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for one body: a sender that drips must not hold room for ever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be a small part.
+/// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be
+/// a small part.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Compressed bytes that are collected and unpacked without a break. That takes most requests whole, and a stream that ends in the call in which
-/// it began is inflated without copies into a window. A few milliseconds, unless a bomb unpacks to all that one request may have.
+/// Compressed bytes that are collected and unpacked without a break. That takes most requests
+/// whole, and a stream that ends in the call in which it began is inflated without copies into a
+/// window. A few milliseconds, unless a bomb unpacks to all that one request may have.
 const UNPACKED_AT_ONCE: usize = 64 << 10;
 
 /// The least that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
 
-/// So much of an announced message is asked of the allocator at once, when some of it has come: growing step by step copies a message of 2 MB
-/// twice, into pages that are new each time, which is a third of what it costs to receive.
+/// So much of an announced message is asked of the allocator at once, when some of it has come:
+/// growing step by step copies a message of 2 MB twice, into pages that are new each time, which is
+/// a third of what it costs to receive.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
 /// A sender that has sent less than this, unpacked, is not trusted with what it announces.
 const TRUSTED_FROM: usize = 32 << 10;
 
-/// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our answer
-/// instead of a broken pipe, and can go on using the connection.
+/// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our
+/// answer instead of a broken pipe, and can go on using the connection.
 const DISCARD_LIMIT: usize = 128 << 20;
 
 /// And for so long.
@@ -75,15 +79,31 @@ pub(super) struct Held {
     pub(super) room: Room,
 }
 
-/// Reads a body to its end. After an error the rest of it has been read and thrown away, as far as that is reasonable.
-pub(super) async fn read<B>(body: &mut B, framing: Framing, encoding: Encoding, limits: &Limits) -> Result<Held, Problem>
+/// Reads a body to its end. After an error the rest of it has been read and thrown away, as far as
+/// that is reasonable.
+pub(super) async fn read<B>(
+    body: &mut B,
+    framing: Framing,
+    encoding: Encoding,
+    limits: &Limits,
+) -> Result<Held, Problem>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
     let gathering = gather(body, framing, encoding, limits);
-    let held = time::timeout(TOTAL_TIMEOUT, gathering).await.unwrap_or(Err(slow()));
-    if let Err(Problem::Malformed(_) | Problem::TooLarge { .. } | Problem::NoRoom { what: NoRoom::InFlight, .. }) = held {
+    let held = time::timeout(TOTAL_TIMEOUT, gathering)
+        .await
+        .unwrap_or(Err(slow()));
+    if let Err(
+        Problem::Malformed(_)
+        | Problem::TooLarge { .. }
+        | Problem::NoRoom {
+            what: NoRoom::InFlight,
+            ..
+        },
+    ) = held
+    {
         discard(body).await;
     }
     held
@@ -108,12 +128,20 @@ where
     let _ = time::timeout(DISCARD_TIMEOUT, discarding).await;
 }
 
-async fn gather<B>(body: &mut B, framing: Framing, encoding: Encoding, limits: &Limits) -> Result<Held, Problem>
+async fn gather<B>(
+    body: &mut B,
+    framing: Framing,
+    encoding: Encoding,
+    limits: &Limits,
+) -> Result<Held, Problem>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
-    let announced = body.size_hint().exact().map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    let announced = body
+        .size_hint()
+        .exact()
+        .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     let mut message = match framing {
         Framing::Whole => Message::try_new(encoding, announced, limits)?,
         Framing::Prefixed => {
@@ -136,10 +164,17 @@ where
     B::Error: Display,
 {
     loop {
-        match time::timeout(IDLE_TIMEOUT, poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await {
+        match time::timeout(
+            IDLE_TIMEOUT,
+            poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)),
+        )
+        .await
+        {
             Err(_) => return Err(slow()),
             Ok(None) => return Ok(None),
-            Ok(Some(Err(error))) => return Err(Problem::Broken(format!("the body broke off: {error}"))),
+            Ok(Some(Err(error))) => {
+                return Err(Problem::Broken(format!("the body broke off: {error}")));
+            }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(chunk) => return Ok(Some(chunk)),
                 // Trailers of a request tell us nothing.
@@ -150,7 +185,10 @@ where
 }
 
 fn slow() -> Problem {
-    Problem::NoRoom { what: NoRoom::Slow, retry_after: RETRY_AFTER }
+    Problem::NoRoom {
+        what: NoRoom::Slow,
+        retry_after: RETRY_AFTER,
+    }
 }
 
 // === Prefix ===
@@ -171,7 +209,9 @@ where
     let mut n_filled = 0;
     loop {
         let Some(mut chunk) = next_chunk(body).await? else {
-            return Err(Problem::Malformed("the body ends before its message begins".to_owned()));
+            return Err(Problem::Malformed(
+                "the body ends before its message begins".to_owned(),
+            ));
         };
         let n = chunk.len().min(prefix.len() - n_filled);
         prefix[n_filled..n_filled + n].copy_from_slice(&chunk[..n]);
@@ -182,9 +222,19 @@ where
             let compressed = match compressed {
                 0 => false,
                 1 => true,
-                other => return Err(Problem::Malformed(format!("a gRPC message begins with 0 or 1, not with {other}"))),
+                other => {
+                    return Err(Problem::Malformed(format!(
+                        "a gRPC message begins with 0 or 1, not with {other}"
+                    )));
+                }
             };
-            return Ok((Prefix { compressed, length: u32::from_be_bytes(length) as usize }, chunk));
+            return Ok((
+                Prefix {
+                    compressed,
+                    length: u32::from_be_bytes(length) as usize,
+                },
+                chunk,
+            ));
         }
     }
 }
@@ -193,7 +243,10 @@ impl Prefix {
     fn message<'a>(&self, encoding: Encoding, limits: &'a Limits) -> Result<Message<'a>, Problem> {
         let encoding = match (self.compressed, encoding) {
             (true, Encoding::Identity) => {
-                return Err(Problem::Malformed("the message is marked as compressed, but `grpc-encoding` does not say how".to_owned()));
+                return Err(Problem::Malformed(
+                    "the message is marked as compressed, but `grpc-encoding` does not say how"
+                        .to_owned(),
+                ));
             }
             (true, encoding) => encoding,
             (false, _) => Encoding::Identity,
@@ -220,7 +273,8 @@ struct Message<'a> {
     packed: Vec<u8>,
     /// How much was given to the decoder.
     n_fed: usize,
-    /// The first piece of what is not compressed. If it is the only one it is passed on without a copy.
+    /// The first piece of what is not compressed. If it is the only one it is passed on without a
+    /// copy.
     first: Bytes,
     /// Everything, once there is more than one piece.
     bytes: Vec<u8>,
@@ -229,7 +283,11 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn try_new(encoding: Encoding, announced: Option<usize>, limits: &'a Limits) -> Result<Self, Problem> {
+    fn try_new(
+        encoding: Encoding,
+        announced: Option<usize>,
+        limits: &'a Limits,
+    ) -> Result<Self, Problem> {
         // What is larger than allowed before decompression will not be smaller after it.
         if announced.is_some_and(|announced| announced > limits.max_size) {
             return Err(limits.too_large());
@@ -249,14 +307,21 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between which others get their turn.
+    /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between
+    /// which others get their turn.
     async fn take(&mut self, mut chunk: Bytes) -> Result<(), Problem> {
         if chunk.is_empty() {
             return Ok(());
         }
         self.n_received += chunk.len();
-        if self.framed && self.announced.is_some_and(|announced| self.n_received > announced) {
-            return Err(Problem::Malformed("more than one message in a request".to_owned()));
+        if self.framed
+            && self
+                .announced
+                .is_some_and(|announced| self.n_received > announced)
+        {
+            return Err(Problem::Malformed(
+                "more than one message in a request".to_owned(),
+            ));
         }
         if self.decoder.is_none() {
             return self.push(chunk);
@@ -282,7 +347,14 @@ impl<'a> Message<'a> {
         let first = std::mem::take(&mut self.first);
         for piece in [first, chunk] {
             if self.granted.saturating_sub(self.bytes.len()) < piece.len() {
-                self.granted = grow(&mut self.bytes, self.granted, piece.len(), self.announced, &mut self.room, self.limits)?;
+                self.granted = grow(
+                    &mut self.bytes,
+                    self.granted,
+                    piece.len(),
+                    self.announced,
+                    &mut self.room,
+                    self.limits,
+                )?;
             }
             self.bytes.extend_from_slice(&piece);
         }
@@ -294,8 +366,13 @@ impl<'a> Message<'a> {
         let n_packed = self.packed.len() + chunk.len();
         self.room.grow_to(self.bytes.capacity() + n_packed)?;
         if self.packed.capacity() < n_packed {
-            let in_all = self.announced.unwrap_or(UNPACKED_AT_ONCE).min(UNPACKED_AT_ONCE).min(n_packed * 4);
-            self.packed.reserve_exact(in_all.max(n_packed) - self.packed.len());
+            let in_all = self
+                .announced
+                .unwrap_or(UNPACKED_AT_ONCE)
+                .min(UNPACKED_AT_ONCE)
+                .min(n_packed * 4);
+            self.packed
+                .reserve_exact(in_all.max(n_packed) - self.packed.len());
         }
         self.packed.extend_from_slice(chunk);
         Ok(())
@@ -303,7 +380,19 @@ impl<'a> Message<'a> {
 
     /// Unpacks what was collected, which claims to be so long.
     fn unpack(&mut self, claimed: Option<usize>) -> Result<(), Problem> {
-        let Self { limits, room, announced, decoder: Some(decoder), packed, n_fed, bytes, .. } = self else { return Ok(()) };
+        let Self {
+            limits,
+            room,
+            announced,
+            decoder: Some(decoder),
+            packed,
+            n_fed,
+            bytes,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
         *n_fed += packed.len();
         let guess = packed.len().saturating_mul(4);
         // Nothing real unpacks to more than a thousand times its size.
@@ -311,35 +400,67 @@ impl<'a> Message<'a> {
         decoder.feed(packed, bytes, |bytes, n_unread| {
             // The rest unpacks about as the beginning did; an eighth more spares the last step.
             let n_read = (*n_fed - n_unread).max(1);
-            let in_all = || (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default()) / n_read;
+            let in_all = || {
+                (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())
+                    / n_read
+            };
             let expected = match claimed {
                 Some(claimed) if bytes.is_empty() => claimed,
                 _ if bytes.len() >= TRUSTED_FROM => in_all(),
                 _ => 0,
             };
-            let ahead = expected.min(limits.max_size + 1).min(RESERVED_AT_ONCE).saturating_sub(bytes.len());
+            let ahead = expected
+                .min(limits.max_size + 1)
+                .min(RESERVED_AT_ONCE)
+                .saturating_sub(bytes.len());
             let has_room = ahead > 0 && room.grow_to(bytes.len() + ahead).is_ok();
-            grow(bytes, bytes.capacity(), if has_room { ahead } else { guess }, None, room, limits).map(drop)
+            grow(
+                bytes,
+                bytes.capacity(),
+                if has_room { ahead } else { guess },
+                None,
+                room,
+                limits,
+            )
+            .map(drop)
         })?;
         packed.clear();
         Ok(())
     }
 
     fn finish(mut self) -> Result<Held, Problem> {
-        if self.framed && self.announced.is_some_and(|announced| self.n_received < announced) {
-            return Err(Problem::Malformed("the message ends early; it was truncated on its way".to_owned()));
+        if self.framed
+            && self
+                .announced
+                .is_some_and(|announced| self.n_received < announced)
+        {
+            return Err(Problem::Malformed(
+                "the message ends early; it was truncated on its way".to_owned(),
+            ));
         }
         let is_whole = self.n_fed == 0;
-        let claimed = self.decoder.as_ref().filter(|_| is_whole).and_then(|decoder| decoder.claimed_len(&self.packed));
+        let claimed = self
+            .decoder
+            .as_ref()
+            .filter(|_| is_whole)
+            .and_then(|decoder| decoder.claimed_len(&self.packed));
         self.unpack(claimed)?;
-        let Self { mut room, decoder, first, mut bytes, limits, .. } = self;
+        let Self {
+            mut room,
+            decoder,
+            first,
+            mut bytes,
+            limits,
+            ..
+        } = self;
         if let Some(decoder) = decoder {
             decoder.finish()?;
         }
         let bytes = match first.len() {
             0 if bytes.len() > limits.max_size => return Err(limits.too_large()),
             0 => {
-                // What follows counts the bytes, so spare capacity would be memory in nobody's books.
+                // What follows counts the bytes, so spare capacity would be memory in nobody's
+                // books.
                 if bytes.capacity() - bytes.len() > bytes.len() / 8 {
                     bytes.shrink_to_fit();
                 }
@@ -353,7 +474,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again. How many bytes there may be then.
+/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again.
+/// How many bytes there may be then.
 fn grow(
     bytes: &mut Vec<u8>,
     granted: usize,
@@ -367,15 +489,24 @@ fn grow(
     }
     // One byte more than allowed: if that gets used, the body is too large.
     let most = announced.unwrap_or(limits.max_size + 1);
-    let wanted = (bytes.len() + n_more).max(granted * 2).max(MIN_CAPACITY).min(most).max(bytes.len() + 1);
+    let wanted = (bytes.len() + n_more)
+        .max(granted * 2)
+        .max(MIN_CAPACITY)
+        .min(most)
+        .max(bytes.len() + 1);
     room.grow_to(wanted.min(limits.max_size))?;
-    let at_once = announced.filter(|_| wanted > TRUSTED_FROM).map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
+    let at_once = announced
+        .filter(|_| wanted > TRUSTED_FROM)
+        .map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
     bytes.reserve_exact(wanted.max(at_once) - bytes.len());
     Ok(wanted)
 }
 
 impl Limits {
     fn too_large(&self) -> Problem {
-        Problem::TooLarge { limit: self.max_size, setting: self.setting }
+        Problem::TooLarge {
+            limit: self.max_size,
+            setting: self.setting,
+        }
     }
 }

@@ -1,8 +1,10 @@
-//! Cross-origin requests of browsers, as the Collector answers them: allowed origins are named, whatever headers they ask for are allowed.
+//! Cross-origin requests of browsers, as the Collector answers them: allowed origins are named,
+//! whatever headers they ask for are allowed.
 
 use hyper::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN, VARY,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
@@ -18,7 +20,8 @@ pub(super) struct Cors {
     origins: Vec<Pattern>,
 }
 
-/// An origin; `*` in it stands for anything, so `*` alone is every origin and `https://*.example.com` every subdomain.
+/// An origin; `*` in it stands for anything, so `*` alone is every origin and
+/// `https://*.example.com` every subdomain.
 #[derive(Debug)]
 enum Pattern {
     Exact(String),
@@ -30,16 +33,22 @@ impl Cors {
         let pattern = |origin: &String| match origin.trim_end_matches('/').to_ascii_lowercase() {
             origin if origin.contains('*') => {
                 let (start, end) = origin.split_once('*').unwrap_or_default();
-                Pattern::Around { start: start.to_owned(), end: end.to_owned() }
+                Pattern::Around {
+                    start: start.to_owned(),
+                    end: end.to_owned(),
+                }
             }
             origin => Pattern::Exact(origin),
         };
-        Self { origins: origins.iter().map(pattern).collect() }
+        Self {
+            origins: origins.iter().map(pattern).collect(),
+        }
     }
 
     /// The answer to a preflight; `None` if this is none, or no origin is allowed at all.
     pub(super) fn preflight(&self, head: &Parts) -> Option<Response<Answer>> {
-        let asks = head.method == Method::OPTIONS && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        let asks = head.method == Method::OPTIONS
+            && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         if self.origins.is_empty() || !asks {
             return None;
         }
@@ -47,7 +56,10 @@ impl Cors {
         *response.status_mut() = StatusCode::NO_CONTENT;
         if self.allowed(&head.headers).is_some() {
             let headers = response.headers_mut();
-            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
+            headers.insert(
+                ACCESS_CONTROL_ALLOW_METHODS,
+                HeaderValue::from_static("POST"),
+            );
             headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
             if let Some(wanted) = head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
                 headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
@@ -56,7 +68,8 @@ impl Cors {
         Some(response)
     }
 
-    /// Lets an allowed origin read the answer. Credentials are allowed, since `navigator.sendBeacon`, which browser SDKs use, always sends them.
+    /// Lets an allowed origin read the answer. Credentials are allowed, since
+    /// `navigator.sendBeacon`, which browser SDKs use, always sends them.
     pub(super) fn allow(&self, request: &HeaderMap, response: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;
@@ -64,7 +77,10 @@ impl Cors {
         response.append(VARY, HeaderValue::from_static("origin"));
         if let Some(origin) = self.allowed(request) {
             response.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            response.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            response.insert(
+                ACCESS_CONTROL_ALLOW_CREDENTIALS,
+                HeaderValue::from_static("true"),
+            );
         }
     }
 
@@ -72,7 +88,10 @@ impl Cors {
     fn allowed<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let value = headers.get(ORIGIN)?;
         let origin = value.to_str().ok()?.to_ascii_lowercase();
-        self.origins.iter().any(|pattern| pattern.matches(&origin)).then_some(value)
+        self.origins
+            .iter()
+            .any(|pattern| pattern.matches(&origin))
+            .then_some(value)
     }
 }
 
@@ -80,7 +99,9 @@ impl Pattern {
     fn matches(&self, origin: &str) -> bool {
         match self {
             Self::Exact(exact) => origin == exact,
-            Self::Around { start, end } => origin.strip_prefix(start.as_str()).is_some_and(|rest| rest.ends_with(end.as_str())),
+            Self::Around { start, end } => origin
+                .strip_prefix(start.as_str())
+                .is_some_and(|rest| rest.ends_with(end.as_str())),
         }
     }
 }

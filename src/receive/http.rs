@@ -1,11 +1,15 @@
-//! OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths, media types, status bodies and CORS.
+//! OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths, media
+//! types, status bodies and CORS.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue,
+    RETRY_AFTER,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use prost::Message;
@@ -34,7 +38,10 @@ where
         Some(preflight) => preflight,
         None => route(inner, &head, &mut body).await,
     };
-    inner.settings.cors.allow(&head.headers, response.headers_mut());
+    inner
+        .settings
+        .cors
+        .allow(&head.headers, response.headers_mut());
     response
 }
 
@@ -46,13 +53,27 @@ where
     let format = format(&head.headers);
     let Some(signal) = signal(head.uri.path()) else {
         body::discard(body).await;
-        let message = format!("nothing at `{}`; OTLP/HTTP goes to /v1/traces, /v1/logs or /v1/metrics", head.uri.path());
+        let message = format!(
+            "nothing at `{}`; OTLP/HTTP goes to /v1/traces, /v1/logs or /v1/metrics",
+            head.uri.path()
+        );
         return failure(StatusCode::NOT_FOUND, Code::NotFound, message, None, format);
     };
     if head.method != Method::POST {
-        let message = format!("{} is not for this path; OTLP requests are POST", head.method);
-        let mut response = failure(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, message, None, format);
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        let message = format!(
+            "{} is not for this path; OTLP requests are POST",
+            head.method
+        );
+        let mut response = failure(
+            StatusCode::METHOD_NOT_ALLOWED,
+            Code::Unimplemented,
+            message,
+            None,
+            format,
+        );
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
     match export(inner, signal, format, &head.headers, body).await {
@@ -76,10 +97,17 @@ where
     B::Error: Display,
 {
     let readable = match format {
-        Some(format) => Encoding::try_new(headers.get(CONTENT_ENCODING)).map(|encoding| (format, encoding)),
+        Some(format) => {
+            Encoding::try_new(headers.get(CONTENT_ENCODING)).map(|encoding| (format, encoding))
+        }
         None => Err(Problem::Unsupported(format!(
             "cannot read the media type {}; send application/x-protobuf or application/json",
-            headers.get(CONTENT_TYPE).map_or("(none)".to_owned(), |value| format!("`{}`", String::from_utf8_lossy(value.as_bytes())))
+            headers
+                .get(CONTENT_TYPE)
+                .map_or("(none)".to_owned(), |value| format!(
+                    "`{}`",
+                    String::from_utf8_lossy(value.as_bytes())
+                ))
         ))),
     };
     let (format, encoding) = match readable {
@@ -90,18 +118,33 @@ where
         }
     };
     let limits = &inner.settings.limits;
-    // A client that asks before it sends is told at once; reading the body would make hyper tell it to go on.
+    // A client that asks before it sends is told at once; reading the body would make hyper tell it
+    // to go on.
     if headers.contains_key(EXPECT) && body.size_hint().lower() > limits.max_size as u64 {
-        return Err((Problem::TooLarge { limit: limits.max_size, setting: limits.setting }, 0));
+        return Err((
+            Problem::TooLarge {
+                limit: limits.max_size,
+                setting: limits.setting,
+            },
+            0,
+        ));
     }
-    let held = body::read(body, Framing::Whole, encoding, limits).await.map_err(|problem| (problem, 0))?;
-    inner.take(signal, format, held, headers).await.map(|()| format)
+    let held = body::read(body, Framing::Whole, encoding, limits)
+        .await
+        .map_err(|problem| (problem, 0))?;
+    inner
+        .take(signal, format, held, headers)
+        .await
+        .map(|()| format)
 }
 
 /// Some SDKs post under a prefix, and some users end their endpoint in a slash.
 fn signal(path: &str) -> Option<Signal> {
     let path = path.trim_end_matches('/');
-    let of_path = |signal: &Signal| path.strip_suffix(signal.as_str()).is_some_and(|prefix| prefix.ends_with("/v1/"));
+    let of_path = |signal: &Signal| {
+        path.strip_suffix(signal.as_str())
+            .is_some_and(|prefix| prefix.ends_with("/v1/"))
+    };
     Signal::ALL.into_iter().find(of_path)
 }
 
@@ -115,7 +158,8 @@ fn format(headers: &HeaderMap) -> Option<Format> {
     }
 }
 
-/// An empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's media type.
+/// An empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's media
+/// type.
 fn success(format: Format) -> Response<Answer> {
     match format {
         Format::Protobuf => respond(StatusCode::OK, PROTOBUF, Bytes::new()),
@@ -124,9 +168,17 @@ fn success(format: Format) -> Response<Answer> {
 }
 
 fn refusal(problem: &Problem, format: Option<Format>) -> Response<Answer> {
-    let mut response = failure(problem.status(), problem.code(), problem.message(), problem.retry_after(), format);
+    let mut response = failure(
+        problem.status(),
+        problem.code(),
+        problem.message(),
+        problem.retry_after(),
+        format,
+    );
     if let Some(delay) = problem.retry_after() {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
     }
     if problem.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
         response.headers_mut().insert(ACCEPT_ENCODING, ACCEPTED);
@@ -134,13 +186,30 @@ fn refusal(problem: &Problem, format: Option<Format>) -> Response<Answer> {
     response
 }
 
-/// A `google.rpc.Status` in the request's media type; plain text to a client that has named neither.
-fn failure(status: StatusCode, code: Code, message: String, delay: Option<Duration>, format: Option<Format>) -> Response<Answer> {
+/// A `google.rpc.Status` in the request's media type; plain text to a client that has named
+/// neither.
+fn failure(
+    status: StatusCode,
+    code: Code,
+    message: String,
+    delay: Option<Duration>,
+    format: Option<Format>,
+) -> Response<Answer> {
     let body = match format {
         Some(Format::Protobuf) => match delay {
             // The details of a gRPC status are such a message, encoded.
-            Some(_) => Bytes::copy_from_slice(Status::with_error_details(code, message, ErrorDetails::with_retry_info(delay)).details()),
-            None => Bytes::from(pb::Status { code: code as i32, message, details: Vec::new() }.encode_to_vec()),
+            Some(_) => Bytes::copy_from_slice(
+                Status::with_error_details(code, message, ErrorDetails::with_retry_info(delay))
+                    .details(),
+            ),
+            None => Bytes::from(
+                pb::Status {
+                    code: code as i32,
+                    message,
+                    details: Vec::new(),
+                }
+                .encode_to_vec(),
+            ),
         },
         Some(Format::Json) => {
             let mut body = json!({ "code": code as i32, "message": message });
@@ -164,7 +233,10 @@ fn media_type(format: Option<Format>) -> HeaderValue {
 }
 
 fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<Answer> {
-    let mut response = Response::new(Answer { data, trailers: None });
+    let mut response = Response::new(Answer {
+        data,
+        trailers: None,
+    });
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

@@ -1,6 +1,8 @@
-//! OTLP/JSON in, the same request as protobuf out, so that JSON takes the same way as all else from there on. Follows OTLP's own descriptors:
-//! messages are walked here and written as they are read, one scalar at a time is left to prost-reflect, which knows protobuf's JSON mapping.
-//! Tolerates what real SDKs send (nulls, unknown fields, numbers as strings, ids in upper case); does not know what the request is for.
+//! OTLP/JSON in, the same request as protobuf out, so that JSON takes the same way as all else from
+//! there on. Follows OTLP's own descriptors: messages are walked here and written as they are read,
+//! one scalar at a time is left to prost-reflect, which knows protobuf's JSON mapping. Tolerates
+//! what real SDKs send (nulls, unknown fields, numbers as strings, ids in upper case); does not
+//! know what the request is for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,14 +11,21 @@ use std::sync::LazyLock;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
+};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
 
 /// OTLP's definitions, as `build.rs` compiled them from `proto/`.
 static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice())
-        .expect("build.rs wrote a descriptor set that it had compiled")
+    DescriptorPool::decode(
+        include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice(),
+    )
+    .expect("build.rs wrote a descriptor set that it had compiled")
 });
 
 /// Longest description of an error, in characters, before it is cut.
@@ -46,7 +55,13 @@ impl fmt::Display for JsonError {
         let text = self.error.to_string();
         match text.char_indices().nth(MAX_ERROR_LEN) {
             None => write!(f, "{text}"),
-            Some((end, _)) => write!(f, "{}… at line {} column {}", &text[..end], self.error.line(), self.error.column()),
+            Some((end, _)) => write!(
+                f,
+                "{}… at line {} column {}",
+                &text[..end],
+                self.error.line(),
+                self.error.column()
+            ),
         }
     }
 }
@@ -60,10 +75,14 @@ impl std::error::Error for JsonError {
 /// An `ExportTraceServiceRequest` as protobuf.
 ///
 /// # Errors
-/// What is no JSON, no object, nested more than 128 deep, or holds a value that does not fit its field. A null field is an absent one, a null
-/// among messages an empty message; a null among numbers is refused. Ids of spans and links must have their length or be empty.
+/// What is no JSON, no object, nested more than 128 deep, or holds a value that does not fit its
+/// field. A null field is an absent one, a null among messages an empty message; a null among
+/// numbers is refused. Ids of spans and links must have their length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(body, "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest")
+    transcode(
+        body,
+        "opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest",
+    )
 }
 
 /// An `ExportLogsServiceRequest` as protobuf.
@@ -71,7 +90,10 @@ pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// # Errors
 /// As [`traces`], but ids of any length are taken.
 pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(body, "opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest")
+    transcode(
+        body,
+        "opentelemetry.proto.collector.logs.v1.ExportLogsServiceRequest",
+    )
 }
 
 /// An `ExportMetricsServiceRequest` as protobuf.
@@ -79,26 +101,47 @@ pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// # Errors
 /// As [`logs`].
 pub fn metrics(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    transcode(body, "opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest")
+    transcode(
+        body,
+        "opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest",
+    )
 }
 
 fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
-    let message = DESCRIPTORS.get_message_by_name(message).expect("the services' requests are in the descriptor set");
+    let message = DESCRIPTORS
+        .get_message_by_name(message)
+        .expect("the services' requests are in the descriptor set");
     let body = mend_surrogates(body);
-    let mut request = Request { protobuf: Vec::with_capacity(body.len() / 2), path: Vec::new() };
+    let mut request = Request {
+        protobuf: Vec::with_capacity(body.len() / 2),
+        path: Vec::new(),
+    };
     let mut deserializer = serde_json::Deserializer::from_slice(&body);
-    match (MessageSeed { message: &message, request: &mut request }).deserialize(&mut deserializer).and_then(|()| deserializer.end()) {
+    match (MessageSeed {
+        message: &message,
+        request: &mut request,
+    })
+    .deserialize(&mut deserializer)
+    .and_then(|()| deserializer.end())
+    {
         Ok(()) => Ok(request.protobuf),
-        Err(error) => Err(JsonError { path: request.path(), error }),
+        Err(error) => Err(JsonError {
+            path: request.path(),
+            error,
+        }),
     }
 }
 
-/// JavaScript cuts strings in the middle of a surrogate pair and escapes the half that is left (`"\ud83d"`), which is no character. As other
-/// receivers do, take it for U+FFFD.
+/// JavaScript cuts strings in the middle of a surrogate pair and escapes the half that is left
+/// (`"\ud83d"`), which is no character. As other receivers do, take it for U+FFFD.
 fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     let is_surrogate = |at: usize, range: std::ops::RangeInclusive<u16>| {
-        let digits = body.get(at..at + 6).and_then(|escape| escape.strip_prefix(br"\u"));
-        let unit = digits.and_then(|digits| std::str::from_utf8(digits).ok()).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let digits = body
+            .get(at..at + 6)
+            .and_then(|escape| escape.strip_prefix(br"\u"));
+        let unit = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u16::from_str_radix(digits, 16).ok());
         unit.is_some_and(|unit| range.contains(&unit))
     };
     let mut mended = Cow::Borrowed(body);
@@ -130,8 +173,13 @@ enum Step {
 }
 
 impl Request {
-    /// Write a length-delimited field, whose length is known only when its content has been written.
-    fn delimited<E>(&mut self, tag: u32, content: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+    /// Write a length-delimited field, whose length is known only when its content has been
+    /// written.
+    fn delimited<E>(
+        &mut self,
+        tag: u32,
+        content: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         encode_key(tag, WireType::LengthDelimited, &mut self.protobuf);
         // One byte is enough for most lengths; where it is not, the content moves up.
         self.protobuf.push(0);
@@ -184,12 +232,18 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { message, request } = self;
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
-            let field = message.get_field_by_json_name(&name).or_else(|| message.get_field_by_name(&name));
+            let field = message
+                .get_field_by_json_name(&name)
+                .or_else(|| message.get_field_by_name(&name));
             let Some(field) = field else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            if let Err(error) = map.next_value_seed(FieldSeed { message, field: &field, request }) {
+            if let Err(error) = map.next_value_seed(FieldSeed {
+                message,
+                field: &field,
+                request,
+            }) {
                 request.path.push(Step::Field(name.into_owned()));
                 return Err(error);
             }
@@ -228,24 +282,44 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let Self { message, field, request } = self;
+        let Self {
+            message,
+            field,
+            request,
+        } = self;
         match field.kind() {
-            Kind::Message(item) if field.is_list() => deserializer.deserialize_seq(ItemsVisitor { tag: field.number(), item, request }),
-            Kind::Message(inner) => {
-                request.delimited(field.number(), |request| MessageSeed { message: &inner, request }.deserialize(deserializer))
-            }
+            Kind::Message(item) if field.is_list() => deserializer.deserialize_seq(ItemsVisitor {
+                tag: field.number(),
+                item,
+                request,
+            }),
+            Kind::Message(inner) => request.delimited(field.number(), |request| {
+                MessageSeed {
+                    message: &inner,
+                    request,
+                }
+                .deserialize(deserializer)
+            }),
             Kind::Bytes if field.name().ends_with("_id") => {
-                let id = deserializer.deserialize_str(IdVisitor { n_bytes: id_size(field) })?;
+                let id = deserializer.deserialize_str(IdVisitor {
+                    n_bytes: id_size(field),
+                })?;
                 if !id.is_empty() {
                     prost::encoding::bytes::encode(field.number(), &id, &mut request.protobuf);
                 }
                 Ok(())
             }
             _ => {
-                let one_field = MapAccessDeserializer::new(OneField { name: Some(field.json_name()), value: Some(deserializer) });
+                let one_field = MapAccessDeserializer::new(OneField {
+                    name: Some(field.json_name()),
+                    value: Some(deserializer),
+                });
                 let options = DeserializeOptions::new().deny_unknown_fields(false);
-                let scalar = DynamicMessage::deserialize_with_options(message.clone(), one_field, &options)?;
-                scalar.encode(&mut request.protobuf).map_err(D::Error::custom)
+                let scalar =
+                    DynamicMessage::deserialize_with_options(message.clone(), one_field, &options)?;
+                scalar
+                    .encode(&mut request.protobuf)
+                    .map_err(D::Error::custom)
             }
         }
     }
@@ -267,7 +341,11 @@ impl<'de> Visitor<'de> for ItemsVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         for idx in 0.. {
-            match items.next_element_seed(ItemSeed { tag: self.tag, item: &self.item, request: self.request }) {
+            match items.next_element_seed(ItemSeed {
+                tag: self.tag,
+                item: &self.item,
+                request: self.request,
+            }) {
                 Ok(Some(())) => {}
                 Ok(None) => break,
                 Err(error) => {
@@ -301,7 +379,8 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         write!(f, "an object ({})", self.item.name())
     }
 
-    // An item must not vanish: the second value of an array is its second value also where the first is null.
+    // An item must not vanish: the second value of an array is its second value also where the
+    // first is null.
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
         self.request.delimited(self.tag, |_| Ok(()))
     }
@@ -312,7 +391,13 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let Self { tag, item, request } = self;
-        request.delimited(tag, |request| MessageSeed { message: item, request }.deserialize(deserializer))
+        request.delimited(tag, |request| {
+            MessageSeed {
+                message: item,
+                request,
+            }
+            .deserialize(deserializer)
+        })
     }
 }
 
@@ -344,7 +429,9 @@ impl Visitor<'_> for IdVisitor {
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
         match HEXLOWER_PERMISSIVE.decode(text.as_bytes()) {
-            Ok(id) if id.is_empty() || self.n_bytes.is_none_or(|n_bytes| id.len() == n_bytes) => Ok(id),
+            Ok(id) if id.is_empty() || self.n_bytes.is_none_or(|n_bytes| id.len() == n_bytes) => {
+                Ok(id)
+            }
             _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
         }
     }
@@ -359,14 +446,22 @@ struct OneField<'s, D> {
 impl<'de, D: Deserializer<'de>> MapAccess<'de> for OneField<'_, D> {
     type Error = D::Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, D::Error> {
-        let Some(name) = self.name.take() else { return Ok(None) };
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, D::Error> {
+        let Some(name) = self.name.take() else {
+            return Ok(None);
+        };
         let name: StrDeserializer<'_, D::Error> = name.into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, D::Error> {
-        let value = self.value.take().ok_or_else(|| D::Error::custom("the value was read twice"))?;
+        let value = self
+            .value
+            .take()
+            .ok_or_else(|| D::Error::custom("the value was read twice"))?;
         seed.deserialize(value)
     }
 }

@@ -1,5 +1,6 @@
-//! OTLP over gRPC and HTTP in, received requests out. Knows the protocol's answers; does not know who forwards or judges:
-//! whoever implements [`Intake`] takes what was received, at once or not at all.
+//! OTLP over gRPC and HTTP in, received requests out. Knows the protocol's answers; does not know
+//! who forwards or judges: whoever implements [`Intake`] takes what was received, at once or not at
+//! all.
 
 mod body;
 mod cors;
@@ -82,25 +83,35 @@ pub enum Refusal {
 pub struct Settings {
     limits: Limits,
     pass_headers: Vec<HeaderName>,
-    /// Something is forwarded, and neither `pass_headers` nor `forward.headers` brings an `authorization`.
+    /// Something is forwarded, and neither `pass_headers` nor `forward.headers` brings an
+    /// `authorization`.
     drops_authorization: bool,
     cors: Cors,
 }
 
 impl Settings {
-    /// `budgets` are the shares of memory; `forwards` tells whether there is a downstream.
-    /// Fails with a message that names the setting when `forward.pass_headers` has something that is no header name.
+    /// `budgets` are the shares of memory; `forwards` tells whether there is a downstream. Fails
+    /// with a message that names the setting when `forward.pass_headers` has something that is no
+    /// header name.
     pub fn try_new(
         otlp: &config::OtlpReceiver,
         forward: &config::Forward,
         budgets: &config::Budgets,
         forwards: bool,
     ) -> Result<Self, String> {
-        // A request that could never fit is too large, not out of room: its sender would try for ever.
+        // A request that could never fit is too large, not out of room: its sender would try for
+        // ever.
         let mut smallest = (otlp.max_request_size.0, "`receivers.otlp.max_request_size`");
         for other in [
             (budgets.in_flight, "all of `receivers.otlp.max_in_flight`"),
-            (if forwards { budgets.forward_queue / 2 } else { usize::MAX }, "half of `forward.queue.max_size`"),
+            (
+                if forwards {
+                    budgets.forward_queue / 2
+                } else {
+                    usize::MAX
+                },
+                "half of `forward.queue.max_size`",
+            ),
         ] {
             if other.0 < smallest.0 {
                 smallest = other;
@@ -108,12 +119,21 @@ impl Settings {
         }
         let (max_size, setting) = smallest;
         let pass_headers = forward.pass_headers.iter().map(|name| {
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`forward.pass_headers`: `{name}` is not the name of a header"))
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+                format!("`forward.pass_headers`: `{name}` is not the name of a header")
+            })
         });
         let pass_headers = pass_headers.collect::<Result<Vec<_>, _>>()?;
-        let sends_own = forward.headers.keys().any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
+        let sends_own = forward
+            .headers
+            .keys()
+            .any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
         Ok(Self {
-            limits: Limits { max_size, setting, budget: Budget::new(budgets.in_flight) },
+            limits: Limits {
+                max_size,
+                setting,
+                budget: Budget::new(budgets.in_flight),
+            },
             drops_authorization: forwards && !sends_own && !pass_headers.contains(&AUTHORIZATION),
             pass_headers,
             cors: Cors::new(&otlp.http.cors_allowed_origins),
@@ -121,7 +141,8 @@ impl Settings {
     }
 }
 
-/// Answers OTLP requests, of both transports on either port: people mix the ports up, and it costs nothing to understand them.
+/// Answers OTLP requests, of both transports on either port: people mix the ports up, and it costs
+/// nothing to understand them.
 #[derive(Clone)]
 pub struct Receiver(Arc<Inner>);
 
@@ -134,7 +155,11 @@ struct Inner {
 impl Receiver {
     /// A receiver for any number of ports.
     pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
-        Self(Arc::new(Inner { settings, intake, telemetry }))
+        Self(Arc::new(Inner {
+            settings,
+            intake,
+            telemetry,
+        }))
     }
 
     /// Bytes in flight, and how many there may be, for `/metrics`.
@@ -142,12 +167,16 @@ impl Receiver {
         let budget = Arc::clone(&self.0.settings.limits.budget);
         Arc::new(move |text| {
             let (taken, max) = budget.state();
-            text.push_str("# HELP spanscore_receiver_in_flight_bytes Bytes of requests being received\n");
+            text.push_str(
+                "# HELP spanscore_receiver_in_flight_bytes Bytes of requests being received\n",
+            );
             text.push_str("# TYPE spanscore_receiver_in_flight_bytes gauge\n");
             text.push_str(&format!("spanscore_receiver_in_flight_bytes {taken}\n"));
             text.push_str("# HELP spanscore_receiver_in_flight_capacity_bytes Most bytes of requests being received\n");
             text.push_str("# TYPE spanscore_receiver_in_flight_capacity_bytes gauge\n");
-            text.push_str(&format!("spanscore_receiver_in_flight_capacity_bytes {max}\n"));
+            text.push_str(&format!(
+                "spanscore_receiver_in_flight_capacity_bytes {max}\n"
+            ));
         })
     }
 
@@ -175,9 +204,12 @@ impl hyper::service::Service<Request<Incoming>> for Receiver {
     }
 }
 
-/// `application/grpc`, also with a subtype or parameters, but not gRPC-Web, which is another protocol.
+/// `application/grpc`, also with a subtype or parameters, but not gRPC-Web, which is another
+/// protocol.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    let rest = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().strip_prefix(b"application/grpc"));
+    let rest = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.as_bytes().strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
@@ -190,20 +222,30 @@ enum Format {
     Json,
 }
 
-/// Above this, a message is looked through on a thread that may be blocked, so that other connections are not kept waiting.
+/// Above this, a message is looked through on a thread that may be blocked, so that other
+/// connections are not kept waiting.
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// While JSON is transcoded there are its bytes and the protobuf, which is smaller as a rule and four times larger at worst
-/// (a `0,` in a histogram's counts becomes eight bytes): so many times its bytes are counted as in flight.
+/// While JSON is transcoded there are its bytes and the protobuf, which is smaller as a rule and
+/// four times larger at worst (a `0,` in a histogram's counts becomes eight bytes): so many times
+/// its bytes are counted as in flight.
 const JSON_FACTOR: usize = 4;
 
 impl Inner {
     /// Validates a message and hands it over. Success means that the request is to be acknowledged.
-    async fn take(&self, signal: Signal, format: Format, mut held: Held, headers: &HeaderMap) -> Result<(), (Problem, u64)> {
+    async fn take(
+        &self,
+        signal: Signal,
+        format: Format,
+        mut held: Held,
+        headers: &HeaderMap,
+    ) -> Result<(), (Problem, u64)> {
         let not_read = |problem: Problem| (problem, 0);
         if format == Format::Json {
-            held.room.grow_to(held.bytes.len().saturating_mul(JSON_FACTOR)).map_err(not_read)?;
+            held.room
+                .grow_to(held.bytes.len().saturating_mul(JSON_FACTOR))
+                .map_err(not_read)?;
         }
         let keys = self.intake.keys();
         let long = match format {
@@ -211,20 +253,43 @@ impl Inner {
             Format::Json => LONG_JSON,
         };
         let contents = match held.bytes.len() > long {
-            true => tokio::task::spawn_blocking(move || look(signal, format, held, keys.as_deref()))
-                .await
-                .unwrap_or_else(|error| Err(format!("the message could not be looked through: {error}"))),
+            true => {
+                tokio::task::spawn_blocking(move || look(signal, format, held, keys.as_deref()))
+                    .await
+                    .unwrap_or_else(|error| {
+                        Err(format!("the message could not be looked through: {error}"))
+                    })
+            }
             false => look(signal, format, held, keys.as_deref()),
         };
-        let Contents { body, room, n_items, batch } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
-        let Limits { max_size, setting, .. } = self.settings.limits;
+        let Contents {
+            body,
+            room,
+            n_items,
+            batch,
+        } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
+        let Limits {
+            max_size, setting, ..
+        } = self.settings.limits;
         if body.len() > max_size {
-            return Err((Problem::TooLarge { limit: max_size, setting }, n_items));
+            return Err((
+                Problem::TooLarge {
+                    limit: max_size,
+                    setting,
+                },
+                n_items,
+            ));
         }
         let result = match n_items {
             // Nothing to forward and nothing to count; the sender is told that all is well.
             0 => Ok(()),
-            _ => self.intake.offer(Received { signal, body, n_items, headers: self.passed(headers), batch }),
+            _ => self.intake.offer(Received {
+                signal,
+                body,
+                n_items,
+                headers: self.passed(headers),
+                batch,
+            }),
         };
         drop(room);
         result.map_err(|refusal| (refusal.into(), n_items))
@@ -236,21 +301,43 @@ impl Inner {
             AuthorizationNotPassed.emit(&self.telemetry);
         }
         let names = self.settings.pass_headers.iter();
-        names.flat_map(|name| headers.get_all(name).iter().map(|value| (name.clone(), value.clone()))).collect()
+        names
+            .flat_map(|name| {
+                headers
+                    .get_all(name)
+                    .iter()
+                    .map(|value| (name.clone(), value.clone()))
+            })
+            .collect()
     }
 
     /// Counts a refusal.
     fn refused(&self, signal: Signal, problem: &Problem, n_items: u64) {
-        Refused { signal: signal.as_str(), n_items, reason: problem.reason(), message: problem.message() }.emit(&self.telemetry);
+        Refused {
+            signal: signal.as_str(),
+            n_items,
+            reason: problem.reason(),
+            message: problem.message(),
+        }
+        .emit(&self.telemetry);
     }
 }
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Full { retry_after } => Self::NoRoom { what: NoRoom::Queue, retry_after: retry_after.max(Duration::from_secs(1)) },
-            Refusal::TooLarge { limit } => Self::TooLarge { limit, setting: "half of `forward.queue.max_size`" },
-            Refusal::Draining => Self::NoRoom { what: NoRoom::Draining, retry_after: Duration::from_secs(1) },
+            Refusal::Full { retry_after } => Self::NoRoom {
+                what: NoRoom::Queue,
+                retry_after: retry_after.max(Duration::from_secs(1)),
+            },
+            Refusal::TooLarge { limit } => Self::TooLarge {
+                limit,
+                setting: "half of `forward.queue.max_size`",
+            },
+            Refusal::Draining => Self::NoRoom {
+                what: NoRoom::Draining,
+                retry_after: Duration::from_secs(1),
+            },
         }
     }
 }
@@ -264,8 +351,14 @@ struct Contents {
     batch: span::Batch,
 }
 
-/// Takes the room along with the bytes: a sender who goes away while a thread looks through what it sent gets none of it back before that is done.
-fn look(signal: Signal, format: Format, held: Held, keys: Option<&KeySet>) -> Result<Contents, String> {
+/// Takes the room along with the bytes: a sender who goes away while a thread looks through what it
+/// sent gets none of it back before that is done.
+fn look(
+    signal: Signal,
+    format: Format,
+    held: Held,
+    keys: Option<&KeySet>,
+) -> Result<Contents, String> {
     let Held { bytes: body, room } = held;
     let transcoded = match (format, signal) {
         (Format::Protobuf, _) => None,
@@ -283,11 +376,20 @@ fn look(signal: Signal, format: Format, held: Held, keys: Option<&KeySet>) -> Re
     };
     let (n_items, batch) = match signal {
         Signal::Traces => scan::scan(&body, keys).map(|scanned| (scanned.n_spans, scanned.batch)),
-        Signal::Logs => scan_logs::scan(&body, keys).map(|scanned| (scanned.n_records, scanned.batch)),
-        Signal::Metrics => scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default())),
+        Signal::Logs => {
+            scan_logs::scan(&body, keys).map(|scanned| (scanned.n_records, scanned.batch))
+        }
+        Signal::Metrics => {
+            scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default()))
+        }
     }
     .map_err(|error| error.to_string())?;
-    Ok(Contents { body, room, n_items: n_items as u64, batch })
+    Ok(Contents {
+        body,
+        room,
+        n_items: n_items as u64,
+        batch,
+    })
 }
 
 // === Answer ===
@@ -303,11 +405,18 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if !self.data.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.data)))));
         }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(
+            self.trailers
+                .take()
+                .map(|trailers| Ok(Frame::trailers(trailers))),
+        )
     }
 
     fn is_end_stream(&self) -> bool {

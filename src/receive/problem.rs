@@ -51,17 +51,29 @@ impl Problem {
             Self::TooLarge { .. } => "too_large",
             Self::Unsupported(_) => "unsupported",
             Self::Broken(_) => "broken",
-            Self::NoRoom { what: NoRoom::InFlight, .. } => "in_flight_full",
-            Self::NoRoom { what: NoRoom::Queue, .. } => "queue_full",
-            Self::NoRoom { what: NoRoom::Slow, .. } => "slow",
-            Self::NoRoom { what: NoRoom::Draining, .. } => "draining",
+            Self::NoRoom {
+                what: NoRoom::InFlight,
+                ..
+            } => "in_flight_full",
+            Self::NoRoom {
+                what: NoRoom::Queue,
+                ..
+            } => "queue_full",
+            Self::NoRoom {
+                what: NoRoom::Slow, ..
+            } => "slow",
+            Self::NoRoom {
+                what: NoRoom::Draining,
+                ..
+            } => "draining",
         }
     }
 
     pub(super) fn code(&self) -> Code {
         match self {
             Self::Malformed(_) | Self::Broken(_) => Code::InvalidArgument,
-            // Without RetryInfo this tells the sender not to try again; OUT_OF_RANGE, tonic's own answer, would be retried for ever.
+            // Without RetryInfo this tells the sender not to try again; OUT_OF_RANGE, tonic's own
+            // answer, would be retried for ever.
             Self::TooLarge { .. } => Code::ResourceExhausted,
             Self::Unsupported(_) => Code::Unimplemented,
             Self::NoRoom { .. } => Code::Unavailable,

@@ -1,4 +1,5 @@
-//! How many bytes the requests that are being received may take together. Knows nothing of requests.
+//! How many bytes the requests that are being received may take together. Knows nothing of
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,10 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, taken: AtomicUsize::new(0) })
+        Arc::new(Self {
+            max,
+            taken: AtomicUsize::new(0),
+        })
     }
 
     /// Bytes taken, of how many.
@@ -28,7 +32,10 @@ impl Budget {
 
     /// No room taken yet.
     pub(super) fn room(self: &Arc<Self>) -> Room {
-        Room { budget: Arc::clone(self), taken: 0 }
+        Room {
+            budget: Arc::clone(self),
+            taken: 0,
+        }
     }
 }
 
@@ -40,17 +47,29 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Take so much in all; what is taken already stays taken if there is not enough. Never asks for more than there could be.
+    /// Take so much in all; what is taken already stays taken if there is not enough. Never asks
+    /// for more than there could be.
     pub(super) fn grow_to(&mut self, total: usize) -> Result<(), Problem> {
         let total = total.min(self.budget.max);
         let more = total.saturating_sub(self.taken);
-        let grown = |taken: usize| taken.checked_add(more).filter(|taken| *taken <= self.budget.max);
-        match self.budget.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
+        let grown = |taken: usize| {
+            taken
+                .checked_add(more)
+                .filter(|taken| *taken <= self.budget.max)
+        };
+        match self
+            .budget
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+        {
             Ok(_) => {
                 self.taken += more;
                 Ok(())
             }
-            Err(_) => Err(Problem::NoRoom { what: NoRoom::InFlight, retry_after: RETRY_AFTER }),
+            Err(_) => Err(Problem::NoRoom {
+                what: NoRoom::InFlight,
+                retry_after: RETRY_AFTER,
+            }),
         }
     }
 

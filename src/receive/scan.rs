@@ -1,6 +1,8 @@
-//! The body of a trace request in, the number of its spans and their slim form out, in one pass that validates every byte. It accepts exactly
-//! what prost's decoder accepts of an `ExportTraceServiceRequest`, but for ids of the wrong length. Knows the wire format of OTLP and the key
-//! set it is handed; does not know what the keys mean, what becomes of the request, or who asks.
+//! The body of a trace request in, the number of its spans and their slim form out, in one pass
+//! that validates every byte. It accepts exactly what prost's decoder accepts of an
+//! `ExportTraceServiceRequest`, but for ids of the wrong length. Knows the wire format of OTLP and
+//! the key set it is handed; does not know what the keys mean, what becomes of the request, or who
+//! asks.
 
 mod keep;
 pub(super) mod logs;
@@ -26,7 +28,8 @@ use crate::span::{Batch, KeySet, Resource, cut_at_char};
 
 pub use self::wire::ScanError;
 
-/// The instrumentation scope of our own score spans: they are counted and forwarded, but never assembled.
+/// The instrumentation scope of our own score spans: they are counted and forwarded, but never
+/// assembled.
 pub const OWN_SCOPE: &str = "spanscore";
 
 /// What a trace request holds.
@@ -38,14 +41,17 @@ pub struct Scanned {
     pub batch: Batch,
 }
 
-/// Validate the body of a trace request, count its spans, and, where a key set is given, yield their slim form.
+/// Validate the body of a trace request, count its spans, and, where a key set is given, yield
+/// their slim form.
 ///
-/// A span's facts are bounded as said in `keep.rs` (by default at most 64 KiB of large values, 64 KiB of small ones, 64 KiB of messages, and the
-/// names), a resource at 64 KiB. A resource that occurs several times is shared.
+/// A span's facts are bounded as said in `keep.rs` (by default at most 64 KiB of large values, 64
+/// KiB of small ones, 64 KiB of messages, and the names), a resource at 64 KiB. A resource that
+/// occurs several times is shared.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses, and trace ids (of spans and links) that are neither 16 bytes nor empty, span ids and parent span ids
-/// that are neither 8 bytes nor empty. Then the whole request is malformed.
+/// Anything that prost's decoder refuses, and trace ids (of spans and links) that are neither 16
+/// bytes nor empty, span ids and parent span ids that are neither 8 bytes nor empty. Then the whole
+/// request is malformed.
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     let mut scan = RequestScan::new(keys, body.len());
     match scan.request(body) {
@@ -62,13 +68,20 @@ const SPANS: u64 = key(2, LEN);
 const ATTRIBUTES: u64 = key(1, LEN);
 const SCOPE_NAME_TAG: u64 = 1;
 
-static RESOURCE_SPANS_FIELDS: Shape =
-    Shape::new([(1, "resource", Kind::Message(&RESOURCE)), (2, "scope_spans", Kind::Bytes), (3, "schema_url", Kind::Str)]);
-static SCOPE_SPANS_FIELDS: Shape =
-    Shape::new([(1, "scope", Kind::Message(&SCOPE)), (2, "spans", Kind::Bytes), (3, "schema_url", Kind::Str)]);
+static RESOURCE_SPANS_FIELDS: Shape = Shape::new([
+    (1, "resource", Kind::Message(&RESOURCE)),
+    (2, "scope_spans", Kind::Bytes),
+    (3, "schema_url", Kind::Str),
+]);
+static SCOPE_SPANS_FIELDS: Shape = Shape::new([
+    (1, "scope", Kind::Message(&SCOPE)),
+    (2, "spans", Kind::Bytes),
+    (3, "schema_url", Kind::Str),
+]);
 static REQUEST_FIELDS: Shape = Shape::new([(1, "resource_spans", Kind::Bytes)]);
 
-/// Longest encoded resource kept, in bytes; of a longer one only the first fields are kept. Real ones have a few hundred bytes.
+/// Longest encoded resource kept, in bytes; of a longer one only the first fields are kept. Real
+/// ones have a few hundred bytes.
 const MAX_RESOURCE_SIZE: usize = 64 << 10;
 /// Longest service name kept, in bytes.
 const MAX_SERVICE_SIZE: usize = 1 << 10;
@@ -92,7 +105,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         }
         Self {
             walk: SpanWalk::new(keys.map(Keeper::new)),
-            resources: Resources { keeper: keys.map(Keeper::new), seen: HashSet::new(), last: None },
+            resources: Resources {
+                keeper: keys.map(Keeper::new),
+                seen: HashSet::new(),
+                last: None,
+            },
             n_spans: 0,
             batch,
         }
@@ -100,7 +117,10 @@ impl<'k, 'b> RequestScan<'k, 'b> {
 
     fn finish(mut self) -> Scanned {
         self.batch.pieces_size = self.walk.finish();
-        Scanned { n_spans: self.n_spans, batch: self.batch }
+        Scanned {
+            n_spans: self.n_spans,
+            batch: self.batch,
+        }
     }
 
     fn request(&mut self, body: &'b [u8]) -> Result<(), Fault> {
@@ -109,7 +129,8 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             match cursor.varint()? {
                 RESOURCE_SPANS => {
                     let bytes = cursor.delimited()?;
-                    self.resource_spans(bytes, enter(RECURSION_LIMIT, bytes)?).map_err(|fault| fault.within("resource_spans"))?;
+                    self.resource_spans(bytes, enter(RECURSION_LIMIT, bytes)?)
+                        .map_err(|fault| fault.within("resource_spans"))?;
                 }
                 other => REQUEST_FIELDS.check_field(other, &mut cursor, RECURSION_LIMIT)?,
             }
@@ -120,21 +141,26 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     fn resource_spans(&mut self, bytes: &'b [u8], depth: u32) -> Result<(), Fault> {
         let first_span = self.batch.spans.len();
         let mut pieces = Pieces::new();
-        // The resource as far as it is known when spans come: all of it, unless a sender puts spans before it.
+        // The resource as far as it is known when spans come: all of it, unless a sender puts spans
+        // before it.
         let mut known: Option<(usize, Arc<Resource>)> = None;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
                 RESOURCE_FIELD => {
                     let resource = cursor.delimited()?;
-                    RESOURCE.check(resource, enter(depth, resource)?).map_err(|fault| fault.within("resource"))?;
+                    RESOURCE
+                        .check(resource, enter(depth, resource)?)
+                        .map_err(|fault| fault.within("resource"))?;
                     pieces.push(resource);
                 }
                 SCOPE_SPANS => {
                     let scope_spans = cursor.delimited()?;
-                    let (_, resource) = known.get_or_insert_with(|| (pieces.len(), self.resources.intern(&pieces)));
+                    let (_, resource) =
+                        known.get_or_insert_with(|| (pieces.len(), self.resources.intern(&pieces)));
                     let resource = Arc::clone(resource);
-                    self.scope_spans(scope_spans, enter(depth, scope_spans)?, &resource).map_err(|fault| fault.within("scope_spans"))?;
+                    self.scope_spans(scope_spans, enter(depth, scope_spans)?, &resource)
+                        .map_err(|fault| fault.within("scope_spans"))?;
                 }
                 other => RESOURCE_SPANS_FIELDS.check_field(other, &mut cursor, depth)?,
             }
@@ -151,7 +177,12 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         Ok(())
     }
 
-    fn scope_spans(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>) -> Result<(), Fault> {
+    fn scope_spans(
+        &mut self,
+        bytes: &'b [u8],
+        depth: u32,
+        resource: &Arc<Resource>,
+    ) -> Result<(), Fault> {
         let (first_span, n_without_ids) = (self.batch.spans.len(), self.batch.n_without_ids);
         let mut scope_name: &[u8] = b"";
         let mut cursor = Cursor::new(bytes);
@@ -161,12 +192,18 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     let span = cursor.delimited()?;
                     self.n_spans += 1;
                     let depth = enter(depth, span)?;
-                    self.walk.span(span, depth, resource, &mut self.batch).map_err(|fault| fault.within("spans"))?;
+                    self.walk
+                        .span(span, depth, resource, &mut self.batch)
+                        .map_err(|fault| fault.within("spans"))?;
                 }
                 SCOPE_FIELD => {
                     let scope = cursor.delimited()?;
-                    SCOPE.check(scope, enter(depth, scope)?).map_err(|fault| fault.within("scope"))?;
-                    scope_name = delimited_fields(scope, SCOPE_NAME_TAG).last().unwrap_or(scope_name);
+                    SCOPE
+                        .check(scope, enter(depth, scope)?)
+                        .map_err(|fault| fault.within("scope"))?;
+                    scope_name = delimited_fields(scope, SCOPE_NAME_TAG)
+                        .last()
+                        .unwrap_or(scope_name);
                 }
                 other => SCOPE_SPANS_FIELDS.check_field(other, &mut cursor, depth)?,
             }
@@ -220,10 +257,14 @@ impl Resources<'_> {
     fn read(&mut self, encoded: &[u8]) -> Resource {
         let mut service: Option<Arc<str>> = None;
         for attribute in delimited_fields(encoded, wire::tag_of(ATTRIBUTES)) {
-            let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else { continue };
+            let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else {
+                continue;
+            };
             if key == b"service.name" && service.is_none() {
                 service = Some(match held.kind {
-                    HeldKind::Str => String::from_utf8_lossy(cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into(),
+                    HeldKind::Str => {
+                        String::from_utf8_lossy(cut_at_char(held.bytes, MAX_SERVICE_SIZE)).into()
+                    }
                     _ => Arc::default(),
                 });
             }
@@ -233,8 +274,16 @@ impl Resources<'_> {
                 keeper.attribute(kept, held, attribute);
             }
         }
-        let facts = self.keeper.as_mut().map(Keeper::take_alone).unwrap_or_default();
-        Resource { encoded: encoded.into(), service: service.unwrap_or_default(), facts }
+        let facts = self
+            .keeper
+            .as_mut()
+            .map(Keeper::take_alone)
+            .unwrap_or_default();
+        Resource {
+            encoded: encoded.into(),
+            service: service.unwrap_or_default(),
+            facts,
+        }
     }
 }
 
@@ -245,7 +294,11 @@ fn merge(pieces: &Pieces<'_>) -> Vec<u8> {
         let mut cursor = Cursor::new(piece);
         while !cursor.is_empty() {
             let field = cursor.rest();
-            if cursor.varint().and_then(|key| cursor.other(key, 0, RECURSION_LIMIT)).is_err() {
+            if cursor
+                .varint()
+                .and_then(|key| cursor.other(key, 0, RECURSION_LIMIT))
+                .is_err()
+            {
                 break;
             }
             let field = &field[..field.len() - cursor.rest().len()];

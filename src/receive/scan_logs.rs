@@ -1,5 +1,6 @@
-//! The body of a log request in, the number of its records out, and of those that report a tool call their facts: the same validating walk as
-//! for traces. Accepts exactly what prost's decoder accepts of an `ExportLogsServiceRequest`; does not know what the records say.
+//! The body of a log request in, the number of its records out, and of those that report a tool
+//! call their facts: the same validating walk as for traces. Accepts exactly what prost's decoder
+//! accepts of an `ExportLogsServiceRequest`; does not know what the records say.
 
 use super::scan::ScanError;
 use super::scan::logs::log_calls;
@@ -16,13 +17,18 @@ pub struct Scanned {
     pub batch: Batch,
 }
 
-/// Validate the body of a log request, count its records, and, where a key set is given, yield those whose event name it wants.
+/// Validate the body of a log request, count its records, and, where a key set is given, yield
+/// those whose event name it wants.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to take such a record as belonging to no trace.
+/// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to
+/// take such a record as belonging to no trace.
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     let n_records = count_request(body).map_err(|fault| fault.locate(body))?;
-    Ok(Scanned { n_records, batch: keys.map(|keys| log_calls(body, keys)).unwrap_or_default() })
+    Ok(Scanned {
+        n_records,
+        batch: keys.map(|keys| log_calls(body, keys)).unwrap_or_default(),
+    })
 }
 
 const RESOURCE_LOGS: u64 = key(1, LEN);
@@ -31,11 +37,17 @@ const LOG_RECORDS: u64 = key(2, LEN);
 
 static REQUEST: Shape = Shape::new([(1, "resource_logs", Kind::Bytes)]);
 
-static RESOURCE_LOGS_FIELDS: Shape =
-    Shape::new([(1, "resource", Kind::Message(&RESOURCE)), (2, "scope_logs", Kind::Bytes), (3, "schema_url", Kind::Str)]);
+static RESOURCE_LOGS_FIELDS: Shape = Shape::new([
+    (1, "resource", Kind::Message(&RESOURCE)),
+    (2, "scope_logs", Kind::Bytes),
+    (3, "schema_url", Kind::Str),
+]);
 
-static SCOPE_LOGS_FIELDS: Shape =
-    Shape::new([(1, "scope", Kind::Message(&SCOPE)), (2, "log_records", Kind::Bytes), (3, "schema_url", Kind::Str)]);
+static SCOPE_LOGS_FIELDS: Shape = Shape::new([
+    (1, "scope", Kind::Message(&SCOPE)),
+    (2, "log_records", Kind::Bytes),
+    (3, "schema_url", Kind::Str),
+]);
 
 static LOG_RECORD: Shape = Shape::new([
     (1, "time_unix_nano", Kind::Fixed64),
@@ -59,7 +71,8 @@ fn count_request(body: &[u8]) -> Result<usize, Fault> {
             RESOURCE_LOGS => {
                 let bytes = cursor.delimited()?;
                 let depth = enter(RECURSION_LIMIT, bytes)?;
-                n_records += count_resource_logs(bytes, depth).map_err(|fault| fault.within("resource_logs"))?;
+                n_records += count_resource_logs(bytes, depth)
+                    .map_err(|fault| fault.within("resource_logs"))?;
             }
             other => REQUEST.check_field(other, &mut cursor, RECURSION_LIMIT)?,
         }
@@ -74,7 +87,8 @@ fn count_resource_logs(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
         match cursor.varint()? {
             SCOPE_LOGS => {
                 let bytes = cursor.delimited()?;
-                n_records += count_scope_logs(bytes, enter(depth, bytes)?).map_err(|fault| fault.within("scope_logs"))?;
+                n_records += count_scope_logs(bytes, enter(depth, bytes)?)
+                    .map_err(|fault| fault.within("scope_logs"))?;
             }
             other => RESOURCE_LOGS_FIELDS.check_field(other, &mut cursor, depth)?,
         }
@@ -89,7 +103,9 @@ fn count_scope_logs(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
         match cursor.varint()? {
             LOG_RECORDS => {
                 let record = cursor.delimited()?;
-                LOG_RECORD.check(record, enter(depth, record)?).map_err(|fault| fault.within("log_records"))?;
+                LOG_RECORD
+                    .check(record, enter(depth, record)?)
+                    .map_err(|fault| fault.within("log_records"))?;
                 n_records += 1;
             }
             other => SCOPE_LOGS_FIELDS.check_field(other, &mut cursor, depth)?,

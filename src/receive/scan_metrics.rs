@@ -1,5 +1,6 @@
-//! The body of a metrics request in, the number of its data points out: the same validating walk as for traces. Accepts exactly what prost's
-//! decoder accepts of an `ExportMetricsServiceRequest`; does not know what is measured.
+//! The body of a metrics request in, the number of its data points out: the same validating walk as
+//! for traces. Accepts exactly what prost's decoder accepts of an `ExportMetricsServiceRequest`;
+//! does not know what is measured.
 
 use super::scan::ScanError;
 use super::scan::shape::{KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
@@ -8,12 +9,14 @@ use super::scan::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, tag_of}
 /// Validate the body of a metrics request and count its data points, of all five kinds.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Ids of a wrong length in exemplars are no error, as prost has it.
+/// Anything that prost's decoder refuses. Ids of a wrong length in exemplars are no error, as prost
+/// has it.
 pub fn scan(body: &[u8]) -> Result<usize, ScanError> {
     count(body, RECURSION_LIMIT, &REQUEST).map_err(|fault| fault.locate(body))
 }
 
-/// The way from the request down to the metrics: in each message one field leads on, the others are checked.
+/// The way from the request down to the metrics: in each message one field leads on, the others are
+/// checked.
 struct Level {
     fields: &'static Shape,
     way: u64,
@@ -21,10 +24,24 @@ struct Level {
     next: Option<&'static Level>,
 }
 
-static REQUEST: Level = Level { fields: &REQUEST_FIELDS, way: key(1, LEN), name: "resource_metrics", next: Some(&RESOURCE_METRICS) };
-static RESOURCE_METRICS: Level =
-    Level { fields: &RESOURCE_METRICS_FIELDS, way: key(2, LEN), name: "scope_metrics", next: Some(&SCOPE_METRICS) };
-static SCOPE_METRICS: Level = Level { fields: &SCOPE_METRICS_FIELDS, way: key(2, LEN), name: "metrics", next: None };
+static REQUEST: Level = Level {
+    fields: &REQUEST_FIELDS,
+    way: key(1, LEN),
+    name: "resource_metrics",
+    next: Some(&RESOURCE_METRICS),
+};
+static RESOURCE_METRICS: Level = Level {
+    fields: &RESOURCE_METRICS_FIELDS,
+    way: key(2, LEN),
+    name: "scope_metrics",
+    next: Some(&SCOPE_METRICS),
+};
+static SCOPE_METRICS: Level = Level {
+    fields: &SCOPE_METRICS_FIELDS,
+    way: key(2, LEN),
+    name: "metrics",
+    next: None,
+};
 
 fn count(bytes: &[u8], depth: u32, level: &Level) -> Result<usize, Fault> {
     let mut n_points = 0;
@@ -61,7 +78,8 @@ fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
         if found != last_key {
             (last_key, n_points) = (found, 0);
         }
-        n_points += count_points(bytes, enter(depth, bytes)?, data).map_err(|fault| fault.within(name))?;
+        n_points +=
+            count_points(bytes, enter(depth, bytes)?, data).map_err(|fault| fault.within(name))?;
     }
     Ok(n_points)
 }
@@ -83,9 +101,16 @@ fn count_points(bytes: &[u8], depth: u32, data: &Shape) -> Result<usize, Fault> 
 use Kind::{Bytes, Fixed64, Fixed64s, Message, Str, Varint, Varints};
 
 static REQUEST_FIELDS: Shape = Shape::new([(1, "resource_metrics", Bytes)]);
-static RESOURCE_METRICS_FIELDS: Shape =
-    Shape::new([(1, "resource", Message(&RESOURCE)), (2, "scope_metrics", Bytes), (3, "schema_url", Str)]);
-static SCOPE_METRICS_FIELDS: Shape = Shape::new([(1, "scope", Message(&SCOPE)), (2, "metrics", Bytes), (3, "schema_url", Str)]);
+static RESOURCE_METRICS_FIELDS: Shape = Shape::new([
+    (1, "resource", Message(&RESOURCE)),
+    (2, "scope_metrics", Bytes),
+    (3, "schema_url", Str),
+]);
+static SCOPE_METRICS_FIELDS: Shape = Shape::new([
+    (1, "scope", Message(&SCOPE)),
+    (2, "metrics", Bytes),
+    (3, "schema_url", Str),
+]);
 
 static METRIC: Shape = Shape::new([
     (1, "name", Str),
@@ -109,10 +134,19 @@ static DATA: [(u64, &str, &Shape); 5] = [
 ];
 
 static GAUGE: Shape = Shape::new([(1, "data_points", Message(&NUMBER_POINT))]);
-static SUM: Shape =
-    Shape::new([(1, "data_points", Message(&NUMBER_POINT)), (2, "aggregation_temporality", Varint), (3, "is_monotonic", Varint)]);
-static HISTOGRAM: Shape = Shape::new([(1, "data_points", Message(&HISTOGRAM_POINT)), (2, "aggregation_temporality", Varint)]);
-static EXPONENTIAL_HISTOGRAM: Shape = Shape::new([(1, "data_points", Message(&EXPONENTIAL_POINT)), (2, "aggregation_temporality", Varint)]);
+static SUM: Shape = Shape::new([
+    (1, "data_points", Message(&NUMBER_POINT)),
+    (2, "aggregation_temporality", Varint),
+    (3, "is_monotonic", Varint),
+]);
+static HISTOGRAM: Shape = Shape::new([
+    (1, "data_points", Message(&HISTOGRAM_POINT)),
+    (2, "aggregation_temporality", Varint),
+]);
+static EXPONENTIAL_HISTOGRAM: Shape = Shape::new([
+    (1, "data_points", Message(&EXPONENTIAL_POINT)),
+    (2, "aggregation_temporality", Varint),
+]);
 static SUMMARY: Shape = Shape::new([(1, "data_points", Message(&SUMMARY_POINT))]);
 
 static NUMBER_POINT: Shape = Shape::new([

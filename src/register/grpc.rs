@@ -1,5 +1,6 @@
-//! The API as gRPC: messages in, the same documents as REST takes to [`Register`], its answers back as messages. Knows the descriptors that
-//! `build.rs` compiled; has no code of its own for any field, but for the one that the file writes as a pair ([`spelling`]).
+//! The API as gRPC: messages in, the same documents as REST takes to [`Register`], its answers back
+//! as messages. Knows the descriptors that `build.rs` compiled; has no code of its own for any
+//! field, but for the one that the file writes as a pair ([`spelling`]).
 
 mod spelling;
 #[cfg(test)]
@@ -16,7 +17,9 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::{any, post};
 use prost::Message as _;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value as Field};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value as Field,
+};
 use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -38,8 +41,10 @@ const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spanscore_d
 /// Longest time from a call's beginning to its answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-static POOL: LazyLock<DescriptorPool> =
-    LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).expect("build.rs wrote a descriptor set that it had compiled"));
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(DESCRIPTORS)
+        .expect("build.rs wrote a descriptor set that it had compiled")
+});
 
 /// Where [`services`] answer.
 const PATHS: [&str; 3] = [
@@ -48,26 +53,42 @@ const PATHS: [&str; 3] = [
     "/grpc.reflection.v1alpha.ServerReflection/{method}",
 ];
 
-/// The services, which are made when they are called for the first time: what descriptors decode to is a tenth of an idle sidecar's memory.
+/// The services, which are made when they are called for the first time: what descriptors decode to
+/// is a tenth of an idle sidecar's memory.
 pub(super) fn routes(register: Register) -> Router {
     let services = Arc::new(LazyLock::new(move || services(register)));
     let late = move |request: Request| {
         let mut services = Router::clone(&services);
         async move { services.call(request).await }
     };
-    PATHS.into_iter().fold(Router::new(), |router, path| router.route(path, any(late.clone())))
+    PATHS.into_iter().fold(Router::new(), |router, path| {
+        router.route(path, any(late.clone()))
+    })
 }
 
 fn services(register: Register) -> Router {
-    let mut router = Router::new().fallback(async || Status::unimplemented("no such method").into_http::<Body>());
-    let service = POOL.get_service_by_name("spanscore.v1.CriteriaService").expect("it is in the descriptor set");
+    let mut router = Router::new()
+        .fallback(async || Status::unimplemented("no such method").into_http::<Body>());
+    let service = POOL
+        .get_service_by_name("spanscore.v1.CriteriaService")
+        .expect("it is in the descriptor set");
     for method in service.methods() {
         let path = format!("/{}/{}", service.full_name(), method.name());
-        let call = Call { register: register.clone(), method };
-        router = router.route(&path, post(move |request: Request| async move { call.serve(request).await }));
+        let call = Call {
+            register: register.clone(),
+            method,
+        };
+        router = router.route(
+            &path,
+            post(move |request: Request| async move { call.serve(request).await }),
+        );
     }
-    let reflection = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1();
-    let older = tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS).build_v1alpha();
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .build_v1();
+    let older = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .build_v1alpha();
     if let (Ok(reflection), Ok(older)) = (reflection, older) {
         router = router
             .route_service("/grpc.reflection.v1.ServerReflection/{method}", reflection)
@@ -85,7 +106,8 @@ struct Call {
 
 impl Call {
     async fn serve(self, request: Request) -> Response {
-        let mut grpc = Grpc::new(Dynamic(self.method.input())).apply_max_message_size_config(Some(MAX_BODY_SIZE), None);
+        let mut grpc = Grpc::new(Dynamic(self.method.input()))
+            .apply_max_message_size_config(Some(MAX_BODY_SIZE), None);
         // Messages are held while they come in, so only some may come in at once.
         let register = self.register.clone();
         let _permit = register.0.bodies.acquire().await;
@@ -97,7 +119,10 @@ impl Call {
         };
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(response) => response.map(Body::new),
-            Err(_) => Status::deadline_exceeded(format!("not done within {} s", PATIENCE.as_secs())).into_http(),
+            Err(_) => {
+                Status::deadline_exceeded(format!("not done within {} s", PATIENCE.as_secs()))
+                    .into_http()
+            }
         }
     }
 
@@ -110,33 +135,52 @@ impl Call {
             "List" => {
                 let page_size = match asked.0["page_size"].as_u64().unwrap_or_default() {
                     0 => PAGE_SIZE,
-                    size => usize::try_from(size).unwrap_or(MAX_PAGE_SIZE).min(MAX_PAGE_SIZE),
+                    size => usize::try_from(size)
+                        .unwrap_or(MAX_PAGE_SIZE)
+                        .min(MAX_PAGE_SIZE),
                 };
-                let after = Some(asked.text("page_token")).filter(|token| !token.is_empty()).map(page_after).transpose()?;
+                let after = Some(asked.text("page_token"))
+                    .filter(|token| !token.is_empty())
+                    .map(page_after)
+                    .transpose()?;
                 Ok(register.list(page_size, after.as_deref()))
             }
             "Upsert" => {
                 let (change, text) = (asked.change()?, asked.document("criterion"));
-                register.work(move |register| register.upsert(None, &text, &change)).await.map(|(registered, _)| registered)
+                register
+                    .work(move |register| register.upsert(None, &text, &change))
+                    .await
+                    .map(|(registered, _)| registered)
             }
             "Delete" => {
                 let (change, name) = (asked.change()?, asked.text("name").to_owned());
-                register.work(move |register| register.delete(&name, &change)).await
+                register
+                    .work(move |register| register.delete(&name, &change))
+                    .await
             }
             "Replace" => {
                 let change = asked.change()?;
                 let text = json!({ "criteria": asked.0.get("criteria").cloned().unwrap_or_else(|| json!([])) }).to_string();
-                register.work(move |register| register.replace(&text, &change)).await
+                register
+                    .work(move |register| register.replace(&text, &change))
+                    .await
             }
             "Evaluate" => {
-                // Spans stay protobuf: their ids are bytes, and nobody needs them as JSON on the way.
-                let traces = request.has_field_by_name("traces").then(|| request.get_field_by_name("traces")).flatten();
-                let traces = traces.and_then(|field| field.as_message().map(DynamicMessage::encode_to_vec));
+                // Spans stay protobuf: their ids are bytes, and nobody needs them as JSON on the
+                // way.
+                let traces = request
+                    .has_field_by_name("traces")
+                    .then(|| request.get_field_by_name("traces"))
+                    .flatten();
+                let traces =
+                    traces.and_then(|field| field.as_message().map(DynamicMessage::encode_to_vec));
                 let mut question = asked.0.clone();
                 if let Some(fields) = question.as_object_mut() {
                     fields.shift_remove("traces");
                 }
-                register.work(move |register| register.evaluate_with(&question.to_string(), traces)).await
+                register
+                    .work(move |register| register.evaluate_with(&question.to_string(), traces))
+                    .await
             }
             _ => Err(ApiError::NotFound("no such method".to_owned())),
         }
@@ -157,10 +201,17 @@ impl Asked {
     fn new(request: &DynamicMessage) -> Result<Self, ApiError> {
         let mut request = request.clone();
         // Read apart.
-        if let Some(Field::Message(_)) = request.get_field_by_name("traces").as_deref().filter(|_| request.has_field_by_name("traces")) {
+        if let Some(Field::Message(_)) = request
+            .get_field_by_name("traces")
+            .as_deref()
+            .filter(|_| request.has_field_by_name("traces"))
+        {
             request.clear_field_by_name("traces");
         }
-        let shown = spelling::to_json(&request).map_err(|error| ApiError::Argument { name: "request", detail: error.to_string() })?;
+        let shown = spelling::to_json(&request).map_err(|error| ApiError::Argument {
+            name: "request",
+            detail: error.to_string(),
+        })?;
         Ok(Self(shown))
     }
 
@@ -170,7 +221,9 @@ impl Asked {
 
     /// A part of it as the text of a document of its own.
     fn document(&self, key: &str) -> String {
-        self.0.get(key).map_or_else(|| "{}".to_owned(), Value::to_string)
+        self.0
+            .get(key)
+            .map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 
     fn change(&self) -> Result<Change, ApiError> {
@@ -181,12 +234,19 @@ impl Asked {
         };
         let create_only = self.0["create_only"].as_bool().unwrap_or_default();
         let ttl = self.0.get("ttl").map(|ttl| {
-            let seconds = ttl.as_str().and_then(|text| text.strip_suffix('s')?.parse::<f64>().ok());
-            let ttl = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
+            let seconds = ttl
+                .as_str()
+                .and_then(|text| text.strip_suffix('s')?.parse::<f64>().ok());
+            let ttl = seconds
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .unwrap_or_default();
             check_ttl(ttl)
         });
         Ok(Change {
-            condition: Condition { if_match, if_none_match: create_only.then_some(Tags::Any) },
+            condition: Condition {
+                if_match,
+                if_none_match: create_only.then_some(Tags::Any),
+            },
             ttl: ttl.transpose()?,
             validate_only: self.0["validate_only"].as_bool().unwrap_or_default(),
         })
@@ -202,8 +262,15 @@ impl UnaryService<DynamicMessage> for Call {
     fn call(&mut self, request: tonic::Request<DynamicMessage>) -> Self::Future {
         let call = self.clone();
         Box::pin(async move {
-            let within = if call.method.name() == "Upsert" { "criterion" } else { "" };
-            let answer = call.answer(request.into_inner()).await.map_err(|error| error.status(within))?;
+            let within = if call.method.name() == "Upsert" {
+                "criterion"
+            } else {
+                ""
+            };
+            let answer = call
+                .answer(request.into_inner())
+                .await
+                .map_err(|error| error.status(within))?;
             message(&answer, call.method.output()).map(tonic::Response::new)
         })
     }
@@ -218,7 +285,8 @@ impl ServerStreamingService<DynamicMessage> for Call {
         let Ok(permit) = Arc::clone(&self.register.0.watchers).try_acquire_owned() else {
             return ready(Err(Status::resource_exhausted("too many watchers already")));
         };
-        // Subscribed before the set in force is looked at: one that comes in between is told twice, never not at all.
+        // Subscribed before the set in force is looked at: one that comes in between is told twice,
+        // never not at all.
         let applied = BroadcastStream::new(self.register.0.applied.subscribe());
         let now = self.register.in_force_now();
         let output = self.method.output();
@@ -261,7 +329,8 @@ impl Applied {
 }
 
 fn message(shown: &Value, descriptor: MessageDescriptor) -> Result<DynamicMessage, Status> {
-    spelling::from_json(shown, descriptor).map_err(|error| Status::internal(format!("an answer that is no message: {error}")))
+    spelling::from_json(shown, descriptor)
+        .map_err(|error| Status::internal(format!("an answer that is no message: {error}")))
 }
 
 // === Dynamic ===
@@ -290,8 +359,14 @@ impl Encoder for DynamicEncoder {
     type Item = DynamicMessage;
     type Error = Status;
 
-    fn encode(&mut self, message: DynamicMessage, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        message.encode(buffer).map_err(|error| Status::internal(error.to_string()))
+    fn encode(
+        &mut self,
+        message: DynamicMessage,
+        buffer: &mut EncodeBuf<'_>,
+    ) -> Result<(), Status> {
+        message
+            .encode(buffer)
+            .map_err(|error| Status::internal(error.to_string()))
     }
 }
 
@@ -303,6 +378,8 @@ impl Decoder for DynamicDecoder {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<DynamicMessage>, Status> {
         let message = DynamicMessage::decode(self.0.clone(), buffer);
-        message.map(Some).map_err(|error| Status::invalid_argument(format!("not a {}: {error}", self.0.full_name())))
+        message.map(Some).map_err(|error| {
+            Status::invalid_argument(format!("not a {}: {error}", self.0.full_name()))
+        })
     }
 }

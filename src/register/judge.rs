@@ -1,5 +1,6 @@
-//! A question of a caller in (a trajectory or OTLP spans, and criteria), evaluations out. Nothing of it is kept. Pure but for its bounds: it runs
-//! beside telemetry, so what it may cost is bounded before it begins.
+//! A question of a caller in (a trajectory or OTLP spans, and criteria), evaluations out. Nothing
+//! of it is kept. Pure but for its bounds: it runs beside telemetry, so what it may cost is bounded
+//! before it begins.
 
 use std::sync::Arc;
 
@@ -21,14 +22,16 @@ use crate::span::{Facts, Now, Resource, SpanId, TraceId};
 const MAX_CALLS: usize = 10_000;
 /// Most criteria that come along.
 const MAX_CRITERIA: usize = 1_000;
-/// Most work: the bytes of all criteria times the calls they are held to. Ten seconds of one core at the very worst.
+/// Most work: the bytes of all criteria times the calls they are held to. Ten seconds of one core
+/// at the very worst.
 const MAX_COST: usize = 256 << 20;
-/// Most patterns times the bytes of names, arguments and results that they look at: a search takes time pattern × text at worst, and the criteria
-/// above are measured in bytes as written, of which a costly pattern needs few.
+/// Most patterns times the bytes of names, arguments and results that they look at: a search takes
+/// time pattern × text at worst, and the criteria above are measured in bytes as written, of which
+/// a costly pattern needs few.
 const MAX_SEARCH: usize = 16 << 20;
 
-/// What is asked, as REST takes it. The caller says what is expected: what spans bring themselves (`spanscore.expect`, `spanscore.criteria`,
-/// `test.case.id`) is not looked at.
+/// What is asked, as REST takes it. The caller says what is expected: what spans bring themselves
+/// (`spanscore.expect`, `spanscore.criteria`, `test.case.id`) is not looked at.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
@@ -49,7 +52,8 @@ pub(super) struct Question {
     names: Option<Vec<String>>,
 }
 
-/// A trajectory as it is written. What `inspect` shows and judging does not need is read and let go.
+/// A trajectory as it is written. What `inspect` shows and judging does not need is read and let
+/// go.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
@@ -95,7 +99,11 @@ struct WrittenCall {
 impl Question {
     /// Reads one, YAML or JSON.
     pub(super) fn read(text: &str) -> Result<Self, Problems> {
-        config::document(text, "a question", "write `trajectory:` or `traces:`, and `criteria:` or `names:`")
+        config::document(
+            text,
+            "a question",
+            "write `trajectory:` or `traces:`, and `criteria:` or `names:`",
+        )
     }
 
     /// The same with spans as protobuf.
@@ -106,26 +114,56 @@ impl Question {
 }
 
 /// Judges.
-pub(super) fn judge(question: Question, registered: &Registered, rules: &Rules, now: Now) -> Result<Value, ApiError> {
-    let Question { trajectory, traces, protobuf, criteria, names } = question;
+pub(super) fn judge(
+    question: Question,
+    registered: &Registered,
+    rules: &Rules,
+    now: Now,
+) -> Result<Value, ApiError> {
+    let Question {
+        trajectory,
+        traces,
+        protobuf,
+        criteria,
+        names,
+    } = question;
     let criteria = chosen(criteria, names, registered)?;
-    // Selectors of criteria that come along may read attributes that nobody kept so far; what they ask for is kept for this question only.
+    // Selectors of criteria that come along may read attributes that nobody kept so far; what they
+    // ask for is kept for this question only.
     let rules = rules.judging_by(criteria);
     let trajectories = match (trajectory, traces, protobuf) {
         (Some(written), None, None) => vec![Arc::new(written.trajectory()?)],
         (None, Some(traces), None) => {
-            let body = otlp_json::traces(traces.to_string().as_bytes())
-                .map_err(|error| ApiError::Argument { name: "traces", detail: error.to_string() })?;
+            let body = otlp_json::traces(traces.to_string().as_bytes()).map_err(|error| {
+                ApiError::Argument {
+                    name: "traces",
+                    detail: error.to_string(),
+                }
+            })?;
             trajectories(&body, &rules, now)?
         }
         (None, None, Some(body)) => trajectories(&body, &rules, now)?,
         (None, None, None) => {
-            return Err(ApiError::Argument { name: "trajectory", detail: "nothing to judge: send `trajectory` or `traces`".to_owned() });
+            return Err(ApiError::Argument {
+                name: "trajectory",
+                detail: "nothing to judge: send `trajectory` or `traces`".to_owned(),
+            });
         }
-        _ => return Err(ApiError::Argument { name: "traces", detail: "send either `trajectory` or `traces`".to_owned() }),
+        _ => {
+            return Err(ApiError::Argument {
+                name: "traces",
+                detail: "send either `trajectory` or `traces`".to_owned(),
+            });
+        }
     };
-    let n_calls: usize = trajectories.iter().map(|trajectory| trajectory.tool_calls.len()).sum();
-    let n_searched: usize = trajectories.iter().map(|trajectory| evaluate::searched_size(&trajectory.tool_calls)).sum();
+    let n_calls: usize = trajectories
+        .iter()
+        .map(|trajectory| trajectory.tool_calls.len())
+        .sum();
+    let n_searched: usize = trajectories
+        .iter()
+        .map(|trajectory| evaluate::searched_size(&trajectory.tool_calls))
+        .sum();
     let (mut size, mut n_patterns) = (0_usize, 0_usize);
     for criterion in &rules.criteria {
         let criterion = json!(criterion);
@@ -133,12 +171,16 @@ pub(super) fn judge(question: Question, registered: &Registered, rules: &Rules, 
         n_patterns += super::n_patterns(&criterion);
     }
     if n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
-        let detail =
-            format!("{n_searched} bytes of calls to be searched with {n_patterns} patterns are too many at once: ask in several questions");
+        let detail = format!(
+            "{n_searched} bytes of calls to be searched with {n_patterns} patterns are too many at once: ask in several questions"
+        );
         return Err(ApiError::TooLarge(detail));
     }
     if n_calls > MAX_CALLS || size.saturating_mul(n_calls) > MAX_COST {
-        let detail = format!("{n_calls} calls held to {} criteria are too many at once: ask in several questions", rules.criteria.len());
+        let detail = format!(
+            "{n_calls} calls held to {} criteria are too many at once: ask in several questions",
+            rules.criteria.len()
+        );
         return Err(ApiError::TooLarge(detail));
     }
     let evaluations: Vec<Value> = trajectories
@@ -146,7 +188,10 @@ pub(super) fn judge(question: Question, registered: &Registered, rules: &Rules, 
         .flat_map(|trajectory| evaluate::judge(&rules.criteria, trajectory, &rules.explain))
         .map(|evaluation| {
             let mut line = score_line::json(&evaluation);
-            line.insert("criterion_revision".to_owned(), json!(evaluation.criterion.revision()));
+            line.insert(
+                "criterion_revision".to_owned(),
+                json!(evaluation.criterion.revision()),
+            );
             Value::Object(line)
         })
         .collect();
@@ -154,13 +199,23 @@ pub(super) fn judge(question: Question, registered: &Registered, rules: &Rules, 
 }
 
 /// What to judge by: what comes along, what is named, or all that is registered.
-fn chosen(criteria: Option<Vec<Criterion>>, names: Option<Vec<String>>, registered: &Registered) -> Result<Vec<Arc<Criterion>>, ApiError> {
+fn chosen(
+    criteria: Option<Vec<Criterion>>,
+    names: Option<Vec<String>>,
+    registered: &Registered,
+) -> Result<Vec<Arc<Criterion>>, ApiError> {
     let mut chosen: Vec<Arc<Criterion>> = match (&criteria, &names) {
         (None, None) => registered.in_force().into_iter().cloned().collect(),
         _ => Vec::new(),
     };
     for name in names.into_iter().flatten() {
-        chosen.push(registered.get(&name).ok_or_else(|| super::not_registered(&name))?.criterion.clone());
+        chosen.push(
+            registered
+                .get(&name)
+                .ok_or_else(|| super::not_registered(&name))?
+                .criterion
+                .clone(),
+        );
     }
     let mut n_patterns = 0;
     for criterion in criteria.into_iter().flatten() {
@@ -178,8 +233,10 @@ fn chosen(criteria: Option<Vec<Criterion>>, names: Option<Vec<String>>, register
 
 /// The trajectories of a trace request: assembled as a recording is, by end of input.
 fn trajectories(body: &[u8], rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
-    let scanned = scan::scan(body, Some(rules.keys()))
-        .map_err(|error| ApiError::Argument { name: "traces", detail: format!("not an OTLP trace request: {error}") })?;
+    let scanned = scan::scan(body, Some(rules.keys())).map_err(|error| ApiError::Argument {
+        name: "traces",
+        detail: format!("not an OTLP trace request: {error}"),
+    })?;
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
     pipeline.accept(rules, scanned.batch, now);
@@ -190,9 +247,21 @@ fn trajectories(body: &[u8], rules: &Rules, now: Now) -> Result<Vec<Arc<Trajecto
 
 impl Written {
     fn trajectory(self) -> Result<Trajectory, ApiError> {
-        let Self { trace_id, span_id, service, root, agent, session, completeness, spans, tool_calls } = self;
+        let Self {
+            trace_id,
+            span_id,
+            service,
+            root,
+            agent,
+            session,
+            completeness,
+            spans,
+            tool_calls,
+        } = self;
         if tool_calls.len() > MAX_CALLS {
-            return Err(ApiError::TooLarge(format!("more than {MAX_CALLS} calls: ask in several questions")));
+            return Err(ApiError::TooLarge(format!(
+                "more than {MAX_CALLS} calls: ask in several questions"
+            )));
         }
         let completeness = match completeness.as_deref() {
             None => CloseReason::RootEnded,
@@ -202,7 +271,11 @@ impl Written {
             })?,
         };
         let service: Arc<str> = service.unwrap_or_default().into();
-        let resource = Arc::new(Resource { encoded: Box::default(), service: (*service).into(), facts: Facts::default() });
+        let resource = Arc::new(Resource {
+            encoded: Box::default(),
+            service: (*service).into(),
+            facts: Facts::default(),
+        });
         let root: Arc<str> = root.unwrap_or_default().into();
         let subject = |name: &str, span_id: SpanId| Subject {
             span_id,
@@ -214,7 +287,11 @@ impl Written {
             resource: resource.clone(),
             attributes: Vec::new(),
         };
-        let calls: Vec<ToolCall> = tool_calls.into_iter().enumerate().map(|(at, call)| call.tool_call(at)).collect::<Result<_, _>>()?;
+        let calls: Vec<ToolCall> = tool_calls
+            .into_iter()
+            .enumerate()
+            .map(|(at, call)| call.tool_call(at))
+            .collect::<Result<_, _>>()?;
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
@@ -233,11 +310,22 @@ impl Written {
             .collect();
         let tool_calls = calls
             .into_iter()
-            .map(|call| ToolCall { agent_run: call.agent.as_ref().and_then(|agent| names.iter().position(|name| name == agent)), ..call })
+            .map(|call| ToolCall {
+                agent_run: call
+                    .agent
+                    .as_ref()
+                    .and_then(|agent| names.iter().position(|name| name == agent)),
+                ..call
+            })
             .collect();
         Ok(Trajectory {
-            trace_id: id(trace_id, "trajectory.trace_id", TraceId::try_new)?.unwrap_or_else(|| numbered_trace(1)),
-            subject: Some(subject(&root, id(span_id, "trajectory.span_id", SpanId::try_new)?.unwrap_or_else(|| numbered_span(1)))),
+            trace_id: id(trace_id, "trajectory.trace_id", TraceId::try_new)?
+                .unwrap_or_else(|| numbered_trace(1)),
+            subject: Some(subject(
+                &root,
+                id(span_id, "trajectory.span_id", SpanId::try_new)?
+                    .unwrap_or_else(|| numbered_span(1)),
+            )),
             service,
             root,
             agent: agent.map(Into::into),
@@ -261,16 +349,34 @@ impl Written {
 
 impl WrittenCall {
     fn tool_call(self, at: usize) -> Result<ToolCall, ApiError> {
-        let Self { name, call_id, args, result, error, agent, step, parallel_group, span_id, start, end, convention } = self;
+        let Self {
+            name,
+            call_id,
+            args,
+            result,
+            error,
+            agent,
+            step,
+            parallel_group,
+            span_id,
+            start,
+            end,
+            convention,
+        } = self;
         let time = |text: Option<String>, otherwise: u64| match text {
             None => Ok(otherwise),
             Some(text) => text.parse().map_err(|_| ApiError::Argument {
                 name: "trajectory.tool_calls",
-                detail: format!("`start` and `end` of call {} are decimal Unix nanoseconds", at + 1),
+                detail: format!(
+                    "`start` and `end` of call {} are decimal Unix nanoseconds",
+                    at + 1
+                ),
             }),
         };
         let payload = |value: Value| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             Payload::new(text, value, false)
         };
         Ok(ToolCall {
@@ -294,13 +400,22 @@ impl WrittenCall {
 }
 
 /// An id as hex; an empty one is none.
-fn id<T>(text: Option<String>, name: &'static str, of: impl Fn(&[u8]) -> Option<T>) -> Result<Option<T>, ApiError> {
+fn id<T>(
+    text: Option<String>,
+    name: &'static str,
+    of: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, ApiError> {
     match text.filter(|text| !text.is_empty()) {
         None => Ok(None),
         Some(text) => {
-            let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok();
+            let bytes = data_encoding::HEXLOWER_PERMISSIVE
+                .decode(text.as_bytes())
+                .ok();
             let id = bytes.and_then(|bytes| of(&bytes));
-            id.map(Some).ok_or_else(|| ApiError::Argument { name, detail: "an id is hex, and not all zero".to_owned() })
+            id.map(Some).ok_or_else(|| ApiError::Argument {
+                name,
+                detail: "an id is hex, and not all zero".to_owned(),
+            })
         }
     }
 }

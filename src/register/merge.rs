@@ -1,5 +1,6 @@
-//! Criteria from files and from the API in, one immutable set out: who wins, what is shadowed, what has run out. Pure: time is an argument.
-//! Does not know where files are, who called, or what a set is swapped into.
+//! Criteria from files and from the API in, one immutable set out: who wins, what is shadowed, what
+//! has run out. Pure: time is an argument. Does not know where files are, who called, or what a set
+//! is swapped into.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,27 +72,45 @@ pub struct Changes {
     pub removed: Vec<String>,
 }
 
-/// What traces are judged by, given the set. With `previous`, spans taken in under those rules can still be read.
+/// What traces are judged by, given the set. With `previous`, spans taken in under those rules can
+/// still be read.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
-    Rules::following(previous, criteria, &config.tools, config.explain, &config.scores.copy_attributes).expecting(config.expectations())
+    Rules::following(
+        previous,
+        criteria,
+        &config.tools,
+        config.explain,
+        &config.scores.copy_attributes,
+    )
+    .expecting(config.expectations())
 }
 
 impl Registered {
     /// A set of these two.
     pub fn new(file: Vec<Criterion>, api: impl IntoIterator<Item = Registration>) -> Self {
-        let api = api.into_iter().map(|registration| (registration.criterion.name.clone(), registration)).collect();
-        Self { file: file.into_iter().map(Arc::new).collect(), api }
+        let api = api
+            .into_iter()
+            .map(|registration| (registration.criterion.name.clone(), registration))
+            .collect();
+        Self {
+            file: file.into_iter().map(Arc::new).collect(),
+            api,
+        }
     }
 
     /// The same with another file.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
-        Self { file: file.into_iter().map(Arc::new).collect(), api: self.api.clone() }
+        Self {
+            file: file.into_iter().map(Arc::new).collect(),
+            api: self.api.clone(),
+        }
     }
 
     /// The same with one registration more, or another one of its name.
     pub fn with(&self, registration: Registration) -> Self {
         let mut next = self.clone();
-        next.api.insert(registration.criterion.name.clone(), registration);
+        next.api
+            .insert(registration.criterion.name.clone(), registration);
         next
     }
 
@@ -104,13 +123,23 @@ impl Registered {
 
     /// The same with these registrations and no others.
     pub fn with_all(&self, api: impl IntoIterator<Item = Registration>) -> Self {
-        let api = api.into_iter().map(|registration| (registration.criterion.name.clone(), registration)).collect();
-        Self { file: self.file.clone(), api }
+        let api = api
+            .into_iter()
+            .map(|registration| (registration.criterion.name.clone(), registration))
+            .collect();
+        Self {
+            file: self.file.clone(),
+            api,
+        }
     }
 
     /// The same without what has run out; `None` if nothing has.
     pub fn expired(&self, now_unix_nanos: u64) -> Option<Self> {
-        let is_over = |registration: &Registration| registration.expires_unix_nanos.is_some_and(|expires| expires <= now_unix_nanos);
+        let is_over = |registration: &Registration| {
+            registration
+                .expires_unix_nanos
+                .is_some_and(|expires| expires <= now_unix_nanos)
+        };
         self.api.values().any(is_over).then(|| {
             let mut next = self.clone();
             next.api.retain(|_, registration| !is_over(registration));
@@ -120,7 +149,10 @@ impl Registered {
 
     /// When the next registration runs out, Unix nanoseconds.
     pub fn next_expiry(&self) -> Option<u64> {
-        self.api.values().filter_map(|registration| registration.expires_unix_nanos).min()
+        self.api
+            .values()
+            .filter_map(|registration| registration.expires_unix_nanos)
+            .min()
     }
 
     /// What came by the API, by name.
@@ -128,34 +160,78 @@ impl Registered {
         self.api.values()
     }
 
-    /// The criteria to judge by: those of the file in its order, each replaced by the registration of its name, then the other registrations
-    /// by name.
+    /// The criteria to judge by: those of the file in its order, each replaced by the registration
+    /// of its name, then the other registrations by name.
     pub fn in_force(&self) -> Vec<&Arc<Criterion>> {
-        let of_file = self.file.iter().map(|criterion| self.api.get(&criterion.name).map_or(criterion, |own| &own.criterion));
-        let further = self.api.values().map(|registration| &registration.criterion);
-        of_file.chain(further.filter(|criterion| !self.file.iter().any(|other| other.name == criterion.name))).collect()
+        let of_file = self.file.iter().map(|criterion| {
+            self.api
+                .get(&criterion.name)
+                .map_or(criterion, |own| &own.criterion)
+        });
+        let further = self
+            .api
+            .values()
+            .map(|registration| &registration.criterion);
+        of_file
+            .chain(
+                further.filter(|criterion| {
+                    !self.file.iter().any(|other| other.name == criterion.name)
+                }),
+            )
+            .collect()
     }
 
     /// What stands under a name.
     pub fn get(&self, name: &str) -> Option<Entry<'_>> {
         let of_file = self.file.iter().find(|criterion| criterion.name == name);
         match self.api.get(name) {
-            Some(Registration { criterion, expires_unix_nanos }) => {
-                Some(Entry { criterion, source: Source::Api, expires_unix_nanos: *expires_unix_nanos, shadowed: of_file })
-            }
-            None => of_file.map(|criterion| Entry { criterion, source: Source::File, expires_unix_nanos: None, shadowed: None }),
+            Some(Registration {
+                criterion,
+                expires_unix_nanos,
+            }) => Some(Entry {
+                criterion,
+                source: Source::Api,
+                expires_unix_nanos: *expires_unix_nanos,
+                shadowed: of_file,
+            }),
+            None => of_file.map(|criterion| Entry {
+                criterion,
+                source: Source::File,
+                expires_unix_nanos: None,
+                shadowed: None,
+            }),
         }
     }
 
     /// Every name with what stands under it, sorted.
     pub fn entries(&self) -> BTreeMap<&str, Entry<'_>> {
         let of_file = self.file.iter().map(|criterion| {
-            (criterion.name.as_str(), Entry { criterion, source: Source::File, expires_unix_nanos: None, shadowed: None })
+            (
+                criterion.name.as_str(),
+                Entry {
+                    criterion,
+                    source: Source::File,
+                    expires_unix_nanos: None,
+                    shadowed: None,
+                },
+            )
         });
         let mut entries: BTreeMap<&str, Entry<'_>> = of_file.collect();
-        for (name, Registration { criterion, expires_unix_nanos }) in &self.api {
+        for (
+            name,
+            Registration {
+                criterion,
+                expires_unix_nanos,
+            },
+        ) in &self.api
+        {
             let shadowed = entries.get(name.as_str()).map(|entry| entry.criterion);
-            let entry = Entry { criterion, source: Source::Api, expires_unix_nanos: *expires_unix_nanos, shadowed };
+            let entry = Entry {
+                criterion,
+                source: Source::Api,
+                expires_unix_nanos: *expires_unix_nanos,
+                shadowed,
+            };
             entries.insert(name, entry);
         }
         entries
@@ -171,8 +247,9 @@ impl Registered {
         self.file.is_empty() && self.api.is_empty()
     }
 
-    /// The revision of the set: the first 12 hex digits of the SHA-256 of the names and revisions in force, sorted by name. Where they came
-    /// from and when they run out is no part of it: the same criteria judge the same.
+    /// The revision of the set: the first 12 hex digits of the SHA-256 of the names and revisions
+    /// in force, sorted by name. Where they came from and when they run out is no part of it: the
+    /// same criteria judge the same.
     pub fn revision(&self) -> String {
         let mut hash = Sha256::new();
         for (name, entry) in self.entries() {
@@ -183,9 +260,12 @@ impl Registered {
         hex(&hash.finalize())
     }
 
-    /// Tells whether anything of the set is another one, for `If-Match`: unlike the revision it also tells sources and expiries apart.
+    /// Tells whether anything of the set is another one, for `If-Match`: unlike the revision it
+    /// also tells sources and expiries apart.
     pub fn etag(&self) -> String {
-        hex(&Sha256::digest(self.entries().values().map(Entry::etag).collect::<String>()))
+        hex(&Sha256::digest(
+            self.entries().values().map(Entry::etag).collect::<String>(),
+        ))
     }
 
     /// What the later set has that this one has not, and the other way round.
@@ -195,11 +275,17 @@ impl Registered {
         for (name, entry) in &after {
             match before.get(name) {
                 None => changes.added.push((*name).to_owned()),
-                Some(old) if old.criterion.revision() != entry.criterion.revision() => changes.changed.push((*name).to_owned()),
+                Some(old) if old.criterion.revision() != entry.criterion.revision() => {
+                    changes.changed.push((*name).to_owned())
+                }
                 Some(_) => {}
             }
         }
-        changes.removed = before.keys().filter(|name| !after.contains_key(*name)).map(|name| (*name).to_owned()).collect();
+        changes.removed = before
+            .keys()
+            .filter(|name| !after.contains_key(*name))
+            .map(|name| (*name).to_owned())
+            .collect();
         changes
     }
 }
@@ -216,7 +302,10 @@ impl Entry<'_> {
             shown.insert("expires_at".to_owned(), json!(timestamp(expires)));
         }
         if let Some(shadowed) = self.shadowed {
-            shown.insert("shadows".to_owned(), json!({ "source": Source::File.as_str(), "revision": shadowed.revision() }));
+            shown.insert(
+                "shadows".to_owned(),
+                json!({ "source": Source::File.as_str(), "revision": shadowed.revision() }),
+            );
         }
         let warnings = self.criterion.warnings();
         if !warnings.is_empty() {
@@ -228,9 +317,21 @@ impl Entry<'_> {
 
     /// Tells whether anything that is shown is another one.
     pub fn etag(&self) -> String {
-        let Self { criterion, source, expires_unix_nanos, shadowed } = self;
-        let shadowed = shadowed.map(|criterion| criterion.revision()).unwrap_or_default();
-        let text = format!("{}\0{}\0{}\0{expires_unix_nanos:?}\0{shadowed}", criterion.name, criterion.revision(), source.as_str());
+        let Self {
+            criterion,
+            source,
+            expires_unix_nanos,
+            shadowed,
+        } = self;
+        let shadowed = shadowed
+            .map(|criterion| criterion.revision())
+            .unwrap_or_default();
+        let text = format!(
+            "{}\0{}\0{}\0{expires_unix_nanos:?}\0{shadowed}",
+            criterion.name,
+            criterion.revision(),
+            source.as_str()
+        );
         hex(&Sha256::digest(text))
     }
 }
@@ -245,11 +346,19 @@ impl Changes {
 /// A time as RFC 3339 writes it.
 pub fn timestamp(unix_nanos: u64) -> String {
     let seconds = i64::try_from(unix_nanos / 1_000_000_000).unwrap_or(i64::MAX);
-    Timestamp { seconds, nanos: (unix_nanos % 1_000_000_000) as i32 }.to_string()
+    Timestamp {
+        seconds,
+        nanos: (unix_nanos % 1_000_000_000) as i32,
+    }
+    .to_string()
 }
 
 fn hex(digest: &[u8]) -> String {
-    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

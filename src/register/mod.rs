@@ -1,8 +1,10 @@
-//! Criteria while the sidecar runs: files that change and callers of the API in, one immutable set that traces are judged by out. The shell
-//! around [`merge`]: it holds the set in force, swaps it whole, keeps what came by the API in a file, and tells who watches.
+//! Criteria while the sidecar runs: files that change and callers of the API in, one immutable set
+//! that traces are judged by out. The shell around [`merge`]: it holds the set in force, swaps it
+//! whole, keeps what came by the API in a file, and tells who watches.
 //!
-//! A change is made under one lock, from the check of its condition to the swap, so two writers never undo each other unseen; readers and the
-//! scoring thread take no lock. REST and gRPC call the same functions here and differ in how they are spelled.
+//! A change is made under one lock, from the check of its condition to the swap, so two writers
+//! never undo each other unseen; readers and the scoring thread take no lock. REST and gRPC call
+//! the same functions here and differ in how they are spelled.
 
 pub mod merge;
 
@@ -38,20 +40,24 @@ pub use watch::{AGREEMENT, Origin, Outcome, Watcher};
 
 /// Most bytes of a request's body.
 const MAX_BODY_SIZE: usize = 4 << 20;
-/// Most registrations by the API. Files may hold more: who writes them can also write the memory limit.
+/// Most registrations by the API. Files may hold more: who writes them can also write the memory
+/// limit.
 const MAX_REGISTRATIONS: usize = 1_000;
-/// Most bytes of one criterion that comes by the API, as compact JSON: what its expectations cost when a long trace is judged.
+/// Most bytes of one criterion that comes by the API, as compact JSON: what its expectations cost
+/// when a long trace is judged.
 const MAX_CRITERION_SIZE: usize = 32 << 10;
-/// Most patterns of all registrations together, each of which may take 32 KiB, and as much again while it searches.
+/// Most patterns of all registrations together, each of which may take 32 KiB, and as much again
+/// while it searches.
 const MAX_PATTERNS: usize = 1_000;
 /// Most characters of a name that comes by the API.
 const MAX_NAME_LENGTH: usize = 200;
-/// Most attribute names that selectors may bring up in the life of one process: they keep their numbers, so that spans taken in before a
-/// change can still be read after it.
+/// Most attribute names that selectors may bring up in the life of one process: they keep their
+/// numbers, so that spans taken in before a change can still be read after it.
 const MAX_KEYS: usize = 4_096;
 /// Longest life of a registration that is to end by itself.
 const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Bodies that are read at once, and changes and judgements that are worked on at once: telemetry comes first.
+/// Bodies that are read at once, and changes and judgements that are worked on at once: telemetry
+/// comes first.
 const MAX_BODIES: usize = 8;
 const MAX_WORK: usize = 2;
 /// Most watchers at once.
@@ -79,7 +85,8 @@ struct Shared {
     /// The set that `rules` was made of. Changed together with it, under `config`'s lock.
     registered: ArcSwap<Registered>,
     rules: Arc<ArcSwap<Rules>>,
-    /// What the sidecar runs by. The lock of all writers; held for a moment's work and, with a state file, for a write to disk.
+    /// What the sidecar runs by. The lock of all writers; held for a moment's work and, with a
+    /// state file, for a write to disk.
     config: Mutex<Config>,
     state_file: Option<StateFile>,
     applied: broadcast::Sender<Arc<Applied>>,
@@ -133,12 +140,29 @@ impl Register {
     /// # Errors
     /// The state file cannot be used.
     pub fn open(plan: Plan, telemetry: &Arc<Telemetry>) -> Result<(Self, Watcher), StateError> {
-        let Plan { config, origin, rules, clock } = plan;
-        let state_file = config.admin.state_file.as_deref().map(StateFile::open).transpose()?;
-        let (state_file, restored) = state_file.map(|(file, restored)| (Some(file), restored)).unwrap_or_default();
+        let Plan {
+            config,
+            origin,
+            rules,
+            clock,
+        } = plan;
+        let state_file = config
+            .admin
+            .state_file
+            .as_deref()
+            .map(StateFile::open)
+            .transpose()?;
+        let (state_file, restored) = state_file
+            .map(|(file, restored)| (Some(file), restored))
+            .unwrap_or_default();
         if let (Some(file), false) = (&state_file, restored.unusable.is_empty()) {
             let kept = format!("{}.unusable", file.path().display());
-            StateFileUnusable { path: file.path().display().to_string(), kept, problems: restored.unusable.join("; ") }.emit(telemetry);
+            StateFileUnusable {
+                path: file.path().display().to_string(),
+                kept,
+                problems: restored.unusable.join("; "),
+            }
+            .emit(telemetry);
         }
         let registered = Registered::new(config.criteria.clone(), restored.registrations);
         let registered = registered.expired(clock().unix_nanos).unwrap_or(registered);
@@ -169,7 +193,8 @@ impl Register {
         Ok((register, watcher))
     }
 
-    /// The same without waiting; what comes of it is logged. If one is asked for already, that one will do.
+    /// The same without waiting; what comes of it is logged. If one is asked for already, that one
+    /// will do.
     pub fn reload_soon(&self) {
         let _ = self.0.reloads.try_send(oneshot::channel().0);
     }
@@ -192,20 +217,33 @@ impl Register {
     /// The revision of each criterion in force, by name.
     pub fn revisions(&self) -> BTreeMap<String, String> {
         let registered = self.0.registered.load();
-        registered.in_force().into_iter().map(|criterion| (criterion.name.clone(), criterion.revision().to_owned())).collect()
+        registered
+            .in_force()
+            .into_iter()
+            .map(|criterion| (criterion.name.clone(), criterion.revision().to_owned()))
+            .collect()
     }
 
     // === what is there ===
 
     fn get(&self, name: &str) -> Result<Value, ApiError> {
-        self.0.registered.load().get(name).map(|entry| entry.to_json()).ok_or_else(|| not_registered(name))
+        self.0
+            .registered
+            .load()
+            .get(name)
+            .map(|entry| entry.to_json())
+            .ok_or_else(|| not_registered(name))
     }
 
     /// A page, sorted by name: those behind `after`.
     fn list(&self, page_size: usize, after: Option<&str>) -> Value {
         let registered = self.0.registered.load();
         let entries = registered.entries();
-        let mut rest = entries.iter().filter(|(name, _)| after.is_none_or(|after| **name > after)).map(|(_, entry)| entry).peekable();
+        let mut rest = entries
+            .iter()
+            .filter(|(name, _)| after.is_none_or(|after| **name > after))
+            .map(|(_, entry)| entry)
+            .peekable();
         let page: Vec<_> = rest.by_ref().take(page_size).collect();
         let mut shown = json!({
             "criteria": page.iter().map(|entry| entry.to_json()).collect::<Vec<_>>(),
@@ -213,7 +251,8 @@ impl Register {
             "etag": registered.etag(),
         });
         if let (Some(last), true) = (page.last(), rest.peek().is_some()) {
-            shown["next_page_token"] = json!(data_encoding::BASE64URL_NOPAD.encode(last.criterion.name.as_bytes()));
+            shown["next_page_token"] =
+                json!(data_encoding::BASE64URL_NOPAD.encode(last.criterion.name.as_bytes()));
         }
         shown
     }
@@ -238,7 +277,12 @@ impl Register {
     // === changes ===
 
     /// Registers a criterion under its name; tells whether it is new there.
-    fn upsert(&self, name: Option<&str>, text: &str, change: &Change) -> Result<(Value, bool), ApiError> {
+    fn upsert(
+        &self,
+        name: Option<&str>,
+        text: &str,
+        change: &Change,
+    ) -> Result<(Value, bool), ApiError> {
         let criterion = frugal(|| config::criterion(text, name))?;
         let name = criterion.name.clone();
         let criterion = Arc::new(criterion);
@@ -247,9 +291,15 @@ impl Register {
             let entry = registered.get(&name);
             change.condition.check(entry.map(|entry| entry.etag()))?;
             is_new = entry.is_none();
-            Ok(registered.with(Registration { criterion, expires_unix_nanos: change.expiry(now) }))
+            Ok(registered.with(Registration {
+                criterion,
+                expires_unix_nanos: change.expiry(now),
+            }))
         })?;
-        let shown = registered.get(&name).map(|entry| entry.to_json()).ok_or_else(|| not_registered(&name))?;
+        let shown = registered
+            .get(&name)
+            .map(|entry| entry.to_json())
+            .ok_or_else(|| not_registered(&name))?;
         Ok((shown, is_new))
     }
 
@@ -279,8 +329,10 @@ impl Register {
         let registered = self.change("api", change.validate_only, |registered, now| {
             change.condition.check(Some(registered.etag()))?;
             let expires_unix_nanos = change.expiry(now);
-            let next =
-                registered.with_all(criteria.into_iter().map(|criterion| Registration { criterion: criterion.into(), expires_unix_nanos }));
+            let next = registered.with_all(criteria.into_iter().map(|criterion| Registration {
+                criterion: criterion.into(),
+                expires_unix_nanos,
+            }));
             changes = registered.changes_to(&next);
             Ok(next)
         })?;
@@ -300,9 +352,19 @@ impl Register {
         if before.next_expiry().is_none_or(|expires| expires > now) {
             return;
         }
-        let gone = self.change("ttl", false, |registered, now| Ok(registered.expired(now).unwrap_or_else(|| registered.clone())));
-        let gone =
-            gone.map(|after| before.registrations().len().saturating_sub(after.registrations().len())).map_err(|error| error.detail());
+        let gone = self.change("ttl", false, |registered, now| {
+            Ok(registered
+                .expired(now)
+                .unwrap_or_else(|| registered.clone()))
+        });
+        let gone = gone
+            .map(|after| {
+                before
+                    .registrations()
+                    .len()
+                    .saturating_sub(after.registrations().len())
+            })
+            .map_err(|error| error.detail());
         RegistrationsExpired { gone }.emit(&self.0.telemetry);
     }
 
@@ -322,7 +384,10 @@ impl Register {
         }
         if let Some(file) = &self.0.state_file {
             file.write(next.registrations()).map_err(|error| {
-                ApiError::Internal(format!("the state file `{}` cannot be written: {error}; nothing was changed", file.path().display()))
+                ApiError::Internal(format!(
+                    "the state file `{}` cannot be written: {error}; nothing was changed",
+                    file.path().display()
+                ))
             })?;
         }
         Ok(self.swap(next, rules, cause))
@@ -343,7 +408,11 @@ impl Register {
     }
 
     fn rules_of(&self, config: &Config, registered: &Registered) -> Rules {
-        let criteria = registered.in_force().into_iter().map(|criterion| (**criterion).clone()).collect();
+        let criteria = registered
+            .in_force()
+            .into_iter()
+            .map(|criterion| (**criterion).clone())
+            .collect();
         merge::rules(config, criteria, Some(&self.0.rules.load()))
     }
 
@@ -355,11 +424,22 @@ impl Register {
         let changes = before.changes_to(&next);
         let n_api = next.registrations().len();
         if !changes.is_empty() || cause == "start" {
-            CriteriaInForce { n_criteria: next.len(), n_api, revision: next.revision(), cause }.emit(&self.0.telemetry);
+            CriteriaInForce {
+                n_criteria: next.len(),
+                n_api,
+                revision: next.revision(),
+                cause,
+            }
+            .emit(&self.0.telemetry);
             let unix_nanos = (self.0.clock)().unix_nanos;
             // Nobody watching is fine.
-            let _ =
-                self.0.applied.send(Arc::new(Applied { revision: next.revision(), n_criteria: next.len(), cause, unix_nanos, changes }));
+            let _ = self.0.applied.send(Arc::new(Applied {
+                revision: next.revision(),
+                n_criteria: next.len(),
+                cause,
+                unix_nanos,
+                changes,
+            }));
         }
         next
     }
@@ -376,19 +456,34 @@ impl Register {
     }
 
     fn judge(&self, question: judge::Question) -> Result<Value, ApiError> {
-        judge::judge(question, &self.0.registered.load(), &self.0.rules.load(), (self.0.clock)())
+        judge::judge(
+            question,
+            &self.0.registered.load(),
+            &self.0.rules.load(),
+            (self.0.clock)(),
+        )
     }
 
     /// Runs what may take long on a thread that may block, a few at a time.
-    async fn work<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-        let permit = Arc::clone(&self.0.work).acquire_owned().await.map_err(|_| ApiError::Busy)?;
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permit = Arc::clone(&self.0.work)
+            .acquire_owned()
+            .await
+            .map_err(|_| ApiError::Busy)?;
         let register = self.clone();
         // A caller that goes away does not stop it half way: a change is made wholly or not at all.
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work(&register)
         });
-        done.await.unwrap_or_else(|_| Err(ApiError::Internal("this call failed in an unforeseen way; please report it".to_owned())))
+        done.await.unwrap_or_else(|_| {
+            Err(ApiError::Internal(
+                "this call failed in an unforeseen way; please report it".to_owned(),
+            ))
+        })
     }
 }
 
@@ -404,10 +499,14 @@ impl Condition {
             (Tags::These(tags), Some(current)) => tags.contains(current),
             (Tags::These(_), None) => false,
         };
-        let there =
-            current.as_deref().map_or_else(|| "nothing is there".to_owned(), |etag| format!("what is there has the ETag \"{etag}\""));
+        let there = current.as_deref().map_or_else(
+            || "nothing is there".to_owned(),
+            |etag| format!("what is there has the ETag \"{etag}\""),
+        );
         if self.if_match.as_ref().is_some_and(|tags| !matches(tags)) {
-            return Err(ApiError::Conflict(format!("somebody else was faster: {there}; read it again, then decide")));
+            return Err(ApiError::Conflict(format!(
+                "somebody else was faster: {there}; read it again, then decide"
+            )));
         }
         if self.if_none_match.as_ref().is_some_and(matches) {
             return Err(ApiError::Exists(format!("it is there already: {there}")));
@@ -418,13 +517,18 @@ impl Condition {
 
 impl Change {
     fn expiry(&self, now_unix_nanos: u64) -> Option<u64> {
-        self.ttl.map(|ttl| now_unix_nanos.saturating_add(u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX)))
+        self.ttl.map(|ttl| {
+            now_unix_nanos.saturating_add(u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX))
+        })
     }
 }
 
-/// Reads criteria that come over the network: their patterns are held to tighter bounds than those of files.
+/// Reads criteria that come over the network: their patterns are held to tighter bounds than those
+/// of files.
 fn frugal<T>(read: impl FnOnce() -> Result<T, config::Problems>) -> Result<T, ApiError> {
-    evaluate::frugally(MAX_PATTERNS, read).0.map_err(ApiError::Invalid)
+    evaluate::frugally(MAX_PATTERNS, read)
+        .0
+        .map_err(ApiError::Invalid)
 }
 
 fn not_registered(name: &str) -> ApiError {
@@ -442,7 +546,9 @@ fn check_limits(registered: &Registered) -> Result<(), ApiError> {
         n_patterns += check_criterion(criterion)?;
     }
     if n_patterns > MAX_PATTERNS {
-        return Err(ApiError::Limit(format!("more than {MAX_PATTERNS} patterns in all registrations together: put some into a file")));
+        return Err(ApiError::Limit(format!(
+            "more than {MAX_PATTERNS} patterns in all registrations together: put some into a file"
+        )));
     }
     Ok(())
 }
@@ -451,16 +557,27 @@ fn check_limits(registered: &Registered) -> Result<(), ApiError> {
 fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> {
     let too_long = |text: &str| text.chars().count() > MAX_NAME_LENGTH;
     if too_long(&criterion.name) || criterion.name.chars().any(char::is_control) {
-        let detail = format!("a name has at most {MAX_NAME_LENGTH} characters, and no control characters");
-        return Err(ApiError::Argument { name: "name", detail });
+        let detail =
+            format!("a name has at most {MAX_NAME_LENGTH} characters, and no control characters");
+        return Err(ApiError::Argument {
+            name: "name",
+            detail,
+        });
     }
     if criterion.selector_attributes().any(too_long) {
         let detail = format!("the name of an attribute has at most {MAX_NAME_LENGTH} characters");
-        return Err(ApiError::Argument { name: "select.attributes", detail });
+        return Err(ApiError::Argument {
+            name: "select.attributes",
+            detail,
+        });
     }
     let json = json!(criterion);
     if json.to_string().len() > MAX_CRITERION_SIZE {
-        let detail = format!("`{}` is larger than {} KiB: put it into a file", criterion.name, MAX_CRITERION_SIZE >> 10);
+        let detail = format!(
+            "`{}` is larger than {} KiB: put it into a file",
+            criterion.name,
+            MAX_CRITERION_SIZE >> 10
+        );
         return Err(ApiError::TooLarge(detail));
     }
     Ok(n_patterns(&json))

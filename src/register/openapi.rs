@@ -1,5 +1,6 @@
-//! What REST answers, as OpenAPI 3.1: for whoever generates a client, and for the test that holds the handlers to it. The schema of a criterion
-//! comes from the type that is read, so it cannot drift; a pattern's validity is no schema, so a body that fits may still be refused.
+//! What REST answers, as OpenAPI 3.1: for whoever generates a client, and for the test that holds
+//! the handlers to it. The schema of a criterion comes from the type that is read, so it cannot
+//! drift; a pattern's validity is no schema, so a body that fits may still be refused.
 
 use std::sync::LazyLock;
 
@@ -18,8 +19,9 @@ pub(super) fn document() -> &'static Value {
 }
 
 fn build() -> Value {
-    let mut generator =
-        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into()).into_generator();
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
     let criterion = generator.subschema_for::<Criterion>().to_value();
     let mut schemas: Map<String, Value> = generator.take_definitions(true);
     // The name stands in the address, so the body may leave it out.
@@ -75,7 +77,10 @@ fn paths() -> Value {
         "name": "ttl", "in": "query", "description": "Taken out by itself after so long: 90s, 15m, 1h.",
         "schema": { "type": "string", "pattern": "^[1-9][0-9]{0,3}(ms|s|m|h)$" },
     });
-    let if_match = header("If-Match", "Only if what is there has this ETag; `*` if anything is there.");
+    let if_match = header(
+        "If-Match",
+        "Only if what is there has this ETag; `*` if anything is there.",
+    );
     let if_none_match = header("If-None-Match", "`*`: only if nothing is there.");
     let if_changed = header("If-None-Match", "Answer 304 if it still has this ETag.");
     let page_size = json!({
@@ -141,7 +146,10 @@ fn operation(
         responses.insert((*status).to_owned(), answer);
     }
     for status in problems.iter().chain(&["401", "403"]) {
-        responses.insert((*status).to_owned(), json!({ "$ref": "#/components/responses/problem" }));
+        responses.insert(
+            (*status).to_owned(),
+            json!({ "$ref": "#/components/responses/problem" }),
+        );
     }
     let mut operation = json!({ "operationId": id, "summary": summary, "parameters": parameters, "responses": responses });
     if let Some(schema) = body {
@@ -168,7 +176,11 @@ fn own_schemas(criterion: &Value) -> Map<String, Value> {
     let text = json!({ "type": "string" });
     let texts = json!({ "type": "array", "items": text });
     let time = json!({ "type": "string", "format": "date-time" });
-    let completeness: Vec<Option<&str>> = CloseReason::ALL.map(|reason| Some(reason.as_str())).into_iter().chain([None]).collect();
+    let completeness: Vec<Option<&str>> = CloseReason::ALL
+        .map(|reason| Some(reason.as_str()))
+        .into_iter()
+        .chain([None])
+        .collect();
     let schemas = json!({
         "Registration": {
             "type": "object",
@@ -259,7 +271,8 @@ fn own_schemas(criterion: &Value) -> Map<String, Value> {
     }
 }
 
-/// What is to be a text may also be written without quotes, as `1.10` or `false`: in YAML as in JSON it is then taken as it was written.
+/// What is to be a text may also be written without quotes, as `1.10` or `false`: in YAML as in
+/// JSON it is then taken as it was written.
 fn allow_scalars(node: &mut Value) {
     match node {
         Value::Array(items) => items.iter_mut().for_each(allow_scalars),
@@ -267,7 +280,9 @@ fn allow_scalars(node: &mut Value) {
             let is_choice = fields.contains_key("enum") || fields.contains_key("const");
             match fields.get_mut("type").filter(|_| !is_choice) {
                 Some(kind) if kind == "string" => *kind = json!(["string", "number", "boolean"]),
-                Some(Value::Array(kinds)) if kinds.iter().any(|kind| kind == "string") => kinds.extend([json!("number"), json!("boolean")]),
+                Some(Value::Array(kinds)) if kinds.iter().any(|kind| kind == "string") => {
+                    kinds.extend([json!("number"), json!("boolean")])
+                }
                 _ => {}
             }
             fields.values_mut().for_each(allow_scalars);

@@ -1,4 +1,5 @@
-//! What can be wrong with a call of the API, and how it is told: as `application/problem+json` to REST, as a status with details to gRPC.
+//! What can be wrong with a call of the API, and how it is told: as `application/problem+json` to
+//! REST, as a status with details to gRPC.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -46,7 +47,9 @@ pub(super) enum ApiError {
 impl ApiError {
     fn code(&self) -> (StatusCode, Code) {
         match self {
-            Self::Invalid(_) | Self::Argument { .. } => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
+            Self::Invalid(_) | Self::Argument { .. } => {
+                (StatusCode::BAD_REQUEST, Code::InvalidArgument)
+            }
             Self::NotFound(_) => (StatusCode::NOT_FOUND, Code::NotFound),
             Self::Exists(_) => (StatusCode::PRECONDITION_FAILED, Code::AlreadyExists),
             Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, Code::Aborted),
@@ -63,7 +66,11 @@ impl ApiError {
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Invalid(problems) => match problems.iter().next() {
-                Some(problem) if problems.n_errors() > 1 => format!("{}; and {} more", sentence(problem), problems.n_errors() - 1),
+                Some(problem) if problems.n_errors() > 1 => format!(
+                    "{}; and {} more",
+                    sentence(problem),
+                    problems.n_errors() - 1
+                ),
                 Some(problem) => sentence(problem),
                 None => "not valid".to_owned(),
             },
@@ -94,14 +101,17 @@ impl ApiError {
         Value::Object(body)
     }
 
-    /// The same for gRPC: each mistake is a field violation. `within` is the field of the request that holds what was read.
+    /// The same for gRPC: each mistake is a field violation. `within` is the field of the request
+    /// that holds what was read.
     pub(super) fn status(&self, within: &str) -> Status {
         let (_, code) = self.code();
         let mut details = ErrorDetails::new();
         match self {
             Self::Invalid(problems) => {
                 let told = problems.iter().take(MAX_TOLD);
-                let violations = told.map(|problem| FieldViolation::new(field_path(within, &problem.pointer), sentence(problem)));
+                let violations = told.map(|problem| {
+                    FieldViolation::new(field_path(within, &problem.pointer), sentence(problem))
+                });
                 details.set_bad_request(violations.collect::<Vec<_>>());
             }
             Self::Argument { name, detail } => {
@@ -120,9 +130,14 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, _) = self.code();
         let mut response = (status, format!("{}\n", self.to_json())).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if self == Self::Busy {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -155,7 +170,8 @@ fn sentence(problem: &Problem) -> String {
     }
 }
 
-/// `/evaluate/tool_calls/required/0/name` as gRPC writes it: `evaluate.tool_calls.required[0].name`.
+/// `/evaluate/tool_calls/required/0/name` as gRPC writes it:
+/// `evaluate.tool_calls.required[0].name`.
 fn field_path(within: &str, pointer: &str) -> String {
     let mut path = within.to_owned();
     for token in pointer.split('/').skip(1) {

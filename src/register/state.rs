@@ -1,8 +1,9 @@
-//! Registrations in, the state file out, and back at the next start. Knows how a file is replaced so that a crash leaves the old one or the
-//! new one; does not know what is registered.
+//! Registrations in, the state file out, and back at the next start. Knows how a file is replaced
+//! so that a crash leaves the old one or the new one; does not know what is registered.
 //!
-//! A file that cannot be read or written stops the start: that is a mistake of whoever deployed it. One that can be read but not understood
-//! does not, since telemetry must flow: what can be used is used, and the file is kept beside it as `….unusable`.
+//! A file that cannot be read or written stops the start: that is a mistake of whoever deployed it.
+//! One that can be read but not understood does not, since telemetry must flow: what can be used is
+//! used, and the file is kept beside it as `….unusable`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -57,18 +58,24 @@ impl StateFile {
     pub(super) fn open(path: &Path) -> Result<(Self, Restored), StateError> {
         let wrong = |what: &str, error: io::Error| StateError {
             path: path.to_owned(),
-            problem: format!("cannot be {what}: {error}; check the path and its permissions (the folder must be writable too)"),
+            problem: format!(
+                "cannot be {what}: {error}; check the path and its permissions (the folder must be writable too)"
+            ),
         };
-        let file = Self { path: path.to_owned() };
+        let file = Self {
+            path: path.to_owned(),
+        };
         let restored = match read(path) {
             Ok(text) => restore(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Restored::default(),
             Err(error) => return Err(wrong("read", error)),
         };
         if !restored.unusable.is_empty() {
-            fs::copy(path, file.beside("unusable")).map_err(|error| wrong("kept beside itself", error))?;
+            fs::copy(path, file.beside("unusable"))
+                .map_err(|error| wrong("kept beside itself", error))?;
         }
-        file.write(&restored.registrations).map_err(|error| wrong("written", error))?;
+        file.write(&restored.registrations)
+            .map_err(|error| wrong("written", error))?;
         Ok((file, restored))
     }
 
@@ -78,22 +85,39 @@ impl StateFile {
     }
 
     /// Replaces the file. Once this returns, the new one is what a crash leaves behind.
-    pub(super) fn write<'a>(&self, registrations: impl IntoIterator<Item = &'a Registration>) -> io::Result<()> {
+    pub(super) fn write<'a>(
+        &self,
+        registrations: impl IntoIterator<Item = &'a Registration>,
+    ) -> io::Result<()> {
         let registrations: Vec<Value> = registrations
             .into_iter()
-            .map(|Registration { criterion, expires_unix_nanos }| match expires_unix_nanos {
-                Some(expires) => json!({ "criterion": criterion, "expires_at": timestamp(*expires) }),
-                None => json!({ "criterion": criterion }),
-            })
+            .map(
+                |Registration {
+                     criterion,
+                     expires_unix_nanos,
+                 }| match expires_unix_nanos {
+                    Some(expires) => {
+                        json!({ "criterion": criterion, "expires_at": timestamp(*expires) })
+                    }
+                    None => json!({ "criterion": criterion }),
+                },
+            )
             .collect();
-        let text = format!("{:#}\n", json!({ "version": VERSION, "registrations": registrations }));
+        let text = format!(
+            "{:#}\n",
+            json!({ "version": VERSION, "registrations": registrations })
+        );
         let temporary = self.beside("tmp");
         let mut file = File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
         // The new name is on disk only once the folder is.
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = self
+            .path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
 
@@ -114,37 +138,66 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn restore(text: &[u8]) -> Restored {
     let mut restored = Restored::default();
     let state: State = match serde_json::from_slice(text) {
-        Ok(State { version: VERSION, registrations }) => State { version: VERSION, registrations },
+        Ok(State {
+            version: VERSION,
+            registrations,
+        }) => State {
+            version: VERSION,
+            registrations,
+        },
         Ok(State { version, .. }) => {
-            restored.unusable.push(format!("it has version {version}, and only version {VERSION} is known"));
+            restored.unusable.push(format!(
+                "it has version {version}, and only version {VERSION} is known"
+            ));
             return restored;
         }
         Err(error) => {
-            restored.unusable.push(format!("it is not what was written: {error}"));
+            restored
+                .unusable
+                .push(format!("it is not what was written: {error}"));
             return restored;
         }
     };
     for (at, registration) in state.registrations.iter().enumerate() {
         match registration_of(registration) {
             Ok(registration) => restored.registrations.push(registration),
-            Err(problem) => restored.unusable.push(format!("registration {}: {problem}", at + 1)),
+            Err(problem) => restored
+                .unusable
+                .push(format!("registration {}: {problem}", at + 1)),
         }
     }
     restored
 }
 
 fn registration_of(written: &Value) -> Result<Registration, String> {
-    let text = written.get("criterion").map(Value::to_string).ok_or("it has no criterion")?;
-    let criterion = config::criterion(&text, None)
-        .map_err(|problems| problems.iter().map(|problem| problem.title.clone()).collect::<Vec<_>>().join("; "))?;
+    let text = written
+        .get("criterion")
+        .map(Value::to_string)
+        .ok_or("it has no criterion")?;
+    let criterion = config::criterion(&text, None).map_err(|problems| {
+        problems
+            .iter()
+            .map(|problem| problem.title.clone())
+            .collect::<Vec<_>>()
+            .join("; ")
+    })?;
     let expires_unix_nanos = match written.get("expires_at") {
         None => None,
         Some(expires) => {
-            let expires = expires.as_str().and_then(|text| text.parse::<Timestamp>().ok()).ok_or("`expires_at` is no time")?;
-            Some(u64::try_from(expires.seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(expires.nanos).unwrap_or(0))
+            let expires = expires
+                .as_str()
+                .and_then(|text| text.parse::<Timestamp>().ok())
+                .ok_or("`expires_at` is no time")?;
+            Some(
+                u64::try_from(expires.seconds).unwrap_or(0) * 1_000_000_000
+                    + u64::try_from(expires.nanos).unwrap_or(0),
+            )
         }
     };
-    Ok(Registration { criterion: criterion.into(), expires_unix_nanos })
+    Ok(Registration {
+        criterion: criterion.into(),
+        expires_unix_nanos,
+    })
 }
 
 #[cfg(test)]

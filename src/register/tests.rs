@@ -1,5 +1,6 @@
-//! The API through its routes, without a socket: what is answered, what is refused, and that what it changes is what traces are judged by. They
-//! do not prove that the OpenAPI document fits every answer (schemathesis does that against a running sidecar), nor what gRPC looks like to others.
+//! The API through its routes, without a socket: what is answered, what is refused, and that what
+//! it changes is what traces are judged by. They do not prove that the OpenAPI document fits every
+//! answer (schemathesis does that against a running sidecar), nor what gRPC looks like to others.
 
 mod abuse;
 mod calls;
@@ -20,14 +21,26 @@ pub(in crate::register) fn register(text: &str) -> Register {
 pub(super) fn opened(text: &str, clock: fn() -> Now) -> (Register, Watcher) {
     let config = loaded(text);
     let rules = merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan { config, origin: None, rules: Arc::new(ArcSwap::from_pointee(rules)), clock };
+    let plan = Plan {
+        config,
+        origin: None,
+        rules: Arc::new(ArcSwap::from_pointee(rules)),
+        clock,
+    };
     Register::open(plan, &Arc::default()).unwrap()
 }
 
 fn loaded(text: &str) -> Config {
     let files = crate::cli::configuration::Disk;
-    let sources = Sources { file: Some(("spanscore.yaml".as_ref(), text)), environment: &Default::default(), flags: &[], files: &files };
-    Config::load(&sources).unwrap_or_else(|problems| panic!("{problems}")).config
+    let sources = Sources {
+        file: Some(("spanscore.yaml".as_ref(), text)),
+        environment: &Default::default(),
+        flags: &[],
+        files: &files,
+    };
+    Config::load(&sources)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config
 }
 
 /// One call: status, ETag, body.
@@ -42,20 +55,40 @@ pub(in crate::register) async fn call(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = register.routes().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+    let response = register
+        .routes()
+        .oneshot(request.body(Body::from(body.to_owned())).unwrap())
+        .await
+        .unwrap();
     let (status, etag) = (response.status().as_u16(), etag(&response));
     let body = to_bytes(response.into_body(), 64 << 20).await.unwrap();
-    (status, etag, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    (
+        status,
+        etag,
+        serde_json::from_slice(&body).unwrap_or(Value::Null),
+    )
 }
 
 fn etag(response: &Response<Body>) -> String {
-    response.headers().get("etag").map(|etag| etag.to_str().unwrap().to_owned()).unwrap_or_default()
+    response
+        .headers()
+        .get("etag")
+        .map(|etag| etag.to_str().unwrap().to_owned())
+        .unwrap_or_default()
 }
 
 /// The criteria that traces are judged by, in order.
 fn judged_by(register: &Register) -> Vec<String> {
-    register.0.rules.load().criteria.iter().map(|criterion| criterion.name.clone()).collect()
+    register
+        .0
+        .rules
+        .load()
+        .criteria
+        .iter()
+        .map(|criterion| criterion.name.clone())
+        .collect()
 }
 
-const FILE: &str = "criteria: [{ name: a, evaluate: { tool_call_order: { tool_calls_order: [x] } } }]\n";
+const FILE: &str =
+    "criteria: [{ name: a, evaluate: { tool_call_order: { tool_calls_order: [x] } } }]\n";
 const ORDER: &str = "evaluate: { tool_call_order: { tool_calls_order: [y] } }\n";

@@ -1,9 +1,11 @@
-//! Configuration files in, reloads out: by polling what stands in them, by SIGHUP, by `POST /-/reload`. Also takes out registrations that have
-//! run out. Knows when to read and when what was read can be trusted; does not know what stands in it.
+//! Configuration files in, reloads out: by polling what stands in them, by SIGHUP, by `POST
+//! /-/reload`. Also takes out registrations that have run out. Knows when to read and when what was
+//! read can be trusted; does not know what stands in it.
 //!
-//! Files are polled, not subscribed to: a ConfigMap is a symlink that is swapped, editors write a new file and rename it, a bind mount reports
-//! nothing at all, and all that matters in the end is the content. It is taken once two reads 200 ms apart agree, so that a file caught
-//! half-written is not.
+//! Files are polled, not subscribed to: a ConfigMap is a symlink that is swapped, editors write a
+//! new file and rename it, a bind mount reports nothing at all, and all that matters in the end is
+//! the content. It is taken once two reads 200 ms apart agree, so that a file caught half-written
+//! is not.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -89,7 +91,11 @@ impl Outcome {
     /// As `POST /-/reload` and `/v1/status` show it.
     pub(super) fn to_json(&self) -> Value {
         match self {
-            Self::Applied { revision, changed, needs_restart } => {
+            Self::Applied {
+                revision,
+                changed,
+                needs_restart,
+            } => {
                 json!({ "result": "applied", "revision": revision, "changed": changed, "needs_restart": needs_restart })
             }
             Self::Refused { problems } => json!({ "result": "refused", "problems": problems }),
@@ -105,10 +111,16 @@ impl Watcher {
         interval: Duration,
         requests: mpsc::Receiver<oneshot::Sender<Outcome>>,
     ) -> Self {
-        Self { register, origin, interval, requests }
+        Self {
+            register,
+            origin,
+            interval,
+            requests,
+        }
     }
 
-    /// Watches until `ended`, whatever it is about: a reload that is not applied by then serves nobody.
+    /// Watches until `ended`, whatever it is about: a reload that is not applied by then serves
+    /// nobody.
     pub async fn run(self, pulse: Pulse, ended: impl Future<Output = ()>) {
         tokio::select! {
             () = ended => {}
@@ -118,10 +130,20 @@ impl Watcher {
     }
 
     async fn watch(self, pulse: &Pulse) {
-        let Self { register, origin, interval, mut requests } = self;
+        let Self {
+            register,
+            origin,
+            interval,
+            mut requests,
+        } = self;
         let mut heartbeat = time::interval(Pulse::INTERVAL);
-        // Nothing was asked so far, so the first poll reads: the files may have changed since the start.
-        let nothing = Attempt { loaded: Err(String::new()), questions: Vec::new(), fingerprint: [0; 32] };
+        // Nothing was asked so far, so the first poll reads: the files may have changed since the
+        // start.
+        let nothing = Attempt {
+            loaded: Err(String::new()),
+            questions: Vec::new(),
+            fingerprint: [0; 32],
+        };
         let mut seen = origin.is_some().then_some(nothing);
         let mut next_poll = time::Instant::now() + interval;
         loop {
@@ -152,39 +174,72 @@ impl Watcher {
     }
 }
 
-/// Reads until two reads agree, and applies what they say. `last` becomes what was read last, whatever came of it, so that a file that stays
-/// wrong is told once.
-async fn settle(register: &Register, origin: &Origin, last: &mut Attempt, pulse: &Pulse) -> Outcome {
+/// Reads until two reads agree, and applies what they say. `last` becomes what was read last,
+/// whatever came of it, so that a file that stays wrong is told once.
+async fn settle(
+    register: &Register,
+    origin: &Origin,
+    last: &mut Attempt,
+    pulse: &Pulse,
+) -> Outcome {
     for _ in 0..MAX_READS {
         let attempt = read(origin.clone()).await;
         time::sleep(origin.agreement).await;
         pulse.beat(time::Instant::now().into_std());
         let agrees = asked_again(origin, &attempt).await == attempt.fingerprint;
-        let Attempt { loaded, questions, fingerprint } = attempt;
+        let Attempt {
+            loaded,
+            questions,
+            fingerprint,
+        } = attempt;
         if agrees {
-            *last = Attempt { loaded: Err(String::new()), questions, fingerprint };
+            *last = Attempt {
+                loaded: Err(String::new()),
+                questions,
+                fingerprint,
+            };
             return register.apply(loaded).await;
         }
     }
-    let problems = "the files change faster than they can be read; they are looked at again at the next poll".to_owned();
+    let problems =
+        "the files change faster than they can be read; they are looked at again at the next poll"
+            .to_owned();
     register.apply(Err(problems)).await
 }
 
 async fn read(origin: Origin) -> Attempt {
     let reading = tokio::task::spawn_blocking(move || {
-        let recorder = Recorder { files: &*origin.files, asked: RefCell::default() };
+        let recorder = Recorder {
+            files: &*origin.files,
+            asked: RefCell::default(),
+        };
         let loaded = load(&origin, &recorder);
         let asked = recorder.asked.into_inner();
         let (questions, fingerprint) = (asked.questions, asked.hash.finalize().into());
-        Attempt { loaded, questions, fingerprint }
+        Attempt {
+            loaded,
+            questions,
+            fingerprint,
+        }
     });
-    reading.await.unwrap_or_else(|error| Attempt { loaded: Err(error.to_string()), questions: Vec::new(), fingerprint: [0; 32] })
+    reading.await.unwrap_or_else(|error| Attempt {
+        loaded: Err(error.to_string()),
+        questions: Vec::new(),
+        fingerprint: [0; 32],
+    })
 }
 
 fn load(origin: &Origin, files: &Recorder<'_>) -> Result<Loaded, String> {
     let path = &origin.path;
-    let text = files.read(path).map_err(|error| format!("error: cannot read `{}`: {error}", path.display()))?;
-    let sources = Sources { file: Some((path, &text)), environment: &origin.environment, flags: &origin.flags, files };
+    let text = files
+        .read(path)
+        .map_err(|error| format!("error: cannot read `{}`: {error}", path.display()))?;
+    let sources = Sources {
+        file: Some((path, &text)),
+        environment: &origin.environment,
+        flags: &origin.flags,
+        files,
+    };
     Config::load(&sources).map_err(|problems| problems.to_string())
 }
 
@@ -192,7 +247,10 @@ fn load(origin: &Origin, files: &Recorder<'_>) -> Result<Loaded, String> {
 async fn asked_again(origin: &Origin, attempt: &Attempt) -> [u8; 32] {
     let (files, questions) = (Arc::clone(&origin.files), attempt.questions.clone());
     let asking = tokio::task::spawn_blocking(move || {
-        let recorder = Recorder { files: &*files, asked: RefCell::default() };
+        let recorder = Recorder {
+            files: &*files,
+            asked: RefCell::default(),
+        };
         for question in questions {
             // The answer is in the fingerprint.
             let _ = match question {
@@ -222,24 +280,45 @@ impl Register {
                     let warnings = loaded.warnings.to_string();
                     match register.take_over(loaded.config) {
                         Ok((revision, changed, needs_restart)) => {
-                            let outcome = Outcome::Applied { revision: revision.clone(), changed, needs_restart: needs_restart.clone() };
-                            ConfigurationReloaded { revision, changed, needs_restart, warnings }.emit(&register.0.telemetry);
+                            let outcome = Outcome::Applied {
+                                revision: revision.clone(),
+                                changed,
+                                needs_restart: needs_restart.clone(),
+                            };
+                            ConfigurationReloaded {
+                                revision,
+                                changed,
+                                needs_restart,
+                                warnings,
+                            }
+                            .emit(&register.0.telemetry);
                             outcome
                         }
-                        Err(error) => Outcome::Refused { problems: error.detail() },
+                        Err(error) => Outcome::Refused {
+                            problems: error.detail(),
+                        },
                     }
                 }
                 Err(problems) => Outcome::Refused { problems },
             };
             if let Outcome::Refused { problems } = &outcome {
-                ConfigurationRefused { problems: problems.clone() }.emit(&register.0.telemetry);
+                ConfigurationRefused {
+                    problems: problems.clone(),
+                }
+                .emit(&register.0.telemetry);
             }
             let mut shown = outcome.to_json();
             shown["at"] = json!(timestamp((register.0.clock)().unix_nanos));
-            *register.0.last_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+            *register
+                .0
+                .last_reload
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(shown);
             outcome
         });
-        applying.await.unwrap_or_else(|error| Outcome::Refused { problems: error.to_string() })
+        applying.await.unwrap_or_else(|error| Outcome::Refused {
+            problems: error.to_string(),
+        })
     }
 }
 
@@ -269,13 +348,19 @@ impl Recorder<'_> {
 impl Files for Recorder<'_> {
     fn read(&self, path: &Path) -> Result<String, String> {
         let answer = self.files.read(path);
-        self.note(Question::Read(path.to_owned()), answer.as_ref().unwrap_or_else(|error| error));
+        self.note(
+            Question::Read(path.to_owned()),
+            answer.as_ref().unwrap_or_else(|error| error),
+        );
         answer
     }
 
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
         let answer = self.files.list(folder, glob);
-        self.note(Question::List(folder.to_owned(), glob.to_owned()), &format!("{answer:?}"));
+        self.note(
+            Question::List(folder.to_owned(), glob.to_owned()),
+            &format!("{answer:?}"),
+        );
         answer
     }
 }

@@ -1,5 +1,6 @@
-//! The scoring thread: batches in through a queue bounded in bytes, judgements out. It waits for a batch or the pipeline's deadline
-//! and hands the clock in. A thread of its own, since a huge trace may take long to judge, and telemetry must not wait for that.
+//! The scoring thread: batches in through a queue bounded in bytes, judgements out. It waits for a
+//! batch or the pipeline's deadline and hands the clock in. A thread of its own, since a huge trace
+//! may take long to judge, and telemetry must not wait for that.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,7 +18,10 @@ use crate::assemble::Settings;
 use crate::extract;
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
-use crate::telemetry::{Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld, TracesJudged};
+use crate::telemetry::{
+    Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
+    TracesJudged,
+};
 
 /// Batches that may wait, whatever their size.
 const MAX_BATCHES: usize = 4096;
@@ -25,10 +29,12 @@ const MAX_BATCHES: usize = 4096;
 /// Batches taken in before traces are looked at again.
 const MAX_BATCHES_AT_ONCE: usize = 64;
 
-/// How long batches gather while the thread keeps up. Were it woken for each, that would be a large part of what a small request costs.
+/// How long batches gather while the thread keeps up. Were it woken for each, that would be a large
+/// part of what a small request costs.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open trace is incomplete.
+/// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open
+/// trace is incomplete.
 const MAX_MISSED: usize = 65_536;
 
 /// Quiet time after a root's end once somebody has announced that we will be stopped.
@@ -44,8 +50,8 @@ pub(super) struct Scoring {
     shared: Arc<Shared>,
 }
 
-/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits here. Boxed in the channel, whose places are all
-/// there from the beginning.
+/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits
+/// here. Boxed in the channel, whose places are all there from the beginning.
 type Arrived = Box<(Now, usize, Batch)>;
 
 #[derive(Debug)]
@@ -84,8 +90,8 @@ impl Scoring {
             missed: Mutex::default(),
             hurry: AtomicBool::new(false),
         });
-        // Its memory of traces begins here, before a door is open, and not whenever the thread gets its first turn: a trace that begins in
-        // between is not one of which something was missed.
+        // Its memory of traces begins here, before a door is open, and not whenever the thread gets
+        // its first turn: a trace that begins in between is not one of which something was missed.
         let started = now();
         let pipeline = Pipeline::new(settings, started);
         let pulse = shared.telemetry.pulse("scoring", started.instant);
@@ -99,7 +105,10 @@ impl Scoring {
     /// Takes a batch to be scored, or counts it as unscored and remembers whose spans they were.
     pub(super) fn offer(&self, batch: Batch) {
         if batch.n_without_ids > 0 {
-            SpansWithoutIds { n_spans: batch.n_without_ids }.emit(&self.shared.telemetry);
+            SpansWithoutIds {
+                n_spans: batch.n_without_ids,
+            }
+            .emit(&self.shared.telemetry);
         }
         if batch.spans.is_empty() && batch.log_calls.is_empty() {
             return;
@@ -112,7 +121,9 @@ impl Scoring {
             return self.miss(batch);
         }
         let arrived = Box::new((now(), size, batch));
-        if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) = self.sender.try_send(arrived) {
+        if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
+            self.sender.try_send(arrived)
+        {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             self.miss(arrived.2);
         }
@@ -124,11 +135,28 @@ impl Scoring {
     }
 
     fn miss(&self, batch: Batch) {
-        SpansUnscored { n_spans: batch.spans.len() + batch.log_calls.len() }.emit(&self.shared.telemetry);
-        let of_log_calls: Vec<TraceId> = batch.log_calls.into_iter().filter_map(extract::log_call).map(|span| span.trace_id).collect();
-        let mut missed = self.shared.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        SpansUnscored {
+            n_spans: batch.spans.len() + batch.log_calls.len(),
+        }
+        .emit(&self.shared.telemetry);
+        let of_log_calls: Vec<TraceId> = batch
+            .log_calls
+            .into_iter()
+            .filter_map(extract::log_call)
+            .map(|span| span.trace_id)
+            .collect();
+        let mut missed = self
+            .shared
+            .missed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut last = None;
-        for trace_id in batch.spans.iter().map(|span| span.trace_id).chain(of_log_calls) {
+        for trace_id in batch
+            .spans
+            .iter()
+            .map(|span| span.trace_id)
+            .chain(of_log_calls)
+        {
             if last == Some(trace_id) {
                 continue;
             }
@@ -142,9 +170,15 @@ impl Scoring {
     }
 }
 
-fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut judge: Judge, pulse: Pulse) {
-    // What the pipeline takes for now: never later than the arrival of what still waits, so that a trace whose spans are in the queue does not
-    // settle without them when we fall behind.
+fn run(
+    inbox: &Receiver<Arrived>,
+    shared: &Shared,
+    mut pipeline: Pipeline,
+    mut judge: Judge,
+    pulse: Pulse,
+) {
+    // What the pipeline takes for now: never later than the arrival of what still waits, so that a
+    // trace whose spans are in the queue does not settle without them when we fall behind.
     let mut time = now();
     let mut hurried = false;
     let mut keeps_up = true;
@@ -168,25 +202,46 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
         let mut n_taken = 0;
-        for taken in first.into_iter().chain(inbox.try_iter()).take(MAX_BATCHES_AT_ONCE) {
+        for taken in first
+            .into_iter()
+            .chain(inbox.try_iter())
+            .take(MAX_BATCHES_AT_ONCE)
+        {
             let (arrived, size, batch) = *taken;
             n_taken += 1;
             shared.waiting.fetch_sub(size, Ordering::Relaxed);
             time = later(time, arrived);
             let intake = pipeline.accept(&rules, batch, time);
-            // Log records that name no prompt and no session: as spans without ids, they are forwarded and not assembled.
-            SpansWithoutIds { n_spans: intake.n_ungrouped }.emit(&shared.telemetry);
-            SpansLate { n_taken: intake.n_late, n_refused: intake.n_too_late }.emit(&shared.telemetry);
+            // Log records that name no prompt and no session: as spans without ids, they are
+            // forwarded and not assembled.
+            SpansWithoutIds {
+                n_spans: intake.n_ungrouped,
+            }
+            .emit(&shared.telemetry);
+            SpansLate {
+                n_taken: intake.n_late,
+                n_refused: intake.n_too_late,
+            }
+            .emit(&shared.telemetry);
         }
         keeps_up = n_taken < MAX_BATCHES_AT_ONCE;
         if keeps_up {
             time = later(time, now());
         }
-        let judged = if ended { pipeline.drain(&rules, time) } else { pipeline.advance(&rules, time) };
+        let judged = if ended {
+            pipeline.drain(&rules, time)
+        } else {
+            pipeline.advance(&rules, time)
+        };
         report(&judged, &shared.telemetry);
         let stats = pipeline.stats();
-        TracesHeld { n_open: stats.n_open, open_bytes: stats.open_size, n_recent: stats.n_recent, recent_bytes: stats.recent_size }
-            .emit(&shared.telemetry);
+        TracesHeld {
+            n_open: stats.n_open,
+            open_bytes: stats.open_size,
+            n_recent: stats.n_recent,
+            recent_bytes: stats.recent_size,
+        }
+        .emit(&shared.telemetry);
         judge(&judged, &rules);
         if ended {
             return pulse.rest();
@@ -196,13 +251,19 @@ fn run(inbox: &Receiver<Arrived>, shared: &Shared, mut pipeline: Pipeline, mut j
 
 /// The next batch, unless the deadline or the next beat comes first.
 fn wait(inbox: &Receiver<Arrived>, deadline: Option<Instant>) -> Result<Arrived, RecvTimeoutError> {
-    let until_deadline = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now().instant));
+    let until_deadline = deadline.map_or(Duration::MAX, |deadline| {
+        deadline.saturating_duration_since(now().instant)
+    });
     inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
 }
 
 /// Requests are stamped side by side, and may overtake each other on their way into the queue.
 fn later(time: Now, other: Now) -> Now {
-    if other.instant > time.instant { other } else { time }
+    if other.instant > time.instant {
+        other
+    } else {
+        time
+    }
 }
 
 fn report(judged: &Judged, telemetry: &Telemetry) {
@@ -213,8 +274,18 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
     for (reason, n_traces) in by_reason {
         TracesClosed { reason, n_traces }.emit(telemetry);
     }
-    let Judged { evaluations, n_unchanged, n_no_trajectory, .. } = judged;
-    TracesJudged { n_evaluations: evaluations.len(), n_unchanged: *n_unchanged, n_no_trajectory: *n_no_trajectory }.emit(telemetry);
+    let Judged {
+        evaluations,
+        n_unchanged,
+        n_no_trajectory,
+        ..
+    } = judged;
+    TracesJudged {
+        n_evaluations: evaluations.len(),
+        n_unchanged: *n_unchanged,
+        n_no_trajectory: *n_no_trajectory,
+    }
+    .emit(telemetry);
 }
 
 #[cfg(test)]

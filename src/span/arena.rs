@@ -1,5 +1,6 @@
-//! Pure. The memory that facts lie in: one text for the small facts of many spans, so that none costs an allocation, or is let go of by
-//! itself. Knows who holds the text and where in it facts stand; does not know how they are written.
+//! Pure. The memory that facts lie in: one text for the small facts of many spans, so that none
+//! costs an allocation, or is let go of by itself. Knows who holds the text and where in it facts
+//! stand; does not know how they are written.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -9,20 +10,24 @@ use super::facts::{Facts, FactsBuilder};
 /// A text that is handed out before it is complete, and read after that.
 pub(super) type Shared = Arc<OnceLock<String>>;
 
-/// So much text is gathered before it is handed out, in bytes: facts that somebody keeps keep no more than this from being let go.
+/// So much text is gathered before it is handed out, in bytes: facts that somebody keeps keep no
+/// more than this from being let go.
 const PIECE_SIZE: usize = 32 << 10;
 
 /// The first piece of a request begins with so much, which a small request does not use up.
 const FIRST_SIZE: usize = 4 << 10;
 
-/// Facts from this size on, in bytes, have memory of their own: to copy them costs more than to allocate.
+/// Facts from this size on, in bytes, have memory of their own: to copy them costs more than to
+/// allocate.
 const LARGE: usize = 1 << 10;
 
-/// The least that the text of a trace grows by, in bytes: the first spans of each would otherwise move it again and again.
+/// The least that the text of a trace grows by, in bytes: the first spans of each would otherwise
+/// move it again and again.
 const MIN_GROWTH: usize = 512;
 
-/// From here on, in bytes, it grows by an eighth of itself at the most: what is not used yet counts as much as what is. Never by a fixed step, with
-/// which moving a text of any size would cost its square.
+/// From here on, in bytes, it grows by an eighth of itself at the most: what is not used yet counts
+/// as much as what is. Never by a fixed step, with which moving a text of any size would cost its
+/// square.
 const LARGE_GROWTH: usize = 256 << 10;
 
 // === Pieces ===
@@ -53,7 +58,8 @@ impl Pieces {
         Facts::shared(Arc::clone(self.shared.get_or_insert_default()), place)
     }
 
-    /// Make readable what was added. How many bytes all pieces take up to now, whether somebody still refers to them or not.
+    /// Make readable what was added. How many bytes all pieces take up to now, whether somebody
+    /// still refers to them or not.
     pub fn finish(&mut self) -> usize {
         if let Some(shared) = self.shared.take() {
             let mut text = std::mem::take(&mut self.text);
@@ -81,11 +87,16 @@ pub struct Place {
 impl Place {
     pub(super) fn try_new(start: usize, len: usize) -> Option<Self> {
         let end = u32::try_from(start.checked_add(len)?).ok()?;
-        Some(Self { start: start as u32, len: end - start as u32 })
+        Some(Self {
+            start: start as u32,
+            len: end - start as u32,
+        })
     }
 
     pub(super) fn of(self, text: &str) -> &str {
-        text.get(self.start as usize..).and_then(|rest| rest.get(..self.len as usize)).unwrap_or_default()
+        text.get(self.start as usize..)
+            .and_then(|rest| rest.get(..self.len as usize))
+            .unwrap_or_default()
     }
 
     pub(super) fn len(self) -> usize {
@@ -93,7 +104,8 @@ impl Place {
     }
 }
 
-/// The facts of one trace: large ones as they came, the others written one after the other and lent as a whole.
+/// The facts of one trace: large ones as they came, the others written one after the other and lent
+/// as a whole.
 #[derive(Debug, Default)]
 pub struct Arena {
     text: String,
@@ -133,8 +145,8 @@ impl Arena {
         Some(ArenaPlace::Apart(at))
     }
 
-    /// What is there is not referred to any more. Is so much of the text such by now that it is worth making it anew? That costs a look at
-    /// `n_places` places.
+    /// What is there is not referred to any more. Is so much of the text such by now that it is
+    /// worth making it anew? That costs a look at `n_places` places.
     pub fn remove(&mut self, kept: ArenaPlace, n_places: usize) -> bool {
         match kept {
             ArenaPlace::Here(place) => self.n_dead += place.len(),
@@ -166,7 +178,9 @@ impl Arena {
     pub fn compare(&self, facts: &Facts, kept: ArenaPlace) -> Ordering {
         match kept {
             ArenaPlace::Here(place) => facts.packed().cmp(place.of(&self.text)),
-            ArenaPlace::Apart(at) => facts.packed().cmp(self.large.get(at as usize).map_or("", Facts::packed)),
+            ArenaPlace::Apart(at) => facts
+                .packed()
+                .cmp(self.large.get(at as usize).map_or("", Facts::packed)),
         }
     }
 
@@ -205,7 +219,8 @@ impl Arena {
     /// Bytes on the heap.
     #[inline]
     pub fn size(&self) -> usize {
-        let places_size = self.large.capacity() * size_of::<Facts>() + self.free.capacity() * size_of::<u32>();
+        let places_size =
+            self.large.capacity() * size_of::<Facts>() + self.free.capacity() * size_of::<u32>();
         self.text.capacity() + self.large_size + places_size
     }
 
@@ -213,9 +228,13 @@ impl Arena {
         let place = Place::try_new(self.text.len(), text.len())?;
         let room = self.text.capacity() - self.text.len();
         if room < text.len() {
-            // By a half, not by doubling: with many open traces the slack would be most of what they hold.
+            // By a half, not by doubling: with many open traces the slack would be most of what
+            // they hold.
             let size = self.text.len();
-            self.text.reserve_exact(text.len().max((size / 2).clamp(MIN_GROWTH, LARGE_GROWTH.max(size / 8))));
+            self.text.reserve_exact(
+                text.len()
+                    .max((size / 2).clamp(MIN_GROWTH, LARGE_GROWTH.max(size / 8))),
+            );
         }
         self.text.push_str(text);
         Some(place)
@@ -238,25 +257,44 @@ mod tests {
 
     #[test]
     fn facts_of_any_number_of_pieces_are_read_once_they_are_finished() {
-        let names: Vec<String> = (0..5_000).map(|n| format!("a span with the number {n}")).collect();
+        let names: Vec<String> = (0..5_000)
+            .map(|n| format!("a span with the number {n}"))
+            .collect();
         let mut pieces = Pieces::default();
-        let facts: Vec<Facts> = names.iter().map(|name| pieces.add(&mut named(name))).collect();
+        let facts: Vec<Facts> = names
+            .iter()
+            .map(|name| pieces.add(&mut named(name)))
+            .collect();
         let size = pieces.finish();
         assert!(facts.iter().map(Facts::name).eq(&names));
-        assert!(size >= facts.iter().map(Facts::size).sum() && size > 4 * PIECE_SIZE, "{size}");
+        assert!(
+            size >= facts.iter().map(Facts::size).sum() && size > 4 * PIECE_SIZE,
+            "{size}"
+        );
         assert_eq!(pieces.add(&mut FactsBuilder::default()), Facts::default());
     }
 
     fn filled(names: &[String]) -> (Arena, Vec<ArenaPlace>) {
         let mut arena = Arena::default();
-        let kept = names.iter().map(|name| arena.insert(named(name).finish()).unwrap()).collect();
+        let kept = names
+            .iter()
+            .map(|name| arena.insert(named(name).finish()).unwrap())
+            .collect();
         (arena, kept)
     }
 
     /// Every tenth is large.
     fn names() -> Vec<String> {
         let large = "l".repeat(LARGE);
-        (0..400).map(|n| if n % 10 == 9 { format!("{large} {n}") } else { format!("span {n}") }).collect()
+        (0..400)
+            .map(|n| {
+                if n % 10 == 9 {
+                    format!("{large} {n}")
+                } else {
+                    format!("span {n}")
+                }
+            })
+            .collect()
     }
 
     #[test]
@@ -265,11 +303,24 @@ mod tests {
         let (mut arena, kept) = filled(&names);
         let lent = arena.lend();
         let held = arena.facts(&lent, kept[8]);
-        assert!(names.iter().zip(&kept).all(|(name, &kept)| arena.facts(&lent, kept).name() == *name));
+        assert!(
+            names
+                .iter()
+                .zip(&kept)
+                .all(|(name, &kept)| arena.facts(&lent, kept).name() == *name)
+        );
         drop(lent);
         arena.take_back();
-        assert_eq!((held.name(), arena.compare(&held, kept[8])), ("span 8", Ordering::Equal));
-        assert!(names.iter().zip(&kept).all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name));
+        assert_eq!(
+            (held.name(), arena.compare(&held, kept[8])),
+            ("span 8", Ordering::Equal)
+        );
+        assert!(
+            names
+                .iter()
+                .zip(&kept)
+                .all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name)
+        );
     }
 
     #[test]
@@ -290,10 +341,13 @@ mod tests {
         let names = names();
         let (mut arena, mut kept) = filled(&names);
         let size = arena.size();
-        // One span is sent over and over, among many that stay: each rewriting looks at all of them.
+        // One span is sent over and over, among many that stay: each rewriting looks at all of
+        // them.
         let mut n_rewritten = 0;
         for nth in 0..10_000 {
-            let again = arena.insert(named(&format!("span {nth}")).finish()).unwrap();
+            let again = arena
+                .insert(named(&format!("span {nth}")).finish())
+                .unwrap();
             let old = std::mem::replace(&mut kept[0], again);
             if arena.remove(old, kept.len()) {
                 arena.rewrite(kept.iter_mut());
@@ -303,12 +357,20 @@ mod tests {
         assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
         // And a large one.
         for nth in 0..1_000 {
-            let again = arena.insert(named(&format!("{} {nth}", names[9])).finish()).unwrap();
+            let again = arena
+                .insert(named(&format!("{} {nth}", names[9])).finish())
+                .unwrap();
             arena.remove(std::mem::replace(&mut kept[9], again), kept.len());
         }
         assert!(arena.size() < 2 * size, "{} of {size}", arena.size());
         assert!(arena.facts(&arena.copy(), kept[9]).name().ends_with(" 999"));
-        assert!(names.iter().zip(&kept).skip(10).all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name));
+        assert!(
+            names
+                .iter()
+                .zip(&kept)
+                .skip(10)
+                .all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name)
+        );
         assert_eq!(arena.facts(&arena.copy(), kept[0]).name(), "span 9999");
     }
 }

@@ -1,9 +1,11 @@
-//! Pure. The layout of kept facts: entries as one text in, found again by key. Knows how they lie in memory; does not know which keys somebody
-//! reads, nor what they mean.
+//! Pure. The layout of kept facts: entries as one text in, found again by key. Knows how they lie
+//! in memory; does not know which keys somebody reads, nor what they mean.
 //!
-//! The text is: the number of entries, a head of eight bytes for each, the span's name, then for each entry what followed the prefix of its key,
-//! and its payload. Numbers and heads are written in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
-//! again, which would be a tenth of all a span costs; and a key is found by comparing heads that stand side by side.
+//! The text is: the number of entries, a head of eight bytes for each, the span's name, then for
+//! each entry what followed the prefix of its key, and its payload. Numbers and heads are written
+//! in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
+//! again, which would be a tenth of all a span costs; and a key is found by comparing heads that
+//! stand side by side.
 
 use std::fmt;
 
@@ -24,14 +26,24 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    const ALL: [Self; 8] = [Self::TraceState, Self::Event, Self::Str, Self::Bool, Self::Int, Self::Double, Self::Json, Self::Bytes];
+    const ALL: [Self; 8] = [
+        Self::TraceState,
+        Self::Event,
+        Self::Str,
+        Self::Bool,
+        Self::Int,
+        Self::Double,
+        Self::Json,
+        Self::Bytes,
+    ];
 }
 
 /// What a head says, in eight bytes of seven bits each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
-    /// As it stands in memory: key (2 bytes, the low bits first); tag (3 bits), whether it belongs to the event before it, whether the value was
-    /// cut, the highest bit of the suffix length; the other bits of the suffix length.
+    /// As it stands in memory: key (2 bytes, the low bits first); tag (3 bits), whether it belongs
+    /// to the event before it, whether the value was cut, the highest bit of the suffix length; the
+    /// other bits of the suffix length.
     what: u32,
     /// Where the suffix begins, behind the heads.
     start: u32,
@@ -52,17 +64,30 @@ const CUT: u32 = 1 << 20;
 
 impl Head {
     #[inline]
-    pub(super) fn new(tag: Tag, key: KeyId, is_inner: bool, suffix_len: usize, start: usize, cut: bool) -> Self {
+    pub(super) fn new(
+        tag: Tag,
+        key: KeyId,
+        is_inner: bool,
+        suffix_len: usize,
+        start: usize,
+        cut: bool,
+    ) -> Self {
         let inner = if is_inner { INNER } else { 0 };
         let cut = if cut { CUT } else { 0 };
         let suffix_len = suffix_len.min(MAX_SUFFIX) as u32;
         let suffix_len = (suffix_len >> 7) << 21 | (suffix_len & 0x7f) << 24;
-        Self { what: spread_key(key) | (tag as u32) << 16 | inner | cut | suffix_len, start: start.min(MAX_START) as u32 }
+        Self {
+            what: spread_key(key) | (tag as u32) << 16 | inner | cut | suffix_len,
+            start: start.min(MAX_START) as u32,
+        }
     }
 
     #[inline]
     fn read([a, b, c, d, e, f, g, h]: [u8; HEAD_SIZE]) -> Self {
-        Self { what: u32::from_le_bytes([a, b, c, d]), start: gather([e, f, g, h]) }
+        Self {
+            what: u32::from_le_bytes([a, b, c, d]),
+            start: gather([e, f, g, h]),
+        }
     }
 
     #[inline]
@@ -138,9 +163,18 @@ pub(super) struct Entry<'a> {
 impl<'a> Entries<'a> {
     #[inline]
     pub(super) fn new(packed: &'a str) -> Self {
-        let n_heads = packed.as_bytes().first_chunk().map_or(0, |count| gather(*count) as usize);
-        let (heads, text) = packed.get(COUNT_SIZE..).and_then(|rest| rest.split_at_checked(n_heads * HEAD_SIZE)).unwrap_or_default();
-        Self { heads: heads.as_bytes().as_chunks().0, text }
+        let n_heads = packed
+            .as_bytes()
+            .first_chunk()
+            .map_or(0, |count| gather(*count) as usize);
+        let (heads, text) = packed
+            .get(COUNT_SIZE..)
+            .and_then(|rest| rest.split_at_checked(n_heads * HEAD_SIZE))
+            .unwrap_or_default();
+        Self {
+            heads: heads.as_bytes().as_chunks().0,
+            text,
+        }
     }
 
     /// What stands before the first entry.
@@ -151,7 +185,10 @@ impl<'a> Entries<'a> {
 
     /// The trace state comes before all other entries.
     pub(super) fn trace_state(self) -> Option<&'a str> {
-        self.iter().next().filter(|entry| entry.tag == Tag::TraceState).map(|entry| entry.payload)
+        self.iter()
+            .next()
+            .filter(|entry| entry.tag == Tag::TraceState)
+            .map(|entry| entry.payload)
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
@@ -161,13 +198,19 @@ impl<'a> Entries<'a> {
     /// The keys of attributes that belong to no event.
     #[inline]
     pub(super) fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
-        self.heads.iter().map(|head| Head::read(*head)).filter(|head| head.is_attribute()).map(Head::key)
+        self.heads
+            .iter()
+            .map(|head| Head::read(*head))
+            .filter(|head| head.is_attribute())
+            .map(Head::key)
     }
 
     /// Is there an event among them?
     #[inline]
     pub(super) fn has_events(self) -> bool {
-        self.heads.iter().any(|head| Head::read(*head).tag() == Tag::Event)
+        self.heads
+            .iter()
+            .any(|head| Head::read(*head).tag() == Tag::Event)
     }
 
     /// The place of the first attribute with this key that belongs to no event.
@@ -185,9 +228,18 @@ impl<'a> Entries<'a> {
         let heads = move |nth: usize| self.heads.get(nth).map(|head| Head::read(*head));
         (0..self.heads.len()).filter_map(move |nth| {
             let event = heads(nth).filter(|head| head.tag() == Tag::Event)?;
-            let n_inner = (nth + 1..).map_while(heads).take_while(|head| head.is_inner()).count();
+            let n_inner = (nth + 1..)
+                .map_while(heads)
+                .take_while(|head| head.is_inner())
+                .count();
             let end = self.start(nth + 1 + n_inner);
-            Some((event.key(), Self { heads: self.heads.get(nth + 1..=nth + n_inner)?, text: self.text.get(..end)? }))
+            Some((
+                event.key(),
+                Self {
+                    heads: self.heads.get(nth + 1..=nth + n_inner)?,
+                    text: self.text.get(..end)?,
+                },
+            ))
         })
     }
 
@@ -207,28 +259,54 @@ impl<'a> Entries<'a> {
     #[inline]
     pub(super) fn text(self, nth: usize) -> Option<&'a str> {
         let head = Head::read(*self.heads.get(nth)?);
-        if head.tag() == Tag::Str { self.text.get(head.start() + head.suffix_len()..self.start(nth + 1)) } else { None }
+        if head.tag() == Tag::Str {
+            self.text
+                .get(head.start() + head.suffix_len()..self.start(nth + 1))
+        } else {
+            None
+        }
     }
 
     /// `None` for what is no attribute.
     pub(super) fn attribute(self, entry: Entry<'a>) -> Option<Attribute<'a>> {
-        let Entry { key, suffix, cut, .. } = entry;
-        Some(Attribute { key, suffix, value: self.value(entry)?, cut })
+        let Entry {
+            key, suffix, cut, ..
+        } = entry;
+        Some(Attribute {
+            key,
+            suffix,
+            value: self.value(entry)?,
+            cut,
+        })
     }
 
     /// The entry at a place that there is.
     #[inline]
     pub(super) fn entry(self, nth: usize) -> Entry<'a> {
         let head = Head::read(self.heads[nth]);
-        let whole = self.text.get(head.start()..self.start(nth + 1)).unwrap_or_default();
-        let (suffix, payload) = whole.split_at_checked(head.suffix_len()).unwrap_or_default();
-        Entry { tag: head.tag(), key: head.key(), is_inner: head.is_inner(), suffix, payload, cut: head.is_cut() }
+        let whole = self
+            .text
+            .get(head.start()..self.start(nth + 1))
+            .unwrap_or_default();
+        let (suffix, payload) = whole
+            .split_at_checked(head.suffix_len())
+            .unwrap_or_default();
+        Entry {
+            tag: head.tag(),
+            key: head.key(),
+            is_inner: head.is_inner(),
+            suffix,
+            payload,
+            cut: head.is_cut(),
+        }
     }
 
     /// Where the n-th begins, or, for as many as there are, where all end.
     #[inline]
     fn start(self, nth: usize) -> usize {
-        self.heads.get(nth).map_or(self.text.len(), |head| Head::read(*head).start())
+        self.heads
+            .get(nth)
+            .map_or(self.text.len(), |head| Head::read(*head).start())
     }
 }
 
@@ -259,7 +337,12 @@ pub(super) fn number(number: u64) -> [u8; NUMBER_SIZE] {
 
 fn read_number(text: &str) -> Option<u64> {
     let bytes: &[u8; NUMBER_SIZE] = text.as_bytes().try_into().ok()?;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 7 | u64::from(*byte)))
+    Some(
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |number, byte| number << 7 | u64::from(*byte)),
+    )
 }
 
 /// A value that is bytes, as it is kept: seven bits to a byte like all else.
@@ -270,8 +353,15 @@ impl<'a> Bytes<'a> {
     /// The bytes themselves.
     pub fn to_vec(self) -> Vec<u8> {
         let groups = self.0.as_bytes().chunks(8);
-        let read = |group: &[u8]| group.iter().rev().fold(0, |bits, byte| bits << 7 | u64::from(*byte));
-        groups.flat_map(|group| read(group).to_le_bytes().into_iter().take(group.len() - 1)).collect()
+        let read = |group: &[u8]| {
+            group
+                .iter()
+                .rev()
+                .fold(0, |bits, byte| bits << 7 | u64::from(*byte))
+        };
+        groups
+            .flat_map(|group| read(group).to_le_bytes().into_iter().take(group.len() - 1))
+            .collect()
     }
 
     pub(super) fn packed(self) -> &'a str {
@@ -287,8 +377,16 @@ impl fmt::Debug for Bytes<'_> {
 
 /// Every seven bytes in eight, what is left in one more than it is.
 pub(super) fn pack_bytes(bytes: &[u8]) -> Vec<u8> {
-    let read = |group: &[u8]| group.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-    bytes.chunks(7).flat_map(|group| number(read(group)).into_iter().take(group.len() + 1)).collect()
+    let read = |group: &[u8]| {
+        group
+            .iter()
+            .rev()
+            .fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+    };
+    bytes
+        .chunks(7)
+        .flat_map(|group| number(read(group)).into_iter().take(group.len() + 1))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Pure. What is kept of a span beyond its fixed fields, packed into one text, and read from it again.
-//! Knows what can be kept; does not know which keys somebody reads, nor what they mean.
+//! Pure. What is kept of a span beyond its fixed fields, packed into one text, and read from it
+//! again. Knows what can be kept; does not know which keys somebody reads, nor what they mean.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use super::KeyId;
 use super::arena::{Place, Shared};
-use super::entries::{Bytes, COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number, pack_bytes, spread};
+use super::entries::{
+    Bytes, COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number,
+    pack_bytes, spread,
+};
 
 /// A value of an attribute, borrowed from where it is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,12 +54,15 @@ impl<'a> Event<'a> {
     /// Its kept attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let entries = self.entries;
-        entries.iter().filter_map(move |entry| entries.attribute(entry))
+        entries
+            .iter()
+            .filter_map(move |entry| entries.attribute(entry))
     }
 }
 
-/// What is kept of a span beyond its fixed fields, packed together: name, trace state, attributes, events.
-/// Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties between versions of a span.
+/// What is kept of a span beyond its fixed fields, packed together: name, trace state, attributes,
+/// events. Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties
+/// between versions of a span.
 #[derive(Clone)]
 pub struct Facts(Packed);
 
@@ -70,7 +76,11 @@ enum Packed {
 
 impl Facts {
     pub(super) fn shared(text: Shared, place: Place) -> Self {
-        Self(if place.len() > 0 { Packed::Shared(text, place) } else { Packed::Nothing })
+        Self(if place.len() > 0 {
+            Packed::Shared(text, place)
+        } else {
+            Packed::Nothing
+        })
     }
 
     /// As they are written.
@@ -96,7 +106,10 @@ impl Facts {
     /// The kept attributes, in the order they were sent.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'_>> {
         let entries = self.entries();
-        entries.iter().filter(|entry| !entry.is_inner).filter_map(move |entry| entries.attribute(entry))
+        entries
+            .iter()
+            .filter(|entry| !entry.is_inner)
+            .filter_map(move |entry| entries.attribute(entry))
     }
 
     /// The keys of the kept attributes, in the order they were sent. Does not look at values.
@@ -106,12 +119,17 @@ impl Facts {
 
     /// The kept events, in the order they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        self.entries().events().map(|(name, entries)| Event { name, entries })
+        self.entries()
+            .events()
+            .map(|(name, entries)| Event { name, entries })
     }
 
-    /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender repeats one, the first counts).
+    /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender
+    /// repeats one, the first counts).
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.opened().attribute(key).map(|attribute| attribute.value)
+        self.opened()
+            .attribute(key)
+            .map(|attribute| attribute.value)
     }
 
     /// The first attribute with this key.
@@ -124,8 +142,13 @@ impl Facts {
         Opened(self.entries())
     }
 
-    /// The same with each attribute as `keep` gives it back, and without the attributes and whole events that are refused.
-    pub fn retain(&mut self, mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>, keep_event: impl Fn(KeyId) -> bool) {
+    /// The same with each attribute as `keep` gives it back, and without the attributes and whole
+    /// events that are refused.
+    pub fn retain(
+        &mut self,
+        mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
+        keep_event: impl Fn(KeyId) -> bool,
+    ) {
         let entries = self.entries();
         let mut kept = FactsBuilder::default();
         kept.name(entries.name());
@@ -139,7 +162,9 @@ impl Facts {
                 }
                 Some(attribute) => {
                     kept.end_event();
-                    keep(attribute).into_iter().for_each(|attribute| kept.attribute(attribute));
+                    keep(attribute)
+                        .into_iter()
+                        .for_each(|attribute| kept.attribute(attribute));
                 }
                 None if entry.tag == Tag::Event => {
                     is_event_kept = keep_event(entry.key);
@@ -165,7 +190,11 @@ impl Facts {
 
     /// Of these, what is not shared with other spans.
     pub(super) fn alone_size(&self) -> usize {
-        if let Packed::Alone(text) = &self.0 { text.len() } else { 0 }
+        if let Packed::Alone(text) = &self.0 {
+            text.len()
+        } else {
+            0
+        }
     }
 
     #[inline]
@@ -268,7 +297,8 @@ impl FactsBuilder {
     /// Longest suffix of a key that is kept whole, in bytes.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
 
-    /// Set the span's name, which is UTF-8: nothing else may have been added before. An empty one need not be set.
+    /// Set the span's name, which is UTF-8: nothing else may have been added before. An empty one
+    /// need not be set.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
         if self.heads.is_empty() {
@@ -279,11 +309,17 @@ impl FactsBuilder {
 
     /// Set the W3C trace state, which is UTF-8: only the name may have been set before.
     pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
-        self.push(Tag::TraceState, KeyId::NONE, b"", trace_state.as_ref(), false);
+        self.push(
+            Tag::TraceState,
+            KeyId::NONE,
+            b"",
+            trace_state.as_ref(),
+            false,
+        );
     }
 
-    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8. That is checked once for all in `finish`; what is not
-    /// UTF-8 spoils the whole.
+    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8. That is
+    /// checked once for all in `finish`; what is not UTF-8 spoils the whole.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
         self.push(Tag::Str, key, suffix, text, cut);
@@ -291,15 +327,24 @@ impl FactsBuilder {
 
     /// Add an attribute; between `begin_event` and `end_event` it belongs to that event.
     pub fn attribute(&mut self, attribute: Attribute<'_>) {
-        let Attribute { key, suffix, value, cut } = attribute;
+        let Attribute {
+            key,
+            suffix,
+            value,
+            cut,
+        } = attribute;
         let suffix = suffix.as_bytes();
         match value {
             Value::Str(text) => self.push(Tag::Str, key, suffix, text.as_bytes(), cut),
             Value::Json(text) => self.push(Tag::Json, key, suffix, text.as_bytes(), cut),
-            Value::Bytes(bytes) => self.push(Tag::Bytes, key, suffix, bytes.packed().as_bytes(), cut),
+            Value::Bytes(bytes) => {
+                self.push(Tag::Bytes, key, suffix, bytes.packed().as_bytes(), cut)
+            }
             Value::Bool(value) => self.push(Tag::Bool, key, suffix, &number(u64::from(value)), cut),
             Value::Int(value) => self.push(Tag::Int, key, suffix, &number(value as u64), cut),
-            Value::Double(value) => self.push(Tag::Double, key, suffix, &number(value.to_bits()), cut),
+            Value::Double(value) => {
+                self.push(Tag::Double, key, suffix, &number(value.to_bits()), cut)
+            }
         }
     }
 
@@ -327,12 +372,20 @@ impl FactsBuilder {
 
     /// Hand out what was built, in an allocation of its own size, and start anew.
     pub fn finish(&mut self) -> Facts {
-        Facts(if self.is_empty() { Packed::Nothing } else { Packed::Alone(self.pack().into()) })
+        Facts(if self.is_empty() {
+            Packed::Nothing
+        } else {
+            Packed::Alone(self.pack().into())
+        })
     }
 
     /// What was built takes so many bytes.
     pub(super) fn size(&self) -> usize {
-        if self.is_empty() { 0 } else { COUNT_SIZE + self.heads.len() * HEAD_SIZE + self.text.len() }
+        if self.is_empty() {
+            0
+        } else {
+            COUNT_SIZE + self.heads.len() * HEAD_SIZE + self.text.len()
+        }
     }
 
     /// What was built, and start anew.
@@ -340,7 +393,8 @@ impl FactsBuilder {
         self.in_event = false;
         self.packed.clear();
         if !self.is_empty() {
-            self.packed.extend_from_slice(&spread(self.heads.len() as u32));
+            self.packed
+                .extend_from_slice(&spread(self.heads.len() as u32));
             self.packed.extend_from_slice(self.heads.as_flattened());
             self.packed.extend_from_slice(&self.text);
         }
@@ -357,7 +411,8 @@ impl FactsBuilder {
             return;
         }
         let suffix = cut_at_char(suffix, MAX_SUFFIX);
-        self.heads.push(Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
+        self.heads
+            .push(Head::new(tag, key, self.in_event, suffix.len(), start, cut).to_bytes());
         if !suffix.is_empty() {
             self.text.extend_from_slice(suffix);
         }
@@ -393,16 +448,25 @@ mod tests {
     const LAST: KeyId = KeyId(KeyId::NONE.0 - 1);
 
     fn attribute(key: u16, value: Value<'_>) -> Attribute<'_> {
-        Attribute { key: KeyId(key), suffix: "ä.0", value, cut: key.is_multiple_of(2) }
+        Attribute {
+            key: KeyId(key),
+            suffix: "ä.0",
+            value,
+            cut: key.is_multiple_of(2),
+        }
     }
 
     fn sample() -> Facts {
         let mut builder = FactsBuilder::default();
         builder.name("näme");
         builder.trace_state("a=1");
-        (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key, value)));
+        (0..)
+            .zip(VALUES)
+            .for_each(|(key, value)| builder.attribute(attribute(key, value)));
         builder.begin_event(KeyId(300));
-        (0..).zip(VALUES).for_each(|(key, value)| builder.attribute(attribute(key + 100, value)));
+        (0..)
+            .zip(VALUES)
+            .for_each(|(key, value)| builder.attribute(attribute(key + 100, value)));
         builder.bytes(KeyId(200), b"", b"inner", false);
         builder.end_event();
         builder.begin_event(KeyId(301));
@@ -415,23 +479,51 @@ mod tests {
     fn what_was_packed_is_read_again() {
         let facts = sample();
         assert_eq!((facts.name(), facts.trace_state()), ("näme", "a=1"));
-        let expected: Vec<_> = (0..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        let expected: Vec<_> = (0..)
+            .zip(VALUES)
+            .map(|(key, value)| attribute(key, value))
+            .collect();
         let keys = expected.iter().map(|attribute| attribute.key).chain([LAST]);
         assert!(facts.keys().eq(keys));
-        assert!(facts.attributes().take(expected.len()).eq(expected.iter().copied()));
-        assert!(expected.iter().all(|attribute| facts.attribute(attribute.key) == Some(*attribute)));
-        let events: Vec<_> = facts.events().map(|event| (event.name, event.attributes().collect::<Vec<_>>())).collect();
-        let inner: Vec<_> = (100..).zip(VALUES).map(|(key, value)| attribute(key, value)).collect();
+        assert!(
+            facts
+                .attributes()
+                .take(expected.len())
+                .eq(expected.iter().copied())
+        );
+        assert!(
+            expected
+                .iter()
+                .all(|attribute| facts.attribute(attribute.key) == Some(*attribute))
+        );
+        let events: Vec<_> = facts
+            .events()
+            .map(|event| (event.name, event.attributes().collect::<Vec<_>>()))
+            .collect();
+        let inner: Vec<_> = (100..)
+            .zip(VALUES)
+            .map(|(key, value)| attribute(key, value))
+            .collect();
         let (in_first, with_bytes) = events[0].1.split_at(inner.len());
-        assert_eq!((events[0].0, in_first, with_bytes.len()), (KeyId(300), &*inner, 1));
+        assert_eq!(
+            (events[0].0, in_first, with_bytes.len()),
+            (KeyId(300), &*inner, 1)
+        );
         assert_eq!(events[1..], [(KeyId(301), Vec::new())]);
         let bytes = |attribute: Attribute<'_>| match attribute.value {
             Value::Bytes(bytes) => bytes.to_vec(),
             other => panic!("{other:?}"),
         };
         let last = facts.attribute(LAST).unwrap();
-        assert_eq!((bytes(with_bytes[0]), bytes(last), last.cut), (b"inner".to_vec(), b"\xff\x00last".to_vec(), true));
-        assert_eq!((facts.get(KeyId(100)), facts.get(KeyId(300))), (None, None), "what an event holds is no attribute of the span");
+        assert_eq!(
+            (bytes(with_bytes[0]), bytes(last), last.cut),
+            (b"inner".to_vec(), b"\xff\x00last".to_vec(), true)
+        );
+        assert_eq!(
+            (facts.get(KeyId(100)), facts.get(KeyId(300))),
+            (None, None),
+            "what an event holds is no attribute of the span"
+        );
     }
 
     #[test]
@@ -439,7 +531,10 @@ mod tests {
         let mut facts = sample();
         facts.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
         assert_eq!(facts, sample());
-        facts.retain(|attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute), |_| false);
+        facts.retain(
+            |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
+            |_| false,
+        );
         let mut expected = FactsBuilder::default();
         expected.name("näme");
         expected.trace_state("a=1");
@@ -455,7 +550,10 @@ mod tests {
         assert_eq!((Facts::default().name(), Facts::default().size()), ("", 0));
         builder.attribute(attribute(1, Value::Str("only")));
         let facts = builder.finish();
-        assert_eq!((facts.name(), facts.trace_state(), facts.get(KeyId(1))), ("", "", Some(Value::Str("only"))));
+        assert_eq!(
+            (facts.name(), facts.trace_state(), facts.get(KeyId(1))),
+            ("", "", Some(Value::Str("only")))
+        );
         builder.name("only");
         assert_eq!(builder.finish().name(), "only");
     }

@@ -1,5 +1,5 @@
-//! Pure. Which attributes, events and log records to keep, and how much of them: the stages that read them say so, the scan obeys. Knows
-//! nothing of what the keys mean.
+//! Pure. Which attributes, events and log records to keep, and how much of them: the stages that
+//! read them say so, the scan obeys. Knows nothing of what the keys mean.
 
 use hashbrown::HashMap;
 
@@ -17,9 +17,11 @@ impl KeyId {
 pub enum Keep {
     /// The value, up to `max_value_size`.
     Value,
-    /// Messages of a model, up to `max_messages_size`, and only if a tool call is found in them by a substring search.
+    /// Messages of a model, up to `max_messages_size`, and only if a tool call is found in them by
+    /// a substring search.
     Messages,
-    /// The value, up to `max_brought_size` for all such values of a span: what a run says about its own judgement.
+    /// The value, up to `max_brought_size` for all such values of a span: what a run says about its
+    /// own judgement.
     Brought,
     /// The presence alone: an empty string is kept.
     Presence,
@@ -41,15 +43,16 @@ pub enum WantedBody {
 /// A row of the table that says which keys to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or holds a `*` (the star is not part of it). What stands between a first and a last star
-    /// must occur after the prefix: `llm.output_messages.*tool_call*`.
+    /// The key; a prefix of keys if it ends in `.` or holds a `*` (the star is not part of it).
+    /// What stands between a first and a last star must occur after the prefix:
+    /// `llm.output_messages.*tool_call*`.
     pub key: &'static str,
     /// What is kept of it.
     pub keep: Keep,
 }
 
-/// Which attributes and events to keep, and how much of them. Built by the stages that read them, obeyed by the scan.
-/// Ids are stable: a set that extends another gives every old key its old id.
+/// Which attributes and events to keep, and how much of them. Built by the stages that read them,
+/// obeyed by the scan. Ids are stable: a set that extends another gives every old key its old id.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,
@@ -83,7 +86,11 @@ impl KeySet {
         let mut keys = Self::default();
         for rule in rules {
             match rule.key.split_once('*') {
-                Some((prefix, needle)) => keys.add_prefix(prefix, needle.strip_suffix('*').unwrap_or(needle), rule.keep),
+                Some((prefix, needle)) => keys.add_prefix(
+                    prefix,
+                    needle.strip_suffix('*').unwrap_or(needle),
+                    rule.keep,
+                ),
                 None if rule.key.ends_with('.') => keys.add_prefix(rule.key, "", rule.keep),
                 None => keys.add(rule.key, rule.keep),
             };
@@ -91,8 +98,8 @@ impl KeySet {
         keys
     }
 
-    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it). A full set has room for 16 383 keys; of
-    /// others nothing is kept.
+    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it). A
+    /// full set has room for 16 383 keys; of others nothing is kept.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(id) = self.exact.get(key.as_bytes()) {
             return *id;
@@ -112,7 +119,10 @@ impl KeySet {
 
     /// Does a log record with this event name tell of a tool call, and where?
     pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
-        self.records.iter().find(|(wanted, _)| wanted.as_bytes() == event_name).map(|&(_, body)| body)
+        self.records
+            .iter()
+            .find(|(wanted, _)| wanted.as_bytes() == event_name)
+            .map(|&(_, body)| body)
     }
 
     /// The id of a whole key that is in the set.
@@ -122,7 +132,9 @@ impl KeySet {
 
     /// The key, or prefix, with this id.
     pub fn name(&self, id: KeyId) -> &str {
-        self.keys.get(usize::from(id.0)).map_or("", |(name, _)| name)
+        self.keys
+            .get(usize::from(id.0))
+            .map_or("", |(name, _)| name)
     }
 
     /// How many keys there are.
@@ -138,16 +150,21 @@ impl KeySet {
     /// Is this key kept, and what of it? Takes bytes: the scan asks before it checks UTF-8.
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
         if let Some(&id) = self.exact.get(key) {
-            return Some(Kept { key: id, keep: self.keys[usize::from(id.0)].1, suffix: b"" });
+            return Some(Kept {
+                key: id,
+                keep: self.keys[usize::from(id.0)].1,
+                suffix: b"",
+            });
         }
         self.prefixes.iter().find_map(|&(id, needle)| {
             let (prefix, keep) = &self.keys[usize::from(id.0)];
             let suffix = key.strip_prefix(prefix.as_bytes())?;
-            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some()).then_some(Kept {
-                key: id,
-                keep: *keep,
-                suffix,
-            })
+            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some())
+                .then_some(Kept {
+                    key: id,
+                    keep: *keep,
+                    suffix,
+                })
         })
     }
 

@@ -1,4 +1,5 @@
-//! What became of received items, signal by signal. Every request moves these numbers, so no lock is shared for them.
+//! What became of received items, signal by signal. Every request moves these numbers, so no lock
+//! is shared for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,8 +55,14 @@ impl Accounts {
     }
 
     pub(super) fn read(&self) -> BTreeMap<&'static str, Books> {
-        let all = [("traces", self.traces.read()), ("logs", self.logs.read()), ("metrics", self.metrics.read())];
-        all.into_iter().filter(|(_, books)| *books != Books::default()).collect()
+        let all = [
+            ("traces", self.traces.read()),
+            ("logs", self.logs.read()),
+            ("metrics", self.metrics.read()),
+        ];
+        all.into_iter()
+            .filter(|(_, books)| *books != Books::default())
+            .collect()
     }
 }
 
@@ -64,12 +71,19 @@ impl Account {
         self.seldom.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of items is read before how many were accepted, and an item is accepted before anything becomes of it. So the books balance
-    /// without a lock: what is neither sent nor dropped is queued.
+    /// What became of items is read before how many were accepted, and an item is accepted before
+    /// anything becomes of it. So the books balance without a lock: what is neither sent nor
+    /// dropped is queued.
     fn read(&self) -> Books {
-        let Seldom { mut dropped, refused } = {
+        let Seldom {
+            mut dropped,
+            refused,
+        } = {
             let seldom = self.seldom();
-            Seldom { dropped: seldom.dropped.clone(), refused: seldom.refused.clone() }
+            Seldom {
+                dropped: seldom.dropped.clone(),
+                refused: seldom.refused.clone(),
+            }
         };
         let discarded = self.discarded.load(Ordering::Acquire);
         if discarded > 0 {
@@ -78,7 +92,13 @@ impl Account {
         let sent = self.sent.load(Ordering::Acquire);
         let accepted = self.accepted.load(Ordering::Relaxed);
         let queued = accepted.saturating_sub(sent + dropped.values().sum::<u64>());
-        Books { accepted, sent, queued, dropped, refused }
+        Books {
+            accepted,
+            sent,
+            queued,
+            dropped,
+            refused,
+        }
     }
 }
 
@@ -96,7 +116,11 @@ pub struct Accepted {
 impl Accepted {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.accounts.of(self.signal).accepted.fetch_add(self.n_items, Ordering::Relaxed);
+        telemetry
+            .accounts
+            .of(self.signal)
+            .accepted
+            .fetch_add(self.n_items, Ordering::Relaxed);
     }
 }
 
@@ -112,7 +136,11 @@ pub struct Sent {
 impl Sent {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.accounts.of(self.signal).sent.fetch_add(self.n_items, Ordering::Release);
+        telemetry
+            .accounts
+            .of(self.signal)
+            .sent
+            .fetch_add(self.n_items, Ordering::Release);
     }
 }
 
@@ -123,18 +151,26 @@ pub struct Dropped {
     pub signal: &'static str,
     /// Spans, log records or points.
     pub n_items: u64,
-    /// `discarded` (the backend does not take the signal, or there is none), `refused`, `rejected` (partial success), `too_large`, `shutdown`, …
+    /// `discarded` (the backend does not take the signal, or there is none), `refused`, `rejected`
+    /// (partial success), `too_large`, `shutdown`, …
     pub reason: &'static str,
 }
 
 impl Dropped {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        *telemetry.accounts.of(self.signal).seldom().dropped.entry(self.reason).or_default() += self.n_items;
+        *telemetry
+            .accounts
+            .of(self.signal)
+            .seldom()
+            .dropped
+            .entry(self.reason)
+            .or_default() += self.n_items;
     }
 }
 
-/// A request was taken in and given up at once: the backend does not take the signal, or there is none. Counted as dropped, `discarded`.
+/// A request was taken in and given up at once: the backend does not take the signal, or there is
+/// none. Counted as dropped, `discarded`.
 #[derive(Debug)]
 pub struct Discarded {
     /// `traces`, `logs` or `metrics`.
@@ -164,21 +200,47 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for nth in 0..N_REQUESTS {
-                        Accepted { signal: "traces", n_items: 7 }.emit(&telemetry);
+                        Accepted {
+                            signal: "traces",
+                            n_items: 7,
+                        }
+                        .emit(&telemetry);
                         match nth % 3 {
-                            0 => Dropped { signal: "traces", n_items: 7, reason: "refused" }.emit(&telemetry),
-                            1 => Discarded { signal: "traces", n_items: 5 }.emit(&telemetry),
-                            _ => Sent { signal: "traces", n_items: 7 }.emit(&telemetry),
+                            0 => Dropped {
+                                signal: "traces",
+                                n_items: 7,
+                                reason: "refused",
+                            }
+                            .emit(&telemetry),
+                            1 => Discarded {
+                                signal: "traces",
+                                n_items: 5,
+                            }
+                            .emit(&telemetry),
+                            _ => Sent {
+                                signal: "traces",
+                                n_items: 7,
+                            }
+                            .emit(&telemetry),
                         }
                     }
                 });
             }
             for _ in 0..1_000 {
-                let Some(books) = telemetry.books().remove("traces") else { continue };
-                assert_eq!(books.accepted, books.sent + books.queued + books.dropped.values().sum::<u64>());
+                let Some(books) = telemetry.books().remove("traces") else {
+                    continue;
+                };
+                assert_eq!(
+                    books.accepted,
+                    books.sent + books.queued + books.dropped.values().sum::<u64>()
+                );
             }
         });
         let books = &telemetry.books()["traces"];
-        assert_eq!((books.queued, books.refused.len()), (3 * 7 * (N_REQUESTS / 3 + 1), 0), "every third request stays queued");
+        assert_eq!(
+            (books.queued, books.refused.len()),
+            (3 * 7 * (N_REQUESTS / 3 + 1), 0),
+            "every third request stays queued"
+        );
     }
 }

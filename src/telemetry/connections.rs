@@ -34,7 +34,10 @@ impl ConnectionOpened {
     /// Count it, as long as the guard lives.
     pub fn emit(self, telemetry: &Arc<Telemetry>) -> OpenConnection {
         telemetry.shift("spanscore_connections_open", &[("port", self.setting)], 1);
-        OpenConnection { setting: self.setting, telemetry: Arc::clone(telemetry) }
+        OpenConnection {
+            setting: self.setting,
+            telemetry: Arc::clone(telemetry),
+        }
     }
 }
 
@@ -47,7 +50,8 @@ pub struct OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.telemetry.shift("spanscore_connections_open", &[("port", self.setting)], -1);
+        self.telemetry
+            .shift("spanscore_connections_open", &[("port", self.setting)], -1);
     }
 }
 
@@ -65,7 +69,11 @@ pub struct AcceptFailed {
 impl AcceptFailed {
     /// Count it; log it when it begins.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_accept_failures_total", &[("port", self.setting)], 1);
+        telemetry.add(
+            "spanscore_accept_failures_total",
+            &[("port", self.setting)],
+            1,
+        );
         if self.first {
             tracing::error!(
                 port = self.setting,
@@ -86,16 +94,25 @@ pub struct HandshakeFailed {
 }
 
 impl HandshakeFailed {
-    /// Count it; the first one is a warning, since it may be a client that speaks plain text or shows no certificate.
+    /// Count it; the first one is a warning, since it may be a client that speaks plain text or
+    /// shows no certificate.
     pub fn emit(self, telemetry: &Telemetry) {
-        let n_failures = telemetry.add("spanscore_tls_handshake_failures_total", &[("port", self.setting)], 1);
+        let n_failures = telemetry.add(
+            "spanscore_tls_handshake_failures_total",
+            &[("port", self.setting)],
+            1,
+        );
         match n_failures {
             1 => tracing::warn!(
                 port = self.setting,
                 error = self.error,
                 "a TLS handshake failed; does the client use https and the right certificate? (further ones are counted and logged at debug)"
             ),
-            _ => tracing::debug!(port = self.setting, error = self.error, "a TLS handshake failed"),
+            _ => tracing::debug!(
+                port = self.setting,
+                error = self.error,
+                "a TLS handshake failed"
+            ),
         }
     }
 }
@@ -110,8 +127,15 @@ pub struct CertificatesReplaced {
 impl CertificatesReplaced {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_certificate_reloads_total", &[("result", "replaced")], 1);
-        tracing::info!(files = self.files, "certificate files changed; new connections use the new ones");
+        telemetry.add(
+            "spanscore_certificate_reloads_total",
+            &[("result", "replaced")],
+            1,
+        );
+        tracing::info!(
+            files = self.files,
+            "certificate files changed; new connections use the new ones"
+        );
     }
 }
 
@@ -125,7 +149,14 @@ pub struct CertificatesUnusable {
 impl CertificatesUnusable {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_certificate_reloads_total", &[("result", "unusable")], 1);
-        tracing::warn!(error = self.error, "certificate files changed and cannot be used; the last good ones stay in use");
+        telemetry.add(
+            "spanscore_certificate_reloads_total",
+            &[("result", "unusable")],
+            1,
+        );
+        tracing::warn!(
+            error = self.error,
+            "certificate files changed and cannot be used; the last good ones stay in use"
+        );
     }
 }

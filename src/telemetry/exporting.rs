@@ -14,7 +14,11 @@ pub struct ScoresQueued {
 impl ScoresQueued {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], self.n_items.cast_signed());
+        telemetry.shift(
+            SCORES_QUEUED,
+            &[("shape", self.shape)],
+            self.n_items.cast_signed(),
+        );
     }
 }
 
@@ -30,8 +34,16 @@ pub struct ScoresSent {
 impl ScoresSent {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
-        telemetry.add("spanscore_scores_sent_total", &[("shape", self.shape)], self.n_items);
+        telemetry.shift(
+            SCORES_QUEUED,
+            &[("shape", self.shape)],
+            -self.n_items.cast_signed(),
+        );
+        telemetry.add(
+            "spanscore_scores_sent_total",
+            &[("shape", self.shape)],
+            self.n_items,
+        );
     }
 }
 
@@ -49,8 +61,16 @@ pub struct ScoresDropped {
 impl ScoresDropped {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(SCORES_QUEUED, &[("shape", self.shape)], -self.n_items.cast_signed());
-        telemetry.add("spanscore_scores_dropped_total", &[("shape", self.shape), ("reason", self.reason)], self.n_items);
+        telemetry.shift(
+            SCORES_QUEUED,
+            &[("shape", self.shape)],
+            -self.n_items.cast_signed(),
+        );
+        telemetry.add(
+            "spanscore_scores_dropped_total",
+            &[("shape", self.shape), ("reason", self.reason)],
+            self.n_items,
+        );
     }
 }
 
@@ -66,7 +86,11 @@ pub struct ScoresUnprinted {
 impl ScoresUnprinted {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_scores_dropped_total", &[("shape", "print"), ("reason", self.reason)], self.n_items);
+        telemetry.add(
+            "spanscore_scores_dropped_total",
+            &[("shape", "print"), ("reason", self.reason)],
+            self.n_items,
+        );
     }
 }
 
@@ -80,7 +104,11 @@ pub struct ListenerBehind {
 impl ListenerBehind {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_scores_dropped_total", &[("shape", "listener"), ("reason", "queue_full")], self.n_items);
+        telemetry.add(
+            "spanscore_scores_dropped_total",
+            &[("shape", "listener"), ("reason", "queue_full")],
+            self.n_items,
+        );
     }
 }
 
@@ -94,7 +122,10 @@ pub struct ScoresOverflow {
 impl ScoresOverflow {
     /// Log it; what is dropped is counted one by one.
     pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(shape = self.shape, "the queue of scores is full: the oldest are dropped until their destination takes some");
+        tracing::warn!(
+            shape = self.shape,
+            "the queue of scores is full: the oldest are dropped until their destination takes some"
+        );
     }
 }
 
@@ -125,7 +156,10 @@ pub struct ScoreLabelsFolded {
 impl ScoreLabelsFolded {
     /// Log it; told once for each limit.
     pub fn emit(self, _: &Telemetry) {
-        tracing::warn!(limit = self.limit, "the limit of metric labels is reached: further names are counted as `_other`");
+        tracing::warn!(
+            limit = self.limit,
+            "the limit of metric labels is reached: further names are counted as `_other`"
+        );
     }
 }
 

@@ -40,7 +40,10 @@ pub struct QueueMoved {
 impl QueueMoved {
     /// Set the gauge.
     pub fn emit(self, size: &QueueSize) {
-        size.0.store(i64::try_from(self.n_bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
+        size.0.store(
+            i64::try_from(self.n_bytes).unwrap_or(i64::MAX),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -54,11 +57,16 @@ pub struct RequestRetried {
 impl RequestRetried {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_exporter_retries_total", &[("queue", self.queue)], 1);
+        telemetry.add(
+            "spanscore_exporter_retries_total",
+            &[("queue", self.queue)],
+            1,
+        );
     }
 }
 
-/// A request failed again while others get through: something is wrong with it, or with what stands in its way alone.
+/// A request failed again while others get through: something is wrong with it, or with what stands
+/// in its way alone.
 #[derive(Debug)]
 pub struct RequestHeldUp {
     /// The setting or variable the endpoint came from.
@@ -76,8 +84,20 @@ pub struct RequestHeldUp {
 impl RequestHeldUp {
     /// Log it; the attempts are counted.
     pub fn emit(self, _: &Telemetry) {
-        let Self { origin, signal, n_attempts, why, n_held_back } = self;
-        tracing::warn!(origin, signal, n_attempts, more_before = n_held_back, "a request keeps failing while others get through: {why}");
+        let Self {
+            origin,
+            signal,
+            n_attempts,
+            why,
+            n_held_back,
+        } = self;
+        tracing::warn!(
+            origin,
+            signal,
+            n_attempts,
+            more_before = n_held_back,
+            "a request keeps failing while others get through: {why}"
+        );
     }
 }
 
@@ -91,7 +111,11 @@ pub struct RequestSplit {
 impl RequestSplit {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_exporter_splits_total", &[("queue", self.queue)], 1);
+        telemetry.add(
+            "spanscore_exporter_splits_total",
+            &[("queue", self.queue)],
+            1,
+        );
     }
 }
 
@@ -115,8 +139,22 @@ pub struct RequestRefused {
 impl RequestRefused {
     /// Log it; the items are counted in the books.
     pub fn emit(self, _: &Telemetry) {
-        let Self { origin, signal, n_items, reason, why, n_held_back } = self;
-        tracing::warn!(origin, signal, n_items, reason, more_before = n_held_back, "a request was refused for good and is dropped: {why}");
+        let Self {
+            origin,
+            signal,
+            n_items,
+            reason,
+            why,
+            n_held_back,
+        } = self;
+        tracing::warn!(
+            origin,
+            signal,
+            n_items,
+            reason,
+            more_before = n_held_back,
+            "a request was refused for good and is dropped: {why}"
+        );
     }
 }
 
@@ -138,13 +176,25 @@ pub struct PartlyRejected {
 impl PartlyRejected {
     /// Log it; the items are counted in the books.
     pub fn emit(self, _: &Telemetry) {
-        let Self { origin, signal, n_items, message, n_held_back } = self;
-        tracing::warn!(origin, signal, n_items, more_before = n_held_back, "the peer rejected part of a request: {message}");
+        let Self {
+            origin,
+            signal,
+            n_items,
+            message,
+            n_held_back,
+        } = self;
+        tracing::warn!(
+            origin,
+            signal,
+            n_items,
+            more_before = n_held_back,
+            "the peer rejected part of a request: {message}"
+        );
     }
 }
 
-/// Which queues are held up by which endpoint. Telemetry and the shapes of scores mostly go to the same place, each with a queue of its own: an
-/// outage is told by one of them, not by all four.
+/// Which queues are held up by which endpoint. Telemetry and the shapes of scores mostly go to the
+/// same place, each with a queue of its own: an outage is told by one of them, not by all four.
 #[derive(Debug, Default)]
 pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);
 
@@ -157,12 +207,16 @@ impl Outages {
 
     /// Is it this queue that speaks for all that are held up?
     fn speaks(&self, endpoint: &str, queue: &'static str) -> bool {
-        self.0.get(endpoint).is_none_or(|queues| queues.first() == Some(&queue))
+        self.0
+            .get(endpoint)
+            .is_none_or(|queues| queues.first() == Some(&queue))
     }
 
     /// This queue goes on. Is it the last one?
     fn end(&mut self, endpoint: &str, queue: &'static str) -> bool {
-        let Some(queues) = self.0.get_mut(endpoint) else { return true };
+        let Some(queues) = self.0.get_mut(endpoint) else {
+            return true;
+        };
         queues.remove(queue);
         let is_last = queues.is_empty();
         if is_last {
@@ -188,10 +242,20 @@ pub struct DestinationDown {
 impl DestinationDown {
     /// Count it, and log it unless another queue has.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { queue, origin, endpoint, why } = self;
+        let Self {
+            queue,
+            origin,
+            endpoint,
+            why,
+        } = self;
         telemetry.add("spanscore_exporter_outages_total", &[("queue", queue)], 1);
         if telemetry.outages().begin(&endpoint, queue) {
-            tracing::warn!(queue, origin, endpoint, "delivery is paused, telemetry is queued and will be tried again: {why}");
+            tracing::warn!(
+                queue,
+                origin,
+                endpoint,
+                "delivery is paused, telemetry is queued and will be tried again: {why}"
+            );
         }
     }
 }
@@ -216,9 +280,23 @@ pub struct DestinationStillDown {
 impl DestinationStillDown {
     /// Log it, unless another queue does.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { queue, origin, endpoint, why, since, n_bytes } = self;
+        let Self {
+            queue,
+            origin,
+            endpoint,
+            why,
+            since,
+            n_bytes,
+        } = self;
         if telemetry.outages().speaks(&endpoint, queue) {
-            tracing::warn!(queue, origin, endpoint, down_secs = since.as_secs(), queued_bytes = n_bytes, "delivery is still paused: {why}");
+            tracing::warn!(
+                queue,
+                origin,
+                endpoint,
+                down_secs = since.as_secs(),
+                queued_bytes = n_bytes,
+                "delivery is still paused: {why}"
+            );
         }
     }
 }
@@ -241,9 +319,22 @@ pub struct DestinationRecovered {
 impl DestinationRecovered {
     /// Log it, once no queue is held up any more.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { queue, origin, endpoint, after, n_bytes } = self;
+        let Self {
+            queue,
+            origin,
+            endpoint,
+            after,
+            n_bytes,
+        } = self;
         if telemetry.outages().end(&endpoint, queue) {
-            tracing::info!(queue, origin, endpoint, down_secs = after.as_secs(), queued_bytes = n_bytes, "delivery goes on");
+            tracing::info!(
+                queue,
+                origin,
+                endpoint,
+                down_secs = after.as_secs(),
+                queued_bytes = n_bytes,
+                "delivery goes on"
+            );
         }
     }
 }
@@ -275,11 +366,23 @@ mod tests {
         let mut outages = Outages::default();
         assert!(outages.begin(ONE, "score_spans"));
         assert!(!outages.begin(ONE, "forward"));
-        assert!(outages.begin("http://another:4317", "score_events"), "another endpoint is another outage");
-        assert_eq!(["forward", "score_spans"].map(|queue| outages.speaks(ONE, queue)), [true, false]);
+        assert!(
+            outages.begin("http://another:4317", "score_events"),
+            "another endpoint is another outage"
+        );
+        assert_eq!(
+            ["forward", "score_spans"].map(|queue| outages.speaks(ONE, queue)),
+            [true, false]
+        );
         assert!(!outages.end(ONE, "forward"));
-        assert!(outages.speaks(ONE, "score_spans"), "somebody speaks as long as it lasts");
+        assert!(
+            outages.speaks(ONE, "score_spans"),
+            "somebody speaks as long as it lasts"
+        );
         assert!(outages.end(ONE, "score_spans"));
-        assert!(outages.begin(ONE, "forward"), "the next outage is told again");
+        assert!(
+            outages.begin(ONE, "forward"),
+            "the next outage is told again"
+        );
     }
 }

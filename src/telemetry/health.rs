@@ -1,5 +1,6 @@
-//! Who is alive: each long-running worker beats its pulse about once a second, and probes look at how long ago that was.
-//! Every worker that beats stands in the answer of `/livez`. Reads no clock: times are arguments.
+//! Who is alive: each long-running worker beats its pulse about once a second, and probes look at
+//! how long ago that was. Every worker that beats stands in the answer of `/livez`. Reads no clock:
+//! times are arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::Telemetry;
 
-/// A worker without a beat for so long is stuck. Beats come each second, and a dead worker must show within ten.
+/// A worker without a beat for so long is stuck. Beats come each second, and a dead worker must
+/// show within ten.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
 /// How far the sidecar is.
@@ -52,7 +54,8 @@ impl fmt::Display for Illness {
     }
 }
 
-/// The pulse of one worker. Dropping it without [`Pulse::rest`], as a panic does, reports the worker as dead.
+/// The pulse of one worker. Dropping it without [`Pulse::rest`], as a panic does, reports the
+/// worker as dead.
 #[derive(Debug)]
 pub struct Pulse {
     id: u64,
@@ -105,8 +108,18 @@ impl Telemetry {
         let mut health = self.health();
         let id = health.next_id;
         health.next_id += 1;
-        health.workers.insert(id, Worker { name: name.into(), last_beat: now, dead: false });
-        Pulse { id, telemetry: Arc::clone(self) }
+        health.workers.insert(
+            id,
+            Worker {
+                name: name.into(),
+                last_beat: now,
+                dead: false,
+            },
+        );
+        Pulse {
+            id,
+            telemetry: Arc::clone(self),
+        }
     }
 
     /// Workers that are dead or stuck, in the order in which they began.
@@ -118,12 +131,20 @@ impl Telemetry {
                 false => (silent >= STUCK_AFTER).then_some(Illness::Stuck(silent)),
             }
         };
-        self.health().workers.values().filter_map(|worker| Some((worker.name.clone(), illness(worker)?))).collect()
+        self.health()
+            .workers
+            .values()
+            .filter_map(|worker| Some((worker.name.clone(), illness(worker)?)))
+            .collect()
     }
 
     /// Names of the workers that beat, in the order in which they began.
     pub fn workers(&self) -> Vec<String> {
-        self.health().workers.values().map(|worker| worker.name.clone()).collect()
+        self.health()
+            .workers
+            .values()
+            .map(|worker| worker.name.clone())
+            .collect()
     }
 
     /// How far the sidecar is.
@@ -152,7 +173,13 @@ mod tests {
         let pulse = telemetry.pulse("pipeline", start);
         assert_eq!(telemetry.ill(start + Duration::from_millis(7_999)), []);
         let late = start + Duration::from_secs(9);
-        assert_eq!(telemetry.ill(late), [("pipeline".to_owned(), Illness::Stuck(Duration::from_secs(9)))]);
+        assert_eq!(
+            telemetry.ill(late),
+            [(
+                "pipeline".to_owned(),
+                Illness::Stuck(Duration::from_secs(9))
+            )]
+        );
         pulse.beat(late);
         assert_eq!(telemetry.ill(late), []);
     }
@@ -161,7 +188,10 @@ mod tests {
     fn a_worker_that_panics_is_dead_at_once_and_one_that_rests_is_forgotten() {
         let telemetry = Arc::new(Telemetry::default());
         let now = tokio::time::Instant::now().into_std();
-        let (dying, resting) = (telemetry.pulse("dying", now), telemetry.pulse("resting", now));
+        let (dying, resting) = (
+            telemetry.pulse("dying", now),
+            telemetry.pulse("resting", now),
+        );
         let panicked = std::thread::spawn(move || {
             let _pulse = dying;
             panic!("on purpose");

@@ -9,19 +9,41 @@ pub struct Refused {
     pub signal: &'static str,
     /// Spans, log records or points; 0 where the body could not be read.
     pub n_items: u64,
-    /// `malformed`, `too_large`, `unsupported`, `broken`, `slow`, `in_flight_full`, `queue_full`, `draining`.
+    /// `malformed`, `too_large`, `unsupported`, `broken`, `slow`, `in_flight_full`, `queue_full`,
+    /// `draining`.
     pub reason: &'static str,
     /// What the sender was told.
     pub message: String,
 }
 
 impl Refused {
-    /// Count it. The first of each kind is a warning, since a sender may keep its refusals to itself; the rest is for debugging.
+    /// Count it. The first of each kind is a warning, since a sender may keep its refusals to
+    /// itself; the rest is for debugging.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { signal, n_items, reason, message } = self;
-        *telemetry.accounts.of(signal).seldom().refused.entry(reason).or_default() += n_items;
-        match telemetry.add("spanscore_receiver_refused_requests_total", &[("signal", signal), ("reason", reason)], 1) {
-            1 => tracing::warn!(signal, reason, message, "refused a request (further ones are counted and logged at debug)"),
+        let Self {
+            signal,
+            n_items,
+            reason,
+            message,
+        } = self;
+        *telemetry
+            .accounts
+            .of(signal)
+            .seldom()
+            .refused
+            .entry(reason)
+            .or_default() += n_items;
+        match telemetry.add(
+            "spanscore_receiver_refused_requests_total",
+            &[("signal", signal), ("reason", reason)],
+            1,
+        ) {
+            1 => tracing::warn!(
+                signal,
+                reason,
+                message,
+                "refused a request (further ones are counted and logged at debug)"
+            ),
             _ => tracing::debug!(signal, reason, message, "refused a request"),
         }
     }

@@ -18,9 +18,15 @@ pub struct ApiOpen {
 impl ApiOpen {
     /// Log it.
     pub fn emit(self) {
-        let Self { address, to, in_the_clear } = self;
+        let Self {
+            address,
+            to,
+            in_the_clear,
+        } = self;
         match in_the_clear {
-            true => tracing::warn!(%address, to, "the API answers; its token travels unencrypted, unless `admin.tls` is set"),
+            true => {
+                tracing::warn!(%address, to, "the API answers; its token travels unencrypted, unless `admin.tls` is set")
+            }
             false => tracing::info!(%address, to, "the API answers"),
         }
     }
@@ -40,7 +46,11 @@ impl ApiRefused {
     pub fn emit(self, telemetry: &Telemetry) {
         let Self { reason, remedy } = self;
         match telemetry.add("spanscore_api_refused_total", &[("reason", reason)], 1) {
-            1 => tracing::warn!(reason, remedy, "the API refused a caller (further ones are counted and logged at debug)"),
+            1 => tracing::warn!(
+                reason,
+                remedy,
+                "the API refused a caller (further ones are counted and logged at debug)"
+            ),
             _ => tracing::debug!(reason, remedy, "the API refused a caller"),
         }
     }
@@ -57,7 +67,10 @@ impl TokenUnusable {
     /// Count it; the first is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
         match telemetry.add("spanscore_api_token_unusable_total", &[], 1) {
-            1 => tracing::warn!(error = self.error, "callers of the API are refused (further ones are counted and logged at debug)"),
+            1 => tracing::warn!(
+                error = self.error,
+                "callers of the API are refused (further ones are counted and logged at debug)"
+            ),
             _ => tracing::debug!(error = self.error, "callers of the API are refused"),
         }
     }
@@ -79,9 +92,18 @@ pub struct CriteriaInForce {
 impl CriteriaInForce {
     /// Set the gauges, and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { n_criteria, n_api, revision, cause } = self;
+        let Self {
+            n_criteria,
+            n_api,
+            revision,
+            cause,
+        } = self;
         let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        telemetry.set("spanscore_criteria", &[("source", "file")], gauge(n_criteria.saturating_sub(n_api)));
+        telemetry.set(
+            "spanscore_criteria",
+            &[("source", "file")],
+            gauge(n_criteria.saturating_sub(n_api)),
+        );
         telemetry.set("spanscore_criteria", &[("source", "api")], gauge(n_api));
         telemetry.add("spanscore_criteria_sets_total", &[("cause", cause)], 1);
         tracing::info!(n_criteria, n_api, revision, cause, "criteria in force");
@@ -104,17 +126,36 @@ pub struct ConfigurationReloaded {
 impl ConfigurationReloaded {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { revision, changed, needs_restart, warnings } = self;
-        telemetry.add("spanscore_config_reloads_total", &[("result", if changed { "applied" } else { "unchanged" })], 1);
+        let Self {
+            revision,
+            changed,
+            needs_restart,
+            warnings,
+        } = self;
+        telemetry.add(
+            "spanscore_config_reloads_total",
+            &[("result", if changed { "applied" } else { "unchanged" })],
+            1,
+        );
         telemetry.set("spanscore_config_reload_failed", &[], 0);
-        telemetry.set("spanscore_config_needs_restart", &[], i64::from(!needs_restart.is_empty()));
+        telemetry.set(
+            "spanscore_config_needs_restart",
+            &[],
+            i64::from(!needs_restart.is_empty()),
+        );
         if !needs_restart.is_empty() {
-            tracing::warn!(keys = needs_restart.join(", "), "these keys of the configuration have changed, which needs a restart");
+            tracing::warn!(
+                keys = needs_restart.join(", "),
+                "these keys of the configuration have changed, which needs a restart"
+            );
         }
         match changed {
             true if warnings.is_empty() => tracing::info!(revision, "configuration reloaded"),
             true => tracing::warn!(revision, warnings, "configuration reloaded, with warnings"),
-            false => tracing::debug!(revision, "configuration read again: the criteria are the same"),
+            false => tracing::debug!(
+                revision,
+                "configuration read again: the criteria are the same"
+            ),
         }
     }
 }
@@ -129,9 +170,16 @@ pub struct ConfigurationRefused {
 impl ConfigurationRefused {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_config_reloads_total", &[("result", "refused")], 1);
+        telemetry.add(
+            "spanscore_config_reloads_total",
+            &[("result", "refused")],
+            1,
+        );
         telemetry.set("spanscore_config_reload_failed", &[], 1);
-        tracing::error!(problems = self.problems, "the configuration was not reloaded; the last good one stays in force");
+        tracing::error!(
+            problems = self.problems,
+            "the configuration was not reloaded; the last good one stays in force"
+        );
     }
 }
 
@@ -152,7 +200,10 @@ impl RegistrationsExpired {
             }
             Err(error) => {
                 if telemetry.add("spanscore_registrations_kept_total", &[], 1) == 1 {
-                    tracing::error!(error, "registrations ran out and could not be taken out; tried again each second");
+                    tracing::error!(
+                        error,
+                        "registrations ran out and could not be taken out; tried again each second"
+                    );
                 }
             }
         }
@@ -173,8 +224,17 @@ pub struct StateFileUnusable {
 impl StateFileUnusable {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { path, kept, problems } = self;
+        let Self {
+            path,
+            kept,
+            problems,
+        } = self;
         telemetry.add("spanscore_state_file_unusable_total", &[], 1);
-        tracing::error!(path, kept, problems, "some registrations of the state file are lost; the others are in force");
+        tracing::error!(
+            path,
+            kept,
+            problems,
+            "some registrations of the state file are lost; the others are in force"
+        );
     }
 }

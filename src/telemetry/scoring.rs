@@ -36,7 +36,11 @@ impl SpansWithoutIds {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_spans > 0 {
-            telemetry.add("spanscore_spans_without_ids_total", &[], self.n_spans as u64);
+            telemetry.add(
+                "spanscore_spans_without_ids_total",
+                &[],
+                self.n_spans as u64,
+            );
         }
     }
 }
@@ -54,10 +58,18 @@ impl SpansLate {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_taken + self.n_refused > 0 {
-            telemetry.add("spanscore_late_spans_total", &[], (self.n_taken + self.n_refused) as u64);
+            telemetry.add(
+                "spanscore_late_spans_total",
+                &[],
+                (self.n_taken + self.n_refused) as u64,
+            );
         }
         if self.n_refused > 0 {
-            telemetry.add("spanscore_late_spans_unjudged_total", &[], self.n_refused as u64);
+            telemetry.add(
+                "spanscore_late_spans_unjudged_total",
+                &[],
+                self.n_refused as u64,
+            );
         }
     }
 }
@@ -74,7 +86,11 @@ pub struct TracesClosed {
 impl TracesClosed {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add("spanscore_traces_closed_total", &[("reason", self.reason)], self.n_traces);
+        telemetry.add(
+            "spanscore_traces_closed_total",
+            &[("reason", self.reason)],
+            self.n_traces,
+        );
     }
 }
 
@@ -92,7 +108,11 @@ pub struct TracesJudged {
 impl TracesJudged {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { n_evaluations, n_unchanged, n_no_trajectory } = self;
+        let Self {
+            n_evaluations,
+            n_unchanged,
+            n_no_trajectory,
+        } = self;
         for (name, n) in [
             ("spanscore_judgements_total", n_evaluations),
             ("spanscore_judgements_unchanged_total", n_unchanged),
@@ -121,8 +141,19 @@ pub struct TracesHeld {
 impl TracesHeld {
     /// Set the gauges.
     pub fn emit(self, telemetry: &Telemetry) {
-        let Self { n_open, open_bytes, n_recent, recent_bytes } = self;
-        for (gauge, value) in telemetry.held.gauges.iter().zip([n_open, open_bytes, n_recent, recent_bytes]) {
+        let Self {
+            n_open,
+            open_bytes,
+            n_recent,
+            recent_bytes,
+        } = self;
+        for (gauge, value) in
+            telemetry
+                .held
+                .gauges
+                .iter()
+                .zip([n_open, open_bytes, n_recent, recent_bytes])
+        {
             gauge.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
         }
     }
@@ -135,11 +166,19 @@ pub(super) struct Held {
 }
 
 impl Held {
-    const NAMES: [&'static str; 4] =
-        ["spanscore_traces_open", "spanscore_traces_open_bytes", "spanscore_traces_recent", "spanscore_traces_recent_bytes"];
+    const NAMES: [&'static str; 4] = [
+        "spanscore_traces_open",
+        "spanscore_traces_open_bytes",
+        "spanscore_traces_recent",
+        "spanscore_traces_recent_bytes",
+    ];
 
     pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, i64)> {
-        Self::NAMES.into_iter().zip(self.gauges.iter().map(|gauge| gauge.load(Ordering::Relaxed)))
+        Self::NAMES.into_iter().zip(
+            self.gauges
+                .iter()
+                .map(|gauge| gauge.load(Ordering::Relaxed)),
+        )
     }
 }
 
@@ -157,10 +196,21 @@ pub struct ConfigurationInForce {
 impl ConfigurationInForce {
     /// Log it.
     pub fn emit(self) {
-        let Self { downstream, n_criteria, scoring } = self;
+        let Self {
+            downstream,
+            n_criteria,
+            scoring,
+        } = self;
         let version = env!("CARGO_PKG_VERSION");
         match downstream {
-            Some((origin, endpoint)) => tracing::info!(version, endpoint, origin, n_criteria, scoring, "forwarding to the downstream"),
+            Some((origin, endpoint)) => tracing::info!(
+                version,
+                endpoint,
+                origin,
+                n_criteria,
+                scoring,
+                "forwarding to the downstream"
+            ),
             None => tracing::warn!(
                 version,
                 n_criteria,
@@ -181,7 +231,10 @@ pub struct TrajectoriesSeen {
 impl TrajectoriesSeen {
     /// Log it.
     pub fn emit(self) {
-        tracing::info!(n_seen = self.n_seen, "trajectories seen, and no criterion to judge them by: register some under `criteria`");
+        tracing::info!(
+            n_seen = self.n_seen,
+            "trajectories seen, and no criterion to judge them by: register some under `criteria`"
+        );
     }
 }
 
@@ -192,7 +245,9 @@ pub struct Hurried;
 impl Hurried {
     /// Log it.
     pub fn emit(self, _: &Telemetry) {
-        tracing::info!("draining: taking requests as before, closing traces sooner and sending scores at once; no longer ready");
+        tracing::info!(
+            "draining: taking requests as before, closing traces sooner and sending scores at once; no longer ready"
+        );
     }
 }
 
@@ -225,9 +280,16 @@ pub struct Stopped {
 impl Stopped {
     /// Log it.
     pub fn emit(self, _: &Telemetry) {
-        let Self { n_undelivered, n_undelivered_scores } = self;
+        let Self {
+            n_undelivered,
+            n_undelivered_scores,
+        } = self;
         if n_undelivered + n_undelivered_scores > 0 {
-            tracing::warn!(n_undelivered, n_undelivered_scores, "stopped; not everything could be delivered before shutdown.deadline");
+            tracing::warn!(
+                n_undelivered,
+                n_undelivered_scores,
+                "stopped; not everything could be delivered before shutdown.deadline"
+            );
         } else {
             tracing::info!("stopped; everything was delivered");
         }

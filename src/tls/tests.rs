@@ -1,5 +1,5 @@
-//! Handshakes between our two sides over a pipe in memory, while certificate files change on a real disk.
-//! Does not prove how other programs' TLS gets on with ours.
+//! Handshakes between our two sides over a pipe in memory, while certificate files change on a real
+//! disk. Does not prove how other programs' TLS gets on with ours.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -21,7 +21,10 @@ impl Authority {
     /// A certificate for `name`, and its key.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &self.0)
+            .unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 
@@ -38,7 +41,10 @@ struct Files {
 
 impl Files {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), telemetry: Arc::default() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            telemetry: Arc::default(),
+        }
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -47,11 +53,16 @@ impl Files {
         path
     }
 
-    fn server(&self, (certificate, key): &(String, String), client_authority: Option<&Authority>) -> ServerTls {
+    fn server(
+        &self,
+        (certificate, key): &(String, String),
+        client_authority: Option<&Authority>,
+    ) -> ServerTls {
         let tls = config::ServerTls {
             cert_file: self.write("server.pem", certificate),
             key_file: self.write("server.key", key),
-            client_ca_file: client_authority.map(|authority| self.write("client-ca.pem", &authority.pem())),
+            client_ca_file: client_authority
+                .map(|authority| self.write("client-ca.pem", &authority.pem())),
         };
         ServerTls::try_new(&tls, &self.telemetry).unwrap()
     }
@@ -61,74 +72,152 @@ impl Files {
     }
 
     fn trusting(&self, authority: &Authority) -> config::ClientTls {
-        config::ClientTls { ca_file: Some(self.write("ca.pem", &authority.pem())), ..Default::default() }
+        config::ClientTls {
+            ca_file: Some(self.write("ca.pem", &authority.pem())),
+            ..Default::default()
+        }
     }
 
     fn reloads(&self, result: &'static str) -> u64 {
-        self.telemetry.counter("spanscore_certificate_reloads_total", &[("result", result)])
+        self.telemetry
+            .counter("spanscore_certificate_reloads_total", &[("result", result)])
     }
 }
 
-/// Shakes hands and says hello both ways; answers the server's certificate, and the client's if it showed one.
-async fn shake(server: &ServerTls, client: &Arc<ClientConfig>, name: &'static str) -> Result<(Vec<u8>, Option<Vec<u8>>), String> {
+/// Shakes hands and says hello both ways; answers the server's certificate, and the client's if it
+/// showed one.
+async fn shake(
+    server: &ServerTls,
+    client: &Arc<ClientConfig>,
+    name: &'static str,
+) -> Result<(Vec<u8>, Option<Vec<u8>>), String> {
     let (near, far) = duplex(1 << 16);
     let accept = async {
-        let mut stream = TlsAcceptor::from(server.current()).accept(far).await.map_err(|error| error.to_string())?;
+        let mut stream = TlsAcceptor::from(server.current())
+            .accept(far)
+            .await
+            .map_err(|error| error.to_string())?;
         let mut hello = [0; 5];
-        stream.read_exact(&mut hello).await.map_err(|error| error.to_string())?;
-        stream.write_all(&hello).await.map_err(|error| error.to_string())?;
+        stream
+            .read_exact(&mut hello)
+            .await
+            .map_err(|error| error.to_string())?;
+        stream
+            .write_all(&hello)
+            .await
+            .map_err(|error| error.to_string())?;
         stream.shutdown().await.map_err(|error| error.to_string())?;
-        let peer = stream.get_ref().1.peer_certificates().map(|chain| chain[0].to_vec());
+        let peer = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .map(|chain| chain[0].to_vec());
         Ok::<_, String>(peer)
     };
     let connect = async {
         let name = ServerName::try_from(name).unwrap();
-        let mut stream = TlsConnector::from(Arc::clone(client)).connect(name, near).await.map_err(|error| error.to_string())?;
-        stream.write_all(b"hello").await.map_err(|error| error.to_string())?;
+        let mut stream = TlsConnector::from(Arc::clone(client))
+            .connect(name, near)
+            .await
+            .map_err(|error| error.to_string())?;
+        stream
+            .write_all(b"hello")
+            .await
+            .map_err(|error| error.to_string())?;
         let mut hello = [0; 5];
-        stream.read_exact(&mut hello).await.map_err(|error| error.to_string())?;
-        let certificate = stream.get_ref().1.peer_certificates().map(|chain| chain[0].to_vec()).unwrap_or_default();
+        stream
+            .read_exact(&mut hello)
+            .await
+            .map_err(|error| error.to_string())?;
+        let certificate = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .map(|chain| chain[0].to_vec())
+            .unwrap_or_default();
         Ok::<_, String>(certificate)
     };
     match tokio::join!(accept, connect) {
         (Ok(client), Ok(server)) => Ok((server, client)),
-        (accepted, connected) => Err(format!("server: {:?}, client: {:?}", accepted.err(), connected.err())),
+        (accepted, connected) => Err(format!(
+            "server: {:?}, client: {:?}",
+            accepted.err(),
+            connected.err()
+        )),
     }
 }
 
 #[tokio::test]
 async fn a_client_trusts_the_authority_it_was_told_and_no_other() {
-    let (files, ours, theirs) = (Files::new(), Authority::new("ours"), Authority::new("theirs"));
+    let (files, ours, theirs) = (
+        Files::new(),
+        Authority::new("ours"),
+        Authority::new("theirs"),
+    );
     let server = files.server(&ours.sign("spanscore.test"), None);
     let trusting = files.client(&files.trusting(&ours));
     shake(&server, &trusting, "spanscore.test").await.unwrap();
     let wrong_name = shake(&server, &trusting, "other.test").await.unwrap_err();
-    assert!(wrong_name.contains("NotValidForName") || wrong_name.contains("not valid for name"), "{wrong_name}");
-    let wrong_authority = shake(&server, &files.client(&files.trusting(&theirs)), "spanscore.test").await.unwrap_err();
-    assert!(wrong_authority.contains("UnknownIssuer") || wrong_authority.contains("BadSignature"), "{wrong_authority}");
-    let anybody = config::ClientTls { insecure_skip_verify: true, ..Default::default() };
-    shake(&server, &files.client(&anybody), "other.test").await.unwrap();
+    assert!(
+        wrong_name.contains("NotValidForName") || wrong_name.contains("not valid for name"),
+        "{wrong_name}"
+    );
+    let wrong_authority = shake(
+        &server,
+        &files.client(&files.trusting(&theirs)),
+        "spanscore.test",
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        wrong_authority.contains("UnknownIssuer") || wrong_authority.contains("BadSignature"),
+        "{wrong_authority}"
+    );
+    let anybody = config::ClientTls {
+        insecure_skip_verify: true,
+        ..Default::default()
+    };
+    shake(&server, &files.client(&anybody), "other.test")
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn with_a_client_authority_only_its_clients_are_let_in() {
-    let (files, ours, theirs) = (Files::new(), Authority::new("ours"), Authority::new("theirs"));
+    let (files, ours, theirs) = (
+        Files::new(),
+        Authority::new("ours"),
+        Authority::new("theirs"),
+    );
     let server = files.server(&ours.sign("spanscore.test"), Some(&ours));
     let nobody = files.trusting(&ours);
-    let refused = shake(&server, &files.client(&nobody), "spanscore.test").await.unwrap_err();
+    let refused = shake(&server, &files.client(&nobody), "spanscore.test")
+        .await
+        .unwrap_err();
     assert!(refused.contains("peer sent no certificates"), "{refused}");
     for (authority, is_let_in) in [(&ours, true), (&theirs, false)] {
         let (certificate, key) = authority.sign("agent.test");
         let cert_file = Some(files.write("client.pem", &certificate));
         let key_file = Some(files.write("client.key", &key));
-        let client = files.client(&config::ClientTls { cert_file, key_file, ..nobody.clone() });
-        assert_eq!(shake(&server, &client, "spanscore.test").await.is_ok(), is_let_in);
+        let client = files.client(&config::ClientTls {
+            cert_file,
+            key_file,
+            ..nobody.clone()
+        });
+        assert_eq!(
+            shake(&server, &client, "spanscore.test").await.is_ok(),
+            is_let_in
+        );
     }
 }
 
 #[tokio::test]
 async fn where_clients_may_come_without_a_certificate_only_a_good_one_is_known_by_it() {
-    let (files, ours, theirs) = (Files::new(), Authority::new("ours"), Authority::new("theirs"));
+    let (files, ours, theirs) = (
+        Files::new(),
+        Authority::new("ours"),
+        Authority::new("theirs"),
+    );
     let (certificate, key) = ours.sign("spanscore.test");
     let tls = config::ServerTls {
         cert_file: files.write("server.pem", &certificate),
@@ -137,13 +226,25 @@ async fn where_clients_may_come_without_a_certificate_only_a_good_one_is_known_b
     };
     let server = ServerTls::with_optional_clients(&tls, &files.telemetry).unwrap();
     let nobody = files.trusting(&ours);
-    assert_eq!(shake(&server, &files.client(&nobody), "spanscore.test").await.unwrap().1, None);
+    assert_eq!(
+        shake(&server, &files.client(&nobody), "spanscore.test")
+            .await
+            .unwrap()
+            .1,
+        None
+    );
     for (authority, is_known) in [(&ours, true), (&theirs, false)] {
         let (certificate, key) = authority.sign("caller.test");
         let cert_file = Some(files.write("client.pem", &certificate));
         let key_file = Some(files.write("client.key", &key));
-        let client = files.client(&config::ClientTls { cert_file, key_file, ..nobody.clone() });
-        let known = shake(&server, &client, "spanscore.test").await.is_ok_and(|(_, client)| client.is_some());
+        let client = files.client(&config::ClientTls {
+            cert_file,
+            key_file,
+            ..nobody.clone()
+        });
+        let known = shake(&server, &client, "spanscore.test")
+            .await
+            .is_ok_and(|(_, client)| client.is_some());
         assert_eq!(known, is_known);
     }
 }
@@ -158,11 +259,19 @@ async fn changed_files_are_used_from_the_next_connection_on() {
     tls.key_file = Some(files.write("client.key", &key));
     let client = files.client(&tls);
     let before = shake(&server, &client, "spanscore.test").await.unwrap();
-    assert_eq!(shake(&server, &client, "spanscore.test").await.unwrap(), before);
-    assert_eq!((files.reloads("replaced"), files.reloads("unusable")), (0, 0));
+    assert_eq!(
+        shake(&server, &client, "spanscore.test").await.unwrap(),
+        before
+    );
+    assert_eq!(
+        (files.reloads("replaced"), files.reloads("unusable")),
+        (0, 0)
+    );
 
-    // Everything is replaced: the server's certificate, whom it lets in, whom the client trusts, and the client's certificate.
-    let ((server_certificate, server_key), (client_certificate, client_key)) = (new.sign("spanscore.test"), new.sign("agent.test"));
+    // Everything is replaced: the server's certificate, whom it lets in, whom the client trusts,
+    // and the client's certificate.
+    let ((server_certificate, server_key), (client_certificate, client_key)) =
+        (new.sign("spanscore.test"), new.sign("agent.test"));
     files.write("server.pem", &server_certificate);
     files.write("server.key", &server_key);
     files.write("client-ca.pem", &new.pem());
@@ -172,7 +281,10 @@ async fn changed_files_are_used_from_the_next_connection_on() {
     let after = shake(&server, &client, "spanscore.test").await.unwrap();
     assert_ne!(after.0, before.0, "the server shows its new certificate");
     assert_ne!(after.1, before.1, "the client shows its new certificate");
-    assert_eq!((files.reloads("replaced"), files.reloads("unusable")), (3, 0));
+    assert_eq!(
+        (files.reloads("replaced"), files.reloads("unusable")),
+        (3, 0)
+    );
 }
 
 #[tokio::test]
@@ -187,17 +299,34 @@ async fn files_that_cannot_be_used_leave_the_last_good_ones_in_use_and_are_repor
     for (n_reports, text) in [(1, other_certificate.as_str()), (2, "half a fi"), (3, "")] {
         files.write("server.pem", text);
         for _ in 0..2 {
-            assert_eq!(shake(&server, &client, "spanscore.test").await.unwrap(), before, "{text:?}");
+            assert_eq!(
+                shake(&server, &client, "spanscore.test").await.unwrap(),
+                before,
+                "{text:?}"
+            );
         }
-        assert_eq!((files.reloads("replaced"), files.reloads("unusable")), (0, n_reports), "{text:?}");
+        assert_eq!(
+            (files.reloads("replaced"), files.reloads("unusable")),
+            (0, n_reports),
+            "{text:?}"
+        );
     }
     std::fs::remove_file(files.dir.path().join("server.pem")).unwrap();
-    assert_eq!(shake(&server, &client, "spanscore.test").await.unwrap(), before);
+    assert_eq!(
+        shake(&server, &client, "spanscore.test").await.unwrap(),
+        before
+    );
     assert_eq!(files.reloads("unusable"), 4);
     files.write("server.pem", &other_certificate);
     files.write("server.key", &other_key);
-    assert_ne!(shake(&server, &client, "spanscore.test").await.unwrap(), before);
-    assert_eq!((files.reloads("replaced"), files.reloads("unusable")), (1, 4));
+    assert_ne!(
+        shake(&server, &client, "spanscore.test").await.unwrap(),
+        before
+    );
+    assert_eq!(
+        (files.reloads("replaced"), files.reloads("unusable")),
+        (1, 4)
+    );
 }
 
 #[test]
@@ -211,17 +340,43 @@ fn what_is_wrong_at_the_start_is_said_with_its_file() {
             key_file: files.write("key.pem", key),
             client_ca_file: None,
         };
-        let error = ServerTls::try_new(&tls, &telemetry).err().map(|error| error.to_string());
-        error.unwrap_or_default().replace(files.dir.path().to_str().unwrap(), "DIR")
+        let error = ServerTls::try_new(&tls, &telemetry)
+            .err()
+            .map(|error| error.to_string());
+        error
+            .unwrap_or_default()
+            .replace(files.dir.path().to_str().unwrap(), "DIR")
     };
     assert_eq!(server(&certificate, &key), "");
-    assert_eq!(server("", &key), "`DIR/cert.pem` holds no certificate; expected PEM text with a `-----BEGIN …-----` line");
-    assert_eq!(server(&certificate, &certificate), "`DIR/key.pem` holds no private key; expected PEM text with a `-----BEGIN …-----` line");
+    assert_eq!(
+        server("", &key),
+        "`DIR/cert.pem` holds no certificate; expected PEM text with a `-----BEGIN …-----` line"
+    );
+    assert_eq!(
+        server(&certificate, &certificate),
+        "`DIR/key.pem` holds no private key; expected PEM text with a `-----BEGIN …-----` line"
+    );
     let mismatch = server(&certificate, &other_key);
-    assert!(mismatch.starts_with("cannot use `DIR/cert.pem` with `DIR/key.pem`: "), "{mismatch}");
-    let missing = config::ClientTls { ca_file: Some(PathBuf::from("/nowhere/ca.pem")), ..Default::default() };
+    assert!(
+        mismatch.starts_with("cannot use `DIR/cert.pem` with `DIR/key.pem`: "),
+        "{mismatch}"
+    );
+    let missing = config::ClientTls {
+        ca_file: Some(PathBuf::from("/nowhere/ca.pem")),
+        ..Default::default()
+    };
     let missing = client_config(&missing, &telemetry).unwrap_err().to_string();
-    assert!(missing.starts_with("cannot read `/nowhere/ca.pem`: "), "{missing}");
-    let half = config::ClientTls { cert_file: Some(files.write("c.pem", &certificate)), insecure_skip_verify: true, ..Default::default() };
-    assert!(matches!(client_config(&half, &telemetry), Err(TlsError::Half)));
+    assert!(
+        missing.starts_with("cannot read `/nowhere/ca.pem`: "),
+        "{missing}"
+    );
+    let half = config::ClientTls {
+        cert_file: Some(files.write("c.pem", &certificate)),
+        insecure_skip_verify: true,
+        ..Default::default()
+    };
+    assert!(matches!(
+        client_config(&half, &telemetry),
+        Err(TlsError::Half)
+    ));
 }

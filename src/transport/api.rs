@@ -1,4 +1,5 @@
-//! A backend's own API: a JSON body in, an HTTP request out; a response in, an answer out. Does not know which backend, connections or retries.
+//! A backend's own API: a JSON body in, an HTTP request out; a response in, an answer out. Does not
+//! know which backend, connections or retries.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -7,7 +8,12 @@ use hyper::{Method, Request, Response, Uri, body::Incoming};
 use super::answer::Answer;
 use super::connect::Frames;
 
-pub(super) fn request(method: Method, uri: Uri, mut headers: HeaderMap, body: Bytes) -> Request<Frames> {
+pub(super) fn request(
+    method: Method,
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Request<Frames> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let mut request = Request::new(Frames::new(None, body));
     *request.method_mut() = method;

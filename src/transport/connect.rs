@@ -1,4 +1,5 @@
-//! A destination's address and TLS settings in, a pool of connections to it out. Knows HTTP; does not know OTLP.
+//! A destination's address and TLS settings in, a pool of connections to it out. Knows HTTP; does
+//! not know OTLP.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -54,7 +55,10 @@ enum AnyClient {
 }
 
 impl Connections {
-    pub(super) fn new(destination: &Destination, telemetry: &Arc<Telemetry>) -> Result<Self, TransportError> {
+    pub(super) fn new(
+        destination: &Destination,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, TransportError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -68,18 +72,35 @@ impl Connections {
             .http2_only(destination.protocol == Protocol::Grpc)
             .http2_initial_stream_window_size(WINDOW)
             .http2_initial_connection_window_size(WINDOW)
-            // Only while a request is under way: grpc servers send clients away that ping an idle connection.
+            // Only while a request is under way: grpc servers send clients away that ping an idle
+            // connection.
             .http2_keep_alive_interval(Duration::from_secs(20))
             .http2_keep_alive_timeout(Duration::from_secs(10));
 
-        let connector =
-            if destination.endpoint.tls { Connector::Tls(tls_connector(destination, http, telemetry)?) } else { Connector::Plain(http) };
+        let connector = if destination.endpoint.tls {
+            Connector::Tls(tls_connector(destination, http, telemetry)?)
+        } else {
+            Connector::Plain(http)
+        };
         let client = connector.client(&builder);
-        Ok(Self { builder, connector, pool: Mutex::new(Pool { client, generation: 0 }) })
+        Ok(Self {
+            builder,
+            connector,
+            pool: Mutex::new(Pool {
+                client,
+                generation: 0,
+            }),
+        })
     }
 
     /// Sends one request; answers with the pool it went through, for [`Self::renew`].
-    pub(super) fn request(&self, request: Request<Frames>) -> (impl Future<Output = Result<Response<Incoming>, Error>> + use<>, u64) {
+    pub(super) fn request(
+        &self,
+        request: Request<Frames>,
+    ) -> (
+        impl Future<Output = Result<Response<Incoming>, Error>> + use<>,
+        u64,
+    ) {
         let pool = self.pool();
         let response = match &pool.client {
             AnyClient::Plain(client) => client.request(request),
@@ -88,12 +109,16 @@ impl Connections {
         (response, pool.generation)
     }
 
-    /// Takes new connections from now on. A connection whose other end vanished without a word is only noticed by a request that
-    /// times out on it, and the pool would hand it out again for as long as TCP hopes, which is a quarter of an hour.
+    /// Takes new connections from now on. A connection whose other end vanished without a word is
+    /// only noticed by a request that times out on it, and the pool would hand it out again for as
+    /// long as TCP hopes, which is a quarter of an hour.
     pub(super) fn renew(&self, generation: u64) {
         let mut pool = self.pool();
         if pool.generation == generation {
-            *pool = Pool { client: self.connector.client(&self.builder), generation: generation + 1 };
+            *pool = Pool {
+                client: self.connector.client(&self.builder),
+                generation: generation + 1,
+            };
         }
     }
 
@@ -119,10 +144,21 @@ fn tls_connector(
     let origin = &destination.origin;
     // Reads certificate files again by itself when they change.
     let config =
-        tls::client_config(&destination.tls, telemetry).map_err(|source| TransportError::Tls { origin: origin.clone(), source })?;
-    let mut builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        tls::client_config(&destination.tls, telemetry).map_err(|source| TransportError::Tls {
+            origin: origin.clone(),
+            source,
+        })?;
+    let mut builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http();
     if let Some(name) = &destination.tls.server_name {
-        let name = name.clone().try_into().map_err(|_| TransportError::ServerName { origin: origin.clone(), name: name.clone() })?;
+        let name = name
+            .clone()
+            .try_into()
+            .map_err(|_| TransportError::ServerName {
+                origin: origin.clone(),
+                name: name.clone(),
+            })?;
         builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     Ok(match destination.protocol {
@@ -133,7 +169,8 @@ fn tls_connector(
 
 // === what is sent ===
 
-/// A body of up to two frames that are already in memory. They are handed to the socket as they are.
+/// A body of up to two frames that are already in memory. They are handed to the socket as they
+/// are.
 #[derive(Debug)]
 pub(super) struct Frames {
     prefix: Option<Bytes>,
@@ -142,7 +179,10 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(prefix: Option<Bytes>, message: Bytes) -> Self {
-        Self { prefix, message: Some(message).filter(|message| !message.is_empty()) }
+        Self {
+            prefix,
+            message: Some(message).filter(|message| !message.is_empty()),
+        }
     }
 }
 
@@ -150,7 +190,10 @@ impl Body for Frames {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let next = self.prefix.take().or_else(|| self.message.take());
         Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -163,7 +206,11 @@ impl Body for Frames {
         match &self.prefix {
             // A gRPC message says its own length; no gRPC client sends a content-length.
             Some(_) => SizeHint::new(),
-            None => SizeHint::with_exact(self.message.as_ref().map_or(0, |message| message.len() as u64)),
+            None => SizeHint::with_exact(
+                self.message
+                    .as_ref()
+                    .map_or(0, |message| message.len() as u64),
+            ),
         }
     }
 }

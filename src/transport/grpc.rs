@@ -1,5 +1,6 @@
-//! OTLP/gRPC: a body in, an HTTP/2 request out; a response in, an answer out. One unary call by hand, since tonic's encoder would copy
-//! every request once more; does not know connections or retries.
+//! OTLP/gRPC: a body in, an HTTP/2 request out; a response in, an answer out. One unary call by
+//! hand, since tonic's encoder would copy every request once more; does not know connections or
+//! retries.
 
 use std::time::Duration;
 
@@ -20,15 +21,25 @@ pub(super) fn path(signal: Signal) -> &'static str {
     }
 }
 
-pub(super) fn request(uri: Uri, mut headers: HeaderMap, body: Bytes, encoding: Option<&'static str>, timeout: Duration) -> Request<Frames> {
+pub(super) fn request(
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: Bytes,
+    encoding: Option<&'static str>,
+    timeout: Duration,
+) -> Request<Frames> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
     // At most eight digits; config allows no timeout that would need more.
-    if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999))) {
+    if let Ok(timeout) = HeaderValue::try_from(format!("{}m", timeout.as_millis().min(99_999_999)))
+    {
         headers.insert(HeaderName::from_static("grpc-timeout"), timeout);
     }
     if let Some(encoding) = encoding {
-        headers.insert(HeaderName::from_static("grpc-encoding"), HeaderValue::from_static(encoding));
+        headers.insert(
+            HeaderName::from_static("grpc-encoding"),
+            HeaderValue::from_static(encoding),
+        );
     }
     let mut prefix = BytesMut::with_capacity(5);
     prefix.put_u8(u8::from(encoding.is_some()));

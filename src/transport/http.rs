@@ -1,4 +1,5 @@
-//! OTLP/HTTP with protobuf bodies: a body in, a POST out; a response in, an answer out. Does not know connections or retries.
+//! OTLP/HTTP with protobuf bodies: a body in, a POST out; a response in, an answer out. Does not
+//! know connections or retries.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -13,8 +14,16 @@ pub(super) fn path(base_path: &str, signal: Signal) -> String {
     format!("{base_path}/v1/{}", signal.as_str())
 }
 
-pub(super) fn request(uri: Uri, mut headers: HeaderMap, body: Bytes, encoding: Option<&'static str>) -> Request<Frames> {
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+pub(super) fn request(
+    uri: Uri,
+    mut headers: HeaderMap,
+    body: Bytes,
+    encoding: Option<&'static str>,
+) -> Request<Frames> {
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/x-protobuf"),
+    );
     if let Some(encoding) = encoding {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
@@ -25,7 +34,8 @@ pub(super) fn request(uri: Uri, mut headers: HeaderMap, body: Bytes, encoding: O
     request
 }
 
-/// The status decides. A body that broke off changes nothing: who answers 413 may well hang up on the rest of our request.
+/// The status decides. A body that broke off changes nothing: who answers 413 may well hang up on
+/// the rest of our request.
 pub(super) async fn answer(response: Response<Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;

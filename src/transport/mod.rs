@@ -1,5 +1,6 @@
-//! The OTLP client. A destination and request bodies in, answers out. Knows both protocols and what their answers mean, and a queue that
-//! tries until it is delivered; does not know where the bodies come from, nor what is in them.
+//! The OTLP client. A destination and request bodies in, answers out. Knows both protocols and what
+//! their answers mean, and a queue that tries until it is delivered; does not know where the bodies
+//! come from, nor what is in them.
 
 mod answer;
 mod api;
@@ -113,11 +114,17 @@ struct Shared {
 }
 
 impl Client {
-    /// A client for `destination`; connects when the first request is sent. `telemetry` hears of certificate files that change.
-    pub fn new(destination: &Destination, telemetry: &Arc<Telemetry>) -> Result<Self, TransportError> {
+    /// A client for `destination`; connects when the first request is sent. `telemetry` hears of
+    /// certificate files that change.
+    pub fn new(
+        destination: &Destination,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, TransportError> {
         let uri = |signal| {
-            uri(destination, signal)
-                .map_err(|_| TransportError::Host { origin: destination.origin.clone(), host: destination.endpoint.host.clone() })
+            uri(destination, signal).map_err(|_| TransportError::Host {
+                origin: destination.origin.clone(),
+                host: destination.endpoint.host.clone(),
+            })
         };
         let [traces, logs, metrics] = Signal::ALL;
         let shared = Shared {
@@ -126,7 +133,9 @@ impl Client {
             headers: headers(destination)?,
             destination: destination.clone(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Where it sends to.
@@ -134,7 +143,8 @@ impl Client {
         &self.shared.destination
     }
 
-    /// One attempt to hand a request over: as OTLP, or where it has targets, to those of the backend's own API.
+    /// One attempt to hand a request over: as OTLP, or where it has targets, to those of the
+    /// backend's own API.
     pub async fn deliver(&self, parcel: Parcel) -> Answer {
         match parcel.targets.split_last() {
             None => self.send(parcel.signal, parcel.body, &parcel.headers).await,
@@ -150,7 +160,8 @@ impl Client {
         }
     }
 
-    /// One attempt, under the destination's timeout. `headers` go along with those of the destination; of the same name, they win.
+    /// One attempt, under the destination's timeout. `headers` go along with those of the
+    /// destination; of the same name, they win.
     pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> Answer {
         let shared = &*self.shared;
         let (body, encoding) = match compress(shared.destination.compression, body).await {
@@ -166,24 +177,45 @@ impl Client {
             }
         }
         let request = match shared.destination.protocol {
-            Protocol::Grpc => grpc::request(uri, all_headers, body, encoding, shared.destination.timeout),
+            Protocol::Grpc => {
+                grpc::request(uri, all_headers, body, encoding, shared.destination.timeout)
+            }
             Protocol::HttpProtobuf => http::request(uri, all_headers, body, encoding),
         };
-        self.exchange(request, async |response| match shared.destination.protocol {
-            Protocol::Grpc => grpc::answer(response).await,
-            Protocol::HttpProtobuf => Ok(http::answer(response).await),
+        self.exchange(request, async |response| {
+            match shared.destination.protocol {
+                Protocol::Grpc => grpc::answer(response).await,
+                Protocol::HttpProtobuf => Ok(http::answer(response).await),
+            }
         })
         .await
     }
 
     /// One call of a backend's own API, under the destination's timeout.
     async fn call(&self, target: &Target, body: Bytes) -> Answer {
-        let uri = match uri_of(&self.shared.destination, format!("{}{}", self.shared.destination.endpoint.base_path, target.path)) {
+        let uri = match uri_of(
+            &self.shared.destination,
+            format!(
+                "{}{}",
+                self.shared.destination.endpoint.base_path, target.path
+            ),
+        ) {
             Ok(uri) => uri,
-            Err(error) => return Answer::Refused { reason: "refused", why: format!("`{}` is no path: {error}", target.path) },
+            Err(error) => {
+                return Answer::Refused {
+                    reason: "refused",
+                    why: format!("`{}` is no path: {error}", target.path),
+                };
+            }
         };
-        let request = api::request(target.method.clone(), uri, self.shared.headers.clone(), body);
-        self.exchange(request, async |response| Ok(api::answer(response).await)).await
+        let request = api::request(
+            target.method.clone(),
+            uri,
+            self.shared.headers.clone(),
+            body,
+        );
+        self.exchange(request, async |response| Ok(api::answer(response).await))
+            .await
     }
 
     async fn exchange(
@@ -221,7 +253,11 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
 fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
     let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();
-    let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
+    let host = if endpoint.host.contains(':') {
+        format!("[{}]", endpoint.host)
+    } else {
+        endpoint.host.clone()
+    };
     Uri::builder()
         .scheme(if endpoint.tls { "https" } else { "http" })
         .authority(format!("{host}:{}", endpoint.port))
@@ -232,14 +268,29 @@ fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::E
 fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
     let origin = || destination.origin.clone();
     let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("spanscore/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("spanscore/", env!("CARGO_PKG_VERSION"))),
+    );
     for (name, secret) in &destination.headers {
-        let header: HeaderName = name.parse().map_err(|_| TransportError::HeaderName { origin: origin(), name: name.clone() })?;
+        let header: HeaderName = name.parse().map_err(|_| TransportError::HeaderName {
+            origin: origin(),
+            name: name.clone(),
+        })?;
         if is_reserved(&header) {
-            return Err(TransportError::HeaderReserved { origin: origin(), name: name.clone() });
+            return Err(TransportError::HeaderReserved {
+                origin: origin(),
+                name: name.clone(),
+            });
         }
         let mut value: HeaderValue =
-            secret.expose().parse().map_err(|_| TransportError::HeaderValue { origin: origin(), name: name.clone() })?;
+            secret
+                .expose()
+                .parse()
+                .map_err(|_| TransportError::HeaderValue {
+                    origin: origin(),
+                    name: name.clone(),
+                })?;
         // Keeps it out of debug output and of HTTP/2's header tables.
         value.set_sensitive(true);
         headers.insert(header, value);
@@ -266,8 +317,12 @@ fn is_reserved(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str()) || name.as_str().starts_with("grpc-")
 }
 
-/// The body as it travels, and the name of its encoding. Level 1: anything above costs more than all our other work together.
-async fn compress(compression: Compression, body: Bytes) -> std::io::Result<(Bytes, Option<&'static str>)> {
+/// The body as it travels, and the name of its encoding. Level 1: anything above costs more than
+/// all our other work together.
+async fn compress(
+    compression: Compression,
+    body: Bytes,
+) -> std::io::Result<(Bytes, Option<&'static str>)> {
     let name = match compression {
         Compression::None => return Ok((body, None)),
         Compression::Gzip => "gzip",
@@ -277,14 +332,21 @@ async fn compress(compression: Compression, body: Bytes) -> std::io::Result<(Byt
     let work = move || -> std::io::Result<Vec<u8>> {
         match compression {
             Compression::None | Compression::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::fast());
+                let mut encoder = flate2::write::GzEncoder::new(
+                    Vec::with_capacity(body.len() / 4),
+                    flate2::Compression::fast(),
+                );
                 encoder.write_all(&body)?;
                 encoder.finish()
             }
             Compression::Zstd => zstd::bulk::compress(&body, 1),
         }
     };
-    let compressed = if is_slow { tokio::task::spawn_blocking(work).await?? } else { work()? };
+    let compressed = if is_slow {
+        tokio::task::spawn_blocking(work).await??
+    } else {
+        work()?
+    };
     Ok((compressed.into(), Some(name)))
 }
 
@@ -306,9 +368,13 @@ fn describe(error: &dyn Error) -> String {
 async fn read(mut body: Incoming) -> (Vec<u8>, Result<Option<HeaderMap>, hyper::Error>) {
     let mut start = Vec::new();
     let mut trailers = None;
-    while let Some(frame) = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await {
+    while let Some(frame) =
+        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
+    {
         match frame.map(|frame| frame.into_data()) {
-            Ok(Ok(data)) => start.extend_from_slice(&data[..data.len().min(LONGEST_ANSWER - start.len())]),
+            Ok(Ok(data)) => {
+                start.extend_from_slice(&data[..data.len().min(LONGEST_ANSWER - start.len())])
+            }
             Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
             Err(error) => return (start, Err(error)),
         }

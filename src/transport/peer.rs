@@ -1,5 +1,6 @@
-//! A scriptable OTLP backend for tests: remembers every request as it came and answers as told. Speaks plain HTTP/1.1 and HTTP/2 by hand, so
-//! that it can also answer wrongly; what a true gRPC server makes of our requests is tested with tonic's.
+//! A scriptable OTLP backend for tests: remembers every request as it came and answers as told.
+//! Speaks plain HTTP/1.1 and HTTP/2 by hand, so that it can also answer wrongly; what a true gRPC
+//! server makes of our requests is tested with tonic's.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -41,9 +42,17 @@ pub(crate) enum Reply {
     /// Taken, with the bytes of the response message.
     Taken(Vec<u8>),
     /// gRPC status in trailers (headers only, as a server does that fails at once, if `early`).
-    Grpc { code: i32, headers: Vec<(&'static str, String)>, early: bool },
+    Grpc {
+        code: i32,
+        headers: Vec<(&'static str, String)>,
+        early: bool,
+    },
     /// HTTP status.
-    Http { status: u16, headers: Vec<(&'static str, String)>, body: Vec<u8> },
+    Http {
+        status: u16,
+        headers: Vec<(&'static str, String)>,
+        body: Vec<u8>,
+    },
     /// No answer, ever.
     Silence,
     /// The connection breaks.
@@ -56,11 +65,19 @@ impl Reply {
     }
 
     pub(crate) fn grpc(code: tonic::Code) -> Self {
-        Self::Grpc { code: code as i32, headers: Vec::new(), early: false }
+        Self::Grpc {
+            code: code as i32,
+            headers: Vec::new(),
+            early: false,
+        }
     }
 
     pub(crate) fn http(status: u16) -> Self {
-        Self::Http { status, headers: Vec::new(), body: Vec::new() }
+        Self::Http {
+            status,
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
     }
 }
 
@@ -76,7 +93,9 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Listens on a free port and answers the n-th request (from 0) by `script`.
-    pub(crate) async fn start(script: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), None, script).await
     }
 
@@ -95,8 +114,19 @@ impl Peer {
         let received = Arc::new(Mutex::new(Vec::new()));
         let (count, n_received) = watch::channel(0);
         let mut task = JoinSet::new();
-        task.spawn(serve(listener, tls, Arc::new(script), received.clone(), Arc::new(count)));
-        Self { address, received, n_received, task }
+        task.spawn(serve(
+            listener,
+            tls,
+            Arc::new(script),
+            received.clone(),
+            Arc::new(count),
+        ));
+        Self {
+            address,
+            received,
+            n_received,
+            task,
+        }
     }
 
     /// Closes its port and its connections.
@@ -111,7 +141,11 @@ impl Peer {
 
     /// Waits until `n` requests have come.
     pub(crate) async fn has_received(&self, n: usize) -> Vec<Received> {
-        self.n_received.clone().wait_for(|n_received| *n_received >= n).await.unwrap();
+        self.n_received
+            .clone()
+            .wait_for(|n_received| *n_received >= n)
+            .await
+            .unwrap();
         self.received()
     }
 
@@ -125,13 +159,22 @@ impl Peer {
 pub(crate) fn destination(address: SocketAddr, protocol: Protocol) -> Destination {
     Destination {
         origin: "forward.endpoint".to_owned(),
-        endpoint: Endpoint { tls: false, host: address.ip().to_string(), port: address.port(), base_path: String::new() },
+        endpoint: Endpoint {
+            tls: false,
+            host: address.ip().to_string(),
+            port: address.port(),
+            base_path: String::new(),
+        },
         protocol,
         headers: vec![("x-key".to_owned(), Secret::new("s3cret"))],
         compression: Compression::None,
         timeout: Duration::from_secs(10),
         tls: ClientTls::default(),
-        retry: Backoff { initial: Duration::from_millis(2), multiplier: 1.5, max: Duration::from_millis(20) },
+        retry: Backoff {
+            initial: Duration::from_millis(2),
+            multiplier: 1.5,
+            max: Duration::from_millis(20),
+        },
     }
 }
 
@@ -146,15 +189,37 @@ async fn serve(
     let mut n_connections = 0;
     while let Ok((stream, _)) = listener.accept().await {
         n_connections += 1;
-        let (connection, tls, script, received, count) = (n_connections, tls.clone(), script.clone(), received.clone(), count.clone());
+        let (connection, tls, script, received, count) = (
+            n_connections,
+            tls.clone(),
+            script.clone(),
+            received.clone(),
+            count.clone(),
+        );
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(connection, request, script.clone(), received.clone(), count.clone()));
+            let service = service_fn(move |request| {
+                answer(
+                    connection,
+                    request,
+                    script.clone(),
+                    received.clone(),
+                    count.clone(),
+                )
+            });
             let builder = auto::Builder::new(TokioExecutor::new());
             // Connections end badly in some tests, on purpose.
             let _ = match tls {
-                None => builder.serve_connection(TokioIo::new(stream), service).await,
+                None => {
+                    builder
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                }
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => builder.serve_connection(TokioIo::new(stream), service).await,
+                    Ok(stream) => {
+                        builder
+                            .serve_connection(TokioIo::new(stream), service)
+                            .await
+                    }
                     Err(_) => return,
                 },
             };
@@ -168,10 +233,16 @@ async fn answer(
     script: Arc<Script>,
     received: Arc<Mutex<Vec<Received>>>,
     count: Arc<watch::Sender<usize>>,
-) -> Result<Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<
+    Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>,
+    Box<dyn std::error::Error + Send + Sync>,
+> {
     let (head, body) = request.into_parts();
     let mut body = body.collect().await?.to_bytes();
-    let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|value| value == "application/grpc");
+    let is_grpc = head
+        .headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value == "application/grpc");
     let prefix = is_grpc.then(|| body.split_to(5)[..].try_into().unwrap());
     let request = Received {
         at: Instant::now(),
@@ -191,7 +262,10 @@ async fn answer(
 
     let mut response = Response::builder();
     let pairs = |pairs: Vec<(&'static str, String)>| -> HeaderMap {
-        pairs.into_iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+        pairs
+            .into_iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     };
     let grpc_trailers = |code: i32, headers| {
         let mut trailers = pairs(headers);
@@ -205,20 +279,44 @@ async fn answer(
             body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
             body.extend_from_slice(&message);
             let trailers = grpc_trailers(0, Vec::new());
-            Ok(response.header(CONTENT_TYPE, "application/grpc").body(full(body).with_trailers(async { Some(Ok(trailers)) }).boxed())?)
+            Ok(response.header(CONTENT_TYPE, "application/grpc").body(
+                full(body)
+                    .with_trailers(async { Some(Ok(trailers)) })
+                    .boxed(),
+            )?)
         }
-        Reply::Taken(message) => Ok(response.header(CONTENT_TYPE, "application/x-protobuf").body(full(message).boxed())?),
-        Reply::Grpc { code, headers, early: true } => {
+        Reply::Taken(message) => Ok(response
+            .header(CONTENT_TYPE, "application/x-protobuf")
+            .body(full(message).boxed())?),
+        Reply::Grpc {
+            code,
+            headers,
+            early: true,
+        } => {
             *response.headers_mut().unwrap() = grpc_trailers(code, headers);
             Ok(response.body(full(Vec::new()).boxed())?)
         }
-        Reply::Grpc { code, headers, early: false } => {
+        Reply::Grpc {
+            code,
+            headers,
+            early: false,
+        } => {
             let trailers = grpc_trailers(code, headers);
-            Ok(response.body(full(Vec::new()).with_trailers(async { Some(Ok(trailers)) }).boxed())?)
+            Ok(response.body(
+                full(Vec::new())
+                    .with_trailers(async { Some(Ok(trailers)) })
+                    .boxed(),
+            )?)
         }
-        Reply::Http { status, headers, body } => {
+        Reply::Http {
+            status,
+            headers,
+            body,
+        } => {
             *response.headers_mut().unwrap() = pairs(headers);
-            Ok(response.status(StatusCode::from_u16(status)?).body(full(body).boxed())?)
+            Ok(response
+                .status(StatusCode::from_u16(status)?)
+                .body(full(body).boxed())?)
         }
         Reply::Silence => std::future::pending().await,
         Reply::HangUp => Err("hang up".into()),

@@ -1,6 +1,7 @@
-//! Requests that are to be delivered in, the next one to try out. Bounded in bytes; when it is full it either refuses the newcomer (original
-//! telemetry: its sender still has it) or drops the oldest (scores: nobody else has them). Knows nothing of sockets or clocks; every change is
-//! entered into the books of its owner before anybody can see it.
+//! Requests that are to be delivered in, the next one to try out. Bounded in bytes; when it is full
+//! it either refuses the newcomer (original telemetry: its sender still has it) or drops the oldest
+//! (scores: nobody else has them). Knows nothing of sockets or clocks; every change is entered into
+//! the books of its owner before anybody can see it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,7 +31,8 @@ pub struct Parcel {
     pub n_items: u64,
     /// Headers of its own.
     pub headers: HeaderMap,
-    /// For a backend's own API instead of OTLP: the body is JSON, and goes to the first of these that knows what it is about.
+    /// For a backend's own API instead of OTLP: the body is JSON, and goes to the first of these
+    /// that knows what it is about.
     pub targets: Arc<[Target]>,
     /// Let go of when the request is done with.
     pub token: Option<Token>,
@@ -45,7 +47,8 @@ pub struct Target {
     pub path: String,
 }
 
-/// Something that is let go of once the request is done with, delivered or not, and with it everything that it was split into.
+/// Something that is let go of once the request is done with, delivered or not, and with it
+/// everything that it was split into.
 #[derive(Clone)]
 pub struct Token(pub Arc<dyn Any + Send + Sync>);
 
@@ -58,12 +61,23 @@ impl Debug for Token {
 impl Parcel {
     /// A request of OTLP's.
     pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
-        Self { signal, body, n_items, headers: HeaderMap::new(), targets: Arc::default(), token: None }
+        Self {
+            signal,
+            body,
+            n_items,
+            headers: HeaderMap::new(),
+            targets: Arc::default(),
+            token: None,
+        }
     }
 
     /// The bytes it takes of a queue.
     pub fn cost(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let headers: usize = self
+            .headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len())
+            .sum();
         let targets: usize = self.targets.iter().map(|target| target.path.len()).sum();
         self.body.len() + headers + targets + OVERHEAD
     }
@@ -118,9 +132,11 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Never tried, in order of arrival; before them halves of what was too large, so that one request is done with before the next is cut up.
+    /// Never tried, in order of arrival; before them halves of what was too large, so that one
+    /// request is done with before the next is cut up.
     fresh: VecDeque<Entry>,
-    /// Tried in vain, and when each may be tried again. Few: while a destination is down it gets one probe at a time.
+    /// Tried in vain, and when each may be tried again. Few: while a destination is down it gets
+    /// one probe at a time.
     tried: Vec<(Instant, Entry)>,
     /// Cost of these and of those under way.
     n_bytes: usize,
@@ -142,14 +158,40 @@ pub(super) struct Entry {
 
 impl Queue {
     /// An empty queue of `capacity` bytes.
-    pub fn new(name: &'static str, capacity: usize, when_full: WhenFull, ledger: Arc<dyn Ledger>, telemetry: &Telemetry) -> Self {
-        let size = QueueOpened { queue: name, capacity }.emit(telemetry);
-        Self { shared: Arc::new(Shared { name, capacity, when_full, ledger, size, state: Mutex::default(), changed: Notify::new() }) }
+    pub fn new(
+        name: &'static str,
+        capacity: usize,
+        when_full: WhenFull,
+        ledger: Arc<dyn Ledger>,
+        telemetry: &Telemetry,
+    ) -> Self {
+        let size = QueueOpened {
+            queue: name,
+            capacity,
+        }
+        .emit(telemetry);
+        Self {
+            shared: Arc::new(Shared {
+                name,
+                capacity,
+                when_full,
+                ledger,
+                size,
+                state: Mutex::default(),
+                changed: Notify::new(),
+            }),
+        }
     }
 
-    /// Takes a request, or says why not. Never waits. A queue that drops the oldest refuses nothing: what it cannot take is entered as dropped.
+    /// Takes a request, or says why not. Never waits. A queue that drops the oldest refuses
+    /// nothing: what it cannot take is entered as dropped.
     pub fn offer(&self, parcel: Parcel) -> Result<(), Full> {
-        let Shared { when_full, ledger, capacity, .. } = &*self.shared;
+        let Shared {
+            when_full,
+            ledger,
+            capacity,
+            ..
+        } = &*self.shared;
         let cost = parcel.cost();
         let mut state = self.state();
         let refusal = if state.deadline.is_some() {
@@ -176,7 +218,13 @@ impl Queue {
         let seq = state.next_seq;
         state.next_seq += 1;
         state.n_bytes += cost;
-        state.fresh.push_back(Entry { seq, cost, parcel, n_failures: 0, unknown_since: None });
+        state.fresh.push_back(Entry {
+            seq,
+            cost,
+            parcel,
+            n_failures: 0,
+            unknown_since: None,
+        });
         self.moved(&state);
         drop(state);
         self.shared.changed.notify_one();
@@ -226,10 +274,14 @@ impl Queue {
         }
     }
 
-    /// One to find out with whether the destination is back: not the one that has just failed, as it may be the cause.
+    /// One to find out with whether the destination is back: not the one that has just failed, as
+    /// it may be the cause.
     pub(super) fn take_probe(&self) -> Option<Entry> {
         let mut state = self.state();
-        state.fresh.pop_front().or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
+        state
+            .fresh
+            .pop_front()
+            .or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
     }
 
     /// When one of those tried is due again.
@@ -260,12 +312,24 @@ impl Queue {
     pub(super) fn replace(&self, entry: Entry, halves: [(Bytes, u64); 2]) {
         let mut state = self.state();
         state.n_bytes -= entry.cost;
-        let Entry { seq, parcel: whole, .. } = entry;
+        let Entry {
+            seq, parcel: whole, ..
+        } = entry;
         for (body, n_items) in halves.into_iter().rev() {
-            let parcel = Parcel { body, n_items, ..whole.clone() };
+            let parcel = Parcel {
+                body,
+                n_items,
+                ..whole.clone()
+            };
             let cost = parcel.cost();
             state.n_bytes += cost;
-            state.fresh.push_front(Entry { seq, cost, parcel, n_failures: 0, unknown_since: None });
+            state.fresh.push_front(Entry {
+                seq,
+                cost,
+                parcel,
+                n_failures: 0,
+                unknown_since: None,
+            });
         }
         self.moved(&state);
     }
@@ -274,18 +338,28 @@ impl Queue {
     pub(super) fn drain(&self) -> Vec<Entry> {
         let mut state = self.state();
         let mut entries: Vec<Entry> = std::mem::take(&mut state.fresh).into();
-        entries.extend(std::mem::take(&mut state.tried).into_iter().map(|(_, entry)| entry));
+        entries.extend(
+            std::mem::take(&mut state.tried)
+                .into_iter()
+                .map(|(_, entry)| entry),
+        );
         state.n_bytes -= entries.iter().map(|entry| entry.cost).sum::<usize>();
         self.moved(&state);
         entries
     }
 
     fn moved(&self, state: &State) {
-        QueueMoved { n_bytes: state.n_bytes }.emit(&self.shared.size);
+        QueueMoved {
+            n_bytes: state.n_bytes,
+        }
+        .emit(&self.shared.size);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -297,7 +371,9 @@ impl State {
     fn pop_oldest(&mut self) -> Option<Entry> {
         let oldest_tried = (0..self.tried.len()).min_by_key(|&idx| self.tried[idx].1.seq);
         let entry = match (oldest_tried, self.fresh.front()) {
-            (Some(idx), fresh) if fresh.is_none_or(|fresh| self.tried[idx].1.seq < fresh.seq) => self.tried.swap_remove(idx).1,
+            (Some(idx), fresh) if fresh.is_none_or(|fresh| self.tried[idx].1.seq < fresh.seq) => {
+                self.tried.swap_remove(idx).1
+            }
             _ => self.fresh.pop_front()?,
         };
         self.n_bytes -= entry.cost;

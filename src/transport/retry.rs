@@ -1,22 +1,31 @@
-//! Pure. How attempts ended, and a clock, in; how many may be made now, when the next one is due, and what the log should say out.
-//! Knows one destination as a whole: while it is down a single probe goes out, not one attempt per queued request.
-//! Does not know requests or sockets; randomness is an argument.
+//! Pure. How attempts ended, and a clock, in; how many may be made now, when the next one is due,
+//! and what the log should say out. Knows one destination as a whole: while it is down a single
+//! probe goes out, not one attempt per queued request. Does not know requests or sockets;
+//! randomness is an argument.
 
 use std::time::{Duration, Instant};
 
 use crate::config::Backoff;
 
-/// The longest wait that a peer may ask for. Beyond it we ask again: a mistyped `Retry-After` must not silence us for ever.
+/// The longest wait that a peer may ask for. Beyond it we ask again: a mistyped `Retry-After` must
+/// not silence us for ever.
 const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 
 /// Log lines about one destination's outages are at least this far apart.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The wait before attempt number `n_failures` + 1: exponential, capped, and with `jitter` (0..=1) between half and the whole of it,
-/// so that a fleet of sidecars does not come back all at once. What the peer asked for is the least.
-pub(crate) fn wait(backoff: &Backoff, n_failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
+/// The wait before attempt number `n_failures` + 1: exponential, capped, and with `jitter` (0..=1)
+/// between half and the whole of it, so that a fleet of sidecars does not come back all at once.
+/// What the peer asked for is the least.
+pub(crate) fn wait(
+    backoff: &Backoff,
+    n_failures: u32,
+    asked: Option<Duration>,
+    jitter: f64,
+) -> Duration {
     let exponent = i32::try_from(n_failures.saturating_sub(1)).unwrap_or(i32::MAX);
-    let secs = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(exponent)).min(backoff.max.as_secs_f64());
+    let secs = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(exponent))
+        .min(backoff.max.as_secs_f64());
     // An interval of zero would spin.
     let own = Duration::from_secs_f64((secs * (0.5 + jitter.clamp(0.0, 1.0) / 2.0)).max(0.001));
     own.max(asked.unwrap_or_default().min(LONGEST_ASKED))
@@ -54,7 +63,12 @@ pub(crate) struct Attempt {
 
 impl Pacer {
     pub(crate) fn new(backoff: Backoff, max_in_flight: usize) -> Self {
-        Self { backoff, max_in_flight, answered_at: None, state: State::Up }
+        Self {
+            backoff,
+            max_in_flight,
+            answered_at: None,
+            state: State::Up,
+        }
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -65,14 +79,20 @@ impl Pacer {
     pub(crate) fn room(&self, n_in_flight: usize, now: Instant) -> usize {
         match self.state {
             State::Up => self.max_in_flight.saturating_sub(n_in_flight),
-            State::Down { retry_at, probing, .. } => usize::from(!probing && now >= retry_at),
+            State::Down {
+                retry_at, probing, ..
+            } => usize::from(!probing && now >= retry_at),
         }
     }
 
     /// When there is room again without anything else happening.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
-            State::Down { retry_at, probing: false, .. } => Some(retry_at),
+            State::Down {
+                retry_at,
+                probing: false,
+                ..
+            } => Some(retry_at),
             _ => None,
         }
     }
@@ -80,10 +100,16 @@ impl Pacer {
     /// An attempt starts; there was room for it.
     pub(crate) fn start(&mut self, now: Instant) -> Attempt {
         match &mut self.state {
-            State::Up => Attempt { at: now, is_probe: false },
+            State::Up => Attempt {
+                at: now,
+                is_probe: false,
+            },
             State::Down { probing, .. } => {
                 *probing = true;
-                Attempt { at: now, is_probe: true }
+                Attempt {
+                    at: now,
+                    is_probe: true,
+                }
             }
         }
     }
@@ -92,7 +118,8 @@ impl Pacer {
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state
-            // An attempt that was on its way before the peer asked for a pause does not end the pause.
+            // An attempt that was on its way before the peer asked for a pause does not end the
+            // pause.
             && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
         {
             self.state = State::Up;
@@ -100,40 +127,75 @@ impl Pacer {
     }
 
     /// An attempt ended in a way that asks for another one.
-    pub(crate) fn failed(&mut self, attempt: Attempt, asked: Option<Duration>, now: Instant, jitter: f64) {
-        let asked_until = asked.filter(|asked| !asked.is_zero()).map(|asked| now + asked.min(LONGEST_ASKED));
+    pub(crate) fn failed(
+        &mut self,
+        attempt: Attempt,
+        asked: Option<Duration>,
+        now: Instant,
+        jitter: f64,
+    ) {
+        let asked_until = asked
+            .filter(|asked| !asked.is_zero())
+            .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
-            // Others got through since this attempt began, so the trouble is with this request and not with the peer.
-            State::Up if asked_until.is_none() && self.answered_at.is_some_and(|answered| answered > attempt.at) => {}
+            // Others got through since this attempt began, so the trouble is with this request and
+            // not with the peer.
+            State::Up
+                if asked_until.is_none()
+                    && self
+                        .answered_at
+                        .is_some_and(|answered| answered > attempt.at) => {}
             State::Up => {
                 let retry_at = now + wait(&self.backoff, 1, asked, jitter);
-                self.state = State::Down { n_failures: 1, retry_at, asked_until, probing: false };
+                self.state = State::Down {
+                    n_failures: 1,
+                    retry_at,
+                    asked_until,
+                    probing: false,
+                };
             }
-            State::Down { n_failures, retry_at, asked_until: until, probing } if attempt.is_probe => {
+            State::Down {
+                n_failures,
+                retry_at,
+                asked_until: until,
+                probing,
+            } if attempt.is_probe => {
                 *n_failures = n_failures.saturating_add(1);
                 *retry_at = now + wait(&self.backoff, *n_failures, asked, jitter);
                 *until = asked_until;
                 *probing = false;
             }
-            // It left before the outage was known, and tells nothing new but how long the peer wants to be left alone.
-            State::Down { retry_at, asked_until: until, .. } => {
+            // It left before the outage was known, and tells nothing new but how long the peer
+            // wants to be left alone.
+            State::Down {
+                retry_at,
+                asked_until: until,
+                ..
+            } => {
                 *until = (*until).max(asked_until);
                 *retry_at = asked_until.map_or(*retry_at, |until| until.max(*retry_at));
             }
         }
     }
 
-    /// We are stopping: try at once and begin the intervals anew, unless the peer asked for a pause.
+    /// We are stopping: try at once and begin the intervals anew, unless the peer asked for a
+    /// pause.
     pub(crate) fn hurry(&mut self, now: Instant) {
-        if let State::Down { n_failures, retry_at, asked_until, .. } = &mut self.state {
+        if let State::Down {
+            n_failures,
+            retry_at,
+            asked_until,
+            ..
+        } = &mut self.state
+        {
             *n_failures = 0;
             *retry_at = asked_until.unwrap_or(now).max(now);
         }
     }
 }
 
-/// Decides which lines of an outage are worth the log: one when it begins, one a minute, one when it ends. A destination that
-/// goes up and down all the time gets one pair of lines a minute.
+/// Decides which lines of an outage are worth the log: one when it begins, one a minute, one when
+/// it ends. A destination that goes up and down all the time gets one pair of lines a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     since: Option<Instant>,
@@ -155,7 +217,9 @@ pub(crate) enum Line {
 impl Outage {
     /// The destination was seen up or down.
     pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<Line> {
-        let is_quiet = self.told_at.is_some_and(|told| now.duration_since(told) < QUIET);
+        let is_quiet = self
+            .told_at
+            .is_some_and(|told| now.duration_since(told) < QUIET);
         match (self.since, is_up) {
             (None, true) => None,
             (None, false) => {
@@ -164,14 +228,19 @@ impl Outage {
                 self.is_told.then(|| self.tell(Line::Down, now))
             }
             (Some(since), false) if !is_quiet => {
-                let line = if self.is_told { Line::StillDown(now.duration_since(since)) } else { Line::Down };
+                let line = if self.is_told {
+                    Line::StillDown(now.duration_since(since))
+                } else {
+                    Line::Down
+                };
                 self.is_told = true;
                 Some(self.tell(line, now))
             }
             (Some(_), false) => None,
             (Some(since), true) => {
                 self.since = None;
-                std::mem::take(&mut self.is_told).then(|| Line::Recovered(now.duration_since(since)))
+                std::mem::take(&mut self.is_told)
+                    .then(|| Line::Recovered(now.duration_since(since)))
             }
         }
     }
@@ -192,7 +261,10 @@ pub(crate) struct Seldom {
 impl Seldom {
     /// How many were held back since the last line, if it is time for one.
     pub(crate) fn ready(&mut self, now: Instant) -> Option<u64> {
-        if self.told_at.is_some_and(|told| now.duration_since(told) < QUIET) {
+        if self
+            .told_at
+            .is_some_and(|told| now.duration_since(told) < QUIET)
+        {
             self.n_held_back += 1;
             return None;
         }
@@ -208,7 +280,11 @@ mod tests {
     const SEC: Duration = Duration::from_secs(1);
 
     fn backoff() -> Backoff {
-        Backoff { initial: SEC, multiplier: 1.5, max: 30 * SEC }
+        Backoff {
+            initial: SEC,
+            multiplier: 1.5,
+            max: 30 * SEC,
+        }
     }
 
     /// A moment to count from. The machine only ever adds to it.
@@ -221,19 +297,29 @@ mod tests {
     fn waits_grow_by_half_up_to_the_cap_and_jitter_takes_up_to_half_off() {
         let secs = |n_failures, jitter| wait(&backoff(), n_failures, None, jitter).as_secs_f64();
         assert_eq!([1, 2, 3, 4].map(|n| secs(n, 1.0)), [1.0, 1.5, 2.25, 3.375]);
-        assert_eq!([secs(9, 1.0), secs(10, 1.0), secs(u32::MAX, 1.0)], [25.628_906_25, 30.0, 30.0]);
+        assert_eq!(
+            [secs(9, 1.0), secs(10, 1.0), secs(u32::MAX, 1.0)],
+            [25.628_906_25, 30.0, 30.0]
+        );
         assert_eq!([secs(1, 0.0), secs(100, 0.0)], [0.5, 15.0]);
     }
 
     #[test]
     fn what_the_peer_asks_for_is_the_least_but_no_more_than_an_hour() {
         let asked = |asked| wait(&backoff(), 1, Some(asked), 1.0);
-        assert_eq!([asked(5 * SEC), asked(Duration::ZERO), asked(Duration::MAX)], [5 * SEC, SEC, LONGEST_ASKED]);
+        assert_eq!(
+            [asked(5 * SEC), asked(Duration::ZERO), asked(Duration::MAX)],
+            [5 * SEC, SEC, LONGEST_ASKED]
+        );
     }
 
     #[test]
     fn an_interval_of_zero_does_not_spin() {
-        let zero = Backoff { initial: Duration::ZERO, multiplier: 1.0, max: Duration::ZERO };
+        let zero = Backoff {
+            initial: Duration::ZERO,
+            multiplier: 1.0,
+            max: Duration::ZERO,
+        };
         assert_eq!(wait(&zero, 5, None, 1.0), Duration::from_millis(1));
     }
 
@@ -289,7 +375,10 @@ mod tests {
         // Neither an answer to what was already on its way nor our own stopping cuts it short.
         pacer.answered(late, t0 + 3 * SEC);
         pacer.hurry(t0 + 3 * SEC);
-        assert_eq!((pacer.room(0, t0 + 3 * SEC), pacer.wake_at()), (0, Some(t0 + 9 * SEC)));
+        assert_eq!(
+            (pacer.room(0, t0 + 3 * SEC), pacer.wake_at()),
+            (0, Some(t0 + 9 * SEC))
+        );
     }
 
     #[test]
@@ -306,9 +395,15 @@ mod tests {
     fn an_outage_is_told_when_it_begins_once_a_minute_and_when_it_ends() {
         let t0 = start();
         let mut outage = Outage::default();
-        let lines: Vec<_> = (0..180).filter_map(|sec| Some((sec, outage.observe(sec == 0 || sec >= 150, t0 + sec * SEC)?))).collect();
-        let expected =
-            [(1, Line::Down), (61, Line::StillDown(60 * SEC)), (121, Line::StillDown(120 * SEC)), (150, Line::Recovered(149 * SEC))];
+        let lines: Vec<_> = (0..180)
+            .filter_map(|sec| Some((sec, outage.observe(sec == 0 || sec >= 150, t0 + sec * SEC)?)))
+            .collect();
+        let expected = [
+            (1, Line::Down),
+            (61, Line::StillDown(60 * SEC)),
+            (121, Line::StillDown(120 * SEC)),
+            (150, Line::Recovered(149 * SEC)),
+        ];
         assert_eq!(lines, expected);
     }
 
@@ -316,15 +411,27 @@ mod tests {
     fn a_flapping_destination_gets_one_pair_of_lines_a_minute() {
         let t0 = start();
         let mut outage = Outage::default();
-        let lines: Vec<_> = (0..120).filter_map(|sec| Some((sec, outage.observe(sec % 2 == 1, t0 + sec * SEC)?))).collect();
-        assert_eq!(lines, [(0, Line::Down), (1, Line::Recovered(SEC)), (60, Line::Down), (61, Line::Recovered(SEC))]);
+        let lines: Vec<_> = (0..120)
+            .filter_map(|sec| Some((sec, outage.observe(sec % 2 == 1, t0 + sec * SEC)?)))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                (0, Line::Down),
+                (1, Line::Recovered(SEC)),
+                (60, Line::Down),
+                (61, Line::Recovered(SEC))
+            ]
+        );
     }
 
     #[test]
     fn like_lines_are_held_back_and_counted() {
         let t0 = start();
         let mut seldom = Seldom::default();
-        let lines: Vec<_> = (0..70).filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?))).collect();
+        let lines: Vec<_> = (0..70)
+            .filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?)))
+            .collect();
         assert_eq!(lines, [(0, 0), (60, 59)]);
     }
 }

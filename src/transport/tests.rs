@@ -1,15 +1,27 @@
-//! The client against a peer on a socket: what goes over the wire, how TLS and timeouts behave, what is refused at start. Does not prove
-//! anything about queues; the forward plane's tests do.
+//! The client against a peer on a socket: what goes over the wire, how TLS and timeouts behave,
+//! what is refused at start. Does not prove anything about queues; the forward plane's tests do.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -28,13 +40,25 @@ fn client(destination: &Destination) -> Client {
     Client::new(destination, &Arc::new(Telemetry::default())).unwrap()
 }
 
-const DELIVERED: Answer = Answer::Delivered { n_rejected: 0, message: None };
+const DELIVERED: Answer = Answer::Delivered {
+    n_rejected: 0,
+    message: None,
+};
 
 fn request() -> ExportTraceServiceRequest {
-    let spans = vec![Span { name: "x".repeat(100), ..Span::default() }; 50];
+    let spans = vec![
+        Span {
+            name: "x".repeat(100),
+            ..Span::default()
+        };
+        50
+    ];
     ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {
-            scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
+            scope_spans: vec![ScopeSpans {
+                spans,
+                ..ScopeSpans::default()
+            }],
             ..ResourceSpans::default()
         }],
     }
@@ -56,15 +80,28 @@ async fn grpc_carries_the_bytes_as_they_are_to_the_signals_own_method() {
     // No protobuf at all: nobody looks inside.
     let body = Bytes::from_static(b"\xff\x00not a message");
     for signal in Signal::ALL {
-        assert_eq!(client.send(signal, body.clone(), &HeaderMap::new()).await, DELIVERED);
+        assert_eq!(
+            client.send(signal, body.clone(), &HeaderMap::new()).await,
+            DELIVERED
+        );
     }
     let received = peer.received();
-    let paths: Vec<_> = received.iter().map(|request| request.path.as_str()).collect();
-    let expected = ["trace.v1.TraceService", "logs.v1.LogsService", "metrics.v1.MetricsService"]
-        .map(|service| format!("/opentelemetry.proto.collector.{service}/Export"));
+    let paths: Vec<_> = received
+        .iter()
+        .map(|request| request.path.as_str())
+        .collect();
+    let expected = [
+        "trace.v1.TraceService",
+        "logs.v1.LogsService",
+        "metrics.v1.MetricsService",
+    ]
+    .map(|service| format!("/opentelemetry.proto.collector.{service}/Export"));
     assert_eq!(paths, expected);
     for request in received {
-        assert_eq!((request.body.clone(), request.prefix), (body.clone(), Some([0, 0, 0, 0, 15])));
+        assert_eq!(
+            (request.body.clone(), request.prefix),
+            (body.clone(), Some([0, 0, 0, 0, 15]))
+        );
         assert_eq!(request.version, hyper::Version::HTTP_2);
         let user_agent = format!("spanscore/{}", env!("CARGO_PKG_VERSION"));
         let expected = [
@@ -77,7 +114,10 @@ async fn grpc_carries_the_bytes_as_they_are_to_the_signals_own_method() {
         for (name, value) in expected {
             assert_eq!(request.headers[name], value, "{name}");
         }
-        assert!(!request.headers.contains_key("content-length") && !request.headers.contains_key("grpc-encoding"));
+        assert!(
+            !request.headers.contains_key("content-length")
+                && !request.headers.contains_key("grpc-encoding")
+        );
         assert_eq!(request.connection, 1, "all share one connection");
     }
 }
@@ -90,14 +130,30 @@ async fn http_posts_the_bytes_below_the_base_path() {
     let client = client(&destination);
     let body = Bytes::from_static(b"\xff\x00not a message");
     for signal in Signal::ALL {
-        assert_eq!(client.send(signal, body.clone(), &HeaderMap::new()).await, DELIVERED);
+        assert_eq!(
+            client.send(signal, body.clone(), &HeaderMap::new()).await,
+            DELIVERED
+        );
     }
     let received = peer.received();
-    let paths: Vec<_> = received.iter().map(|request| request.path.as_str()).collect();
-    assert_eq!(paths, ["/otlp/x/v1/traces", "/otlp/x/v1/logs", "/otlp/x/v1/metrics"]);
+    let paths: Vec<_> = received
+        .iter()
+        .map(|request| request.path.as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        ["/otlp/x/v1/traces", "/otlp/x/v1/logs", "/otlp/x/v1/metrics"]
+    );
     for request in received {
-        assert_eq!((request.body, request.version), (body.clone(), hyper::Version::HTTP_11));
-        for (name, value) in [("content-type", "application/x-protobuf"), ("content-length", "15"), ("x-key", "s3cret")] {
+        assert_eq!(
+            (request.body, request.version),
+            (body.clone(), hyper::Version::HTTP_11)
+        );
+        for (name, value) in [
+            ("content-type", "application/x-protobuf"),
+            ("content-length", "15"),
+            ("x-key", "s3cret"),
+        ] {
             assert_eq!(request.headers[name], value, "{name}");
         }
     }
@@ -107,21 +163,51 @@ async fn http_posts_the_bytes_below_the_base_path() {
 async fn an_empty_message_is_a_message() {
     let peer = Peer::willing().await;
     for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
-        assert_eq!(client(&peer.destination(protocol)).send(Signal::Traces, Bytes::new(), &HeaderMap::new()).await, DELIVERED);
+        assert_eq!(
+            client(&peer.destination(protocol))
+                .send(Signal::Traces, Bytes::new(), &HeaderMap::new())
+                .await,
+            DELIVERED
+        );
     }
-    assert_eq!(peer.received().iter().map(|request| request.body.len()).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(
+        peer.received()
+            .iter()
+            .map(|request| request.body.len())
+            .collect::<Vec<_>>(),
+        [0, 0]
+    );
 }
 
 #[tokio::test]
 async fn a_requests_own_headers_go_along_but_not_those_of_the_protocol() {
     let peer = Peer::willing().await;
-    let headers = [("x-key", "mine"), ("x-tenant", "a"), ("content-type", "text/plain"), ("grpc-timeout", "1H"), ("host", "elsewhere")];
-    let headers: HeaderMap = headers.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    client(&peer.destination(Protocol::HttpProtobuf)).send(Signal::Logs, Bytes::from_static(b"x"), &headers).await;
+    let headers = [
+        ("x-key", "mine"),
+        ("x-tenant", "a"),
+        ("content-type", "text/plain"),
+        ("grpc-timeout", "1H"),
+        ("host", "elsewhere"),
+    ];
+    let headers: HeaderMap = headers
+        .into_iter()
+        .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+        .collect();
+    client(&peer.destination(Protocol::HttpProtobuf))
+        .send(Signal::Logs, Bytes::from_static(b"x"), &headers)
+        .await;
     let received = &peer.received()[0].headers;
     assert_eq!(
-        (&received["x-key"], &received["x-tenant"], &received["content-type"]),
-        (&HeaderValue::from_static("mine"), &HeaderValue::from_static("a"), &HeaderValue::from_static("application/x-protobuf"))
+        (
+            &received["x-key"],
+            &received["x-tenant"],
+            &received["content-type"]
+        ),
+        (
+            &HeaderValue::from_static("mine"),
+            &HeaderValue::from_static("a"),
+            &HeaderValue::from_static("application/x-protobuf")
+        )
     );
     assert!(!received.contains_key("grpc-timeout") && received["host"] != "elsewhere");
 }
@@ -133,17 +219,39 @@ async fn compression_is_undone_to_the_same_bytes() {
     for n_bytes in [1_000, SLOW_TO_COMPRESS * 2] {
         let body: Bytes = (0..n_bytes).map(|n| (n % 251) as u8).collect();
         for (compression, header) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
-            for (protocol, name) in [(Protocol::Grpc, "grpc-encoding"), (Protocol::HttpProtobuf, "content-encoding")] {
-                let destination = Destination { compression, ..peer.destination(protocol) };
-                assert_eq!(client(&destination).send(Signal::Traces, body.clone(), &HeaderMap::new()).await, DELIVERED);
+            for (protocol, name) in [
+                (Protocol::Grpc, "grpc-encoding"),
+                (Protocol::HttpProtobuf, "content-encoding"),
+            ] {
+                let destination = Destination {
+                    compression,
+                    ..peer.destination(protocol)
+                };
+                assert_eq!(
+                    client(&destination)
+                        .send(Signal::Traces, body.clone(), &HeaderMap::new())
+                        .await,
+                    DELIVERED
+                );
                 let received = peer.received().pop().unwrap();
                 assert_eq!(received.headers[name], header);
-                assert!(received.prefix.is_none_or(|prefix| prefix[0] == 1), "gRPC's flag");
+                assert!(
+                    received.prefix.is_none_or(|prefix| prefix[0] == 1),
+                    "gRPC's flag"
+                );
                 assert!(received.body.len() < body.len());
                 let mut plain = Vec::new();
                 match compression {
-                    Compression::Zstd => plain = zstd::bulk::decompress(&received.body, n_bytes).unwrap(),
-                    _ => drop(std::io::copy(&mut flate2::read::GzDecoder::new(&received.body[..]), &mut plain).unwrap()),
+                    Compression::Zstd => {
+                        plain = zstd::bulk::decompress(&received.body, n_bytes).unwrap()
+                    }
+                    _ => drop(
+                        std::io::copy(
+                            &mut flate2::read::GzDecoder::new(&received.body[..]),
+                            &mut plain,
+                        )
+                        .unwrap(),
+                    ),
                 }
                 assert_eq!(plain, body);
             }
@@ -162,8 +270,13 @@ impl TraceService for Tonic {
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
         self.0.send(request.into_inner()).await.unwrap();
-        let partial_success = Some(ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".to_owned() });
-        Ok(tonic::Response::new(ExportTraceServiceResponse { partial_success }))
+        let partial_success = Some(ExportTracePartialSuccess {
+            rejected_spans: 2,
+            error_message: "too old".to_owned(),
+        });
+        Ok(tonic::Response::new(ExportTraceServiceResponse {
+            partial_success,
+        }))
     }
 }
 
@@ -183,7 +296,9 @@ impl MetricsService for Tonic {
         &self,
         _: tonic::Request<ExportMetricsServiceRequest>,
     ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
-        Err(tonic::Status::permission_denied("no metrics, s'il vous plaît"))
+        Err(tonic::Status::permission_denied(
+            "no metrics, s'il vous plaît",
+        ))
     }
 }
 
@@ -194,8 +309,10 @@ async fn a_tonic_server_understands_us_and_we_it() {
     let (sender, mut seen) = mpsc::channel(8);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let traces =
-        TraceServiceServer::new(Tonic(sender.clone())).accept_compressed(Gzip).accept_compressed(Zstd).max_decoding_message_size(50_000);
+    let traces = TraceServiceServer::new(Tonic(sender.clone()))
+        .accept_compressed(Gzip)
+        .accept_compressed(Zstd)
+        .max_decoding_message_size(50_000);
     let server = tonic::transport::Server::builder()
         .add_service(traces)
         .add_service(LogsServiceServer::new(Tonic(sender.clone())))
@@ -206,19 +323,48 @@ async fn a_tonic_server_understands_us_and_we_it() {
     let request = request();
     let body: Bytes = request.encode_to_vec().into();
     for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
-        let destination = Destination { compression, ..peer::destination(address, Protocol::Grpc) };
-        let answer = client(&destination).send(Signal::Traces, body.clone(), &HeaderMap::new()).await;
-        assert_eq!(answer, Answer::Delivered { n_rejected: 2, message: Some("too old".to_owned()) });
+        let destination = Destination {
+            compression,
+            ..peer::destination(address, Protocol::Grpc)
+        };
+        let answer = client(&destination)
+            .send(Signal::Traces, body.clone(), &HeaderMap::new())
+            .await;
+        assert_eq!(
+            answer,
+            Answer::Delivered {
+                n_rejected: 2,
+                message: Some("too old".to_owned())
+            }
+        );
         assert_eq!(seen.recv().await.unwrap(), request);
     }
     let client = client(&peer::destination(address, Protocol::Grpc));
-    assert_eq!(client.send(Signal::Logs, Bytes::new(), &HeaderMap::new()).await, DELIVERED);
-    let refused = Answer::Refused { reason: "permission_denied", why: "PERMISSION_DENIED: no metrics, s'il vous plaît".to_owned() };
-    assert_eq!(client.send(Signal::Metrics, Bytes::new(), &HeaderMap::new()).await, refused);
+    assert_eq!(
+        client
+            .send(Signal::Logs, Bytes::new(), &HeaderMap::new())
+            .await,
+        DELIVERED
+    );
+    let refused = Answer::Refused {
+        reason: "permission_denied",
+        why: "PERMISSION_DENIED: no metrics, s'il vous plaît".to_owned(),
+    };
+    assert_eq!(
+        client
+            .send(Signal::Metrics, Bytes::new(), &HeaderMap::new())
+            .await,
+        refused
+    );
     // The latter is more than the server reads before it answers.
     for n_bytes in [60_000, 30 << 20] {
-        let large = client.send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new()).await;
-        assert!(matches!(&large, Answer::TooLarge { why } if why.starts_with("OUT_OF_RANGE")), "{large:?}");
+        let large = client
+            .send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new())
+            .await;
+        assert!(
+            matches!(&large, Answer::TooLarge { why } if why.starts_with("OUT_OF_RANGE")),
+            "{large:?}"
+        );
     }
 }
 
@@ -228,32 +374,69 @@ async fn a_tonic_server_understands_us_and_we_it() {
 async fn a_peer_that_is_not_there_or_hangs_up_may_be_there_later() {
     let peer = Peer::start(|_, _| Reply::HangUp).await;
     for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
-        why(client(&peer.destination(protocol)).send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new()).await);
+        why(client(&peer.destination(protocol))
+            .send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new())
+            .await);
     }
-    let destinations = [Protocol::Grpc, Protocol::HttpProtobuf].map(|protocol| peer.destination(protocol));
+    let destinations =
+        [Protocol::Grpc, Protocol::HttpProtobuf].map(|protocol| peer.destination(protocol));
     peer.stop().await;
     for destination in destinations {
-        let why = why(client(&destination).send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new()).await);
+        let why = why(client(&destination)
+            .send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new())
+            .await);
         assert!(why.contains("refused"), "{why}");
     }
 }
 
 #[tokio::test]
 async fn after_a_timeout_the_next_attempt_takes_a_new_connection() {
-    let peer = Peer::start(|n, _| if n == 0 { Reply::Silence } else { Reply::taken() }).await;
-    let destination = Destination { timeout: Duration::from_millis(100), ..peer.destination(Protocol::Grpc) };
+    let peer = Peer::start(|n, _| {
+        if n == 0 {
+            Reply::Silence
+        } else {
+            Reply::taken()
+        }
+    })
+    .await;
+    let destination = Destination {
+        timeout: Duration::from_millis(100),
+        ..peer.destination(Protocol::Grpc)
+    };
     let client = client(&destination);
-    let answer = client.send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new()).await;
+    let answer = client
+        .send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new())
+        .await;
     assert_eq!(why(answer), "no answer within 100ms");
-    assert_eq!(client.send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new()).await, DELIVERED);
-    assert_eq!(peer.received().iter().map(|request| request.connection).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(
+        client
+            .send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new())
+            .await,
+        DELIVERED
+    );
+    assert_eq!(
+        peer.received()
+            .iter()
+            .map(|request| request.connection)
+            .collect::<Vec<_>>(),
+        [1, 2]
+    );
 }
 
 #[tokio::test]
 async fn an_answer_of_any_length_is_read_no_further_than_it_matters() {
-    let long = Reply::Http { status: 200, headers: Vec::new(), body: vec![b'x'; 10 << 20] };
+    let long = Reply::Http {
+        status: 200,
+        headers: Vec::new(),
+        body: vec![b'x'; 10 << 20],
+    };
     let peer = Peer::start(move |_, _| long.clone()).await;
-    assert_eq!(client(&peer.destination(Protocol::HttpProtobuf)).send(Signal::Traces, Bytes::new(), &HeaderMap::new()).await, DELIVERED);
+    assert_eq!(
+        client(&peer.destination(Protocol::HttpProtobuf))
+            .send(Signal::Traces, Bytes::new(), &HeaderMap::new())
+            .await,
+        DELIVERED
+    );
 }
 
 #[tokio::test]
@@ -267,21 +450,38 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut start = [0; 1_000];
         stream.read_exact(&mut start).await.unwrap();
-        stream.write_all(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .await
+            .unwrap();
         stream.shutdown().await.unwrap();
         // Reads on, as a server does that wants its answer to be seen.
-        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap();
+        tokio::io::copy(&mut stream, &mut tokio::io::sink())
+            .await
+            .unwrap();
     });
     let client = client(&peer::destination(address, Protocol::HttpProtobuf));
-    let answer = client.send(Signal::Traces, vec![0; 30 << 20].into(), &HeaderMap::new()).await;
-    assert_eq!(answer, Answer::TooLarge { why: "HTTP 413".to_owned() });
+    let answer = client
+        .send(Signal::Traces, vec![0; 30 << 20].into(), &HeaderMap::new())
+        .await;
+    assert_eq!(
+        answer,
+        Answer::TooLarge {
+            why: "HTTP 413".to_owned()
+        }
+    );
 }
 
 #[tokio::test]
 async fn http_is_told_from_grpc() {
     let peer = Peer::start(|_, _| Reply::http(200)).await;
-    let answer = client(&peer.destination(Protocol::Grpc)).send(Signal::Traces, Bytes::new(), &HeaderMap::new()).await;
-    assert!(matches!(&answer, Answer::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")), "{answer:?}");
+    let answer = client(&peer.destination(Protocol::Grpc))
+        .send(Signal::Traces, Bytes::new(), &HeaderMap::new())
+        .await;
+    assert!(
+        matches!(&answer, Answer::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")),
+        "{answer:?}"
+    );
 }
 
 // === what is refused at start ===
@@ -291,10 +491,18 @@ fn headers_that_cannot_be_sent_are_named_and_their_values_kept_quiet() {
     let error = |name: &str, value: &str| {
         let mut destination = peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc);
         destination.headers = vec![(name.to_owned(), Secret::new(value))];
-        Client::new(&destination, &Arc::new(Telemetry::default())).unwrap_err().to_string()
+        Client::new(&destination, &Arc::new(Telemetry::default()))
+            .unwrap_err()
+            .to_string()
     };
-    assert_eq!(error("a b", "s3cret"), "`forward.endpoint`: `a b` is not a valid header name, use letters, digits and `-`");
-    assert_eq!(error("grpc-timeout", "s3cret"), "`forward.endpoint`: header `grpc-timeout` is set by OTLP itself, remove it");
+    assert_eq!(
+        error("a b", "s3cret"),
+        "`forward.endpoint`: `a b` is not a valid header name, use letters, digits and `-`"
+    );
+    assert_eq!(
+        error("grpc-timeout", "s3cret"),
+        "`forward.endpoint`: header `grpc-timeout` is set by OTLP itself, remove it"
+    );
     assert_eq!(
         error("authorization", "s3cret\n"),
         "`forward.endpoint`: the value of header `authorization` has characters that no header can carry; a line break at the end of a key file is a usual cause"
@@ -306,12 +514,18 @@ fn a_host_that_is_none_is_named() {
     let mut destination = peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc);
     destination.endpoint.host = "a b".to_owned();
     let error = Client::new(&destination, &Arc::new(Telemetry::default())).unwrap_err();
-    assert_eq!(error.to_string(), "`forward.endpoint`: `a b` is not a host name or address");
+    assert_eq!(
+        error.to_string(),
+        "`forward.endpoint`: `a b` is not a host name or address"
+    );
 }
 
 #[test]
 fn secrets_do_not_show_in_debug_output() {
-    let client = client(&peer::destination("127.0.0.1:1".parse().unwrap(), Protocol::Grpc));
+    let client = client(&peer::destination(
+        "127.0.0.1:1".parse().unwrap(),
+        Protocol::Grpc,
+    ));
     assert!(!format!("{client:?}").contains("s3cret"));
 }
 
@@ -330,15 +544,27 @@ fn pki() -> Pki {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let cert = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    let cert = CertificateParams::new(vec!["localhost".to_owned()])
+        .unwrap()
+        .signed_by(&key, &ca)
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     };
-    let (ca_file, cert_file, key_file) = (write("ca.pem", ca.pem()), write("cert.pem", cert.pem()), write("key.pem", key.serialize_pem()));
-    Pki { _dir: dir, ca_file, cert_file, key_file }
+    let (ca_file, cert_file, key_file) = (
+        write("ca.pem", ca.pem()),
+        write("cert.pem", cert.pem()),
+        write("key.pem", key.serialize_pem()),
+    );
+    Pki {
+        _dir: dir,
+        ca_file,
+        cert_file,
+        key_file,
+    }
 }
 
 impl Pki {
@@ -346,40 +572,76 @@ impl Pki {
     fn acceptor(&self, is_mutual: bool) -> TlsAcceptor {
         let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+        let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(read(&self.ca_file)).unwrap();
         let builder = if is_mutual {
             builder.with_client_cert_verifier(
-                rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap(),
+                rustls::server::WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(roots),
+                    provider,
+                )
+                .build()
+                .unwrap(),
             )
         } else {
             builder.with_no_client_auth()
         };
         let key = PrivateKeyDer::from_pem_file(&self.key_file).unwrap();
-        let mut config = builder.with_single_cert(vec![read(&self.cert_file)], key).unwrap();
+        let mut config = builder
+            .with_single_cert(vec![read(&self.cert_file)], key)
+            .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config).into()
     }
 }
 
-async fn send_over_tls(pki: &Pki, is_mutual: bool, protocol: Protocol, host: &str, tls: ClientTls) -> Answer {
+async fn send_over_tls(
+    pki: &Pki,
+    is_mutual: bool,
+    protocol: Protocol,
+    host: &str,
+    tls: ClientTls,
+) -> Answer {
     let address = "127.0.0.1:0".parse().unwrap();
-    let peer = Peer::start_at(address, Some(pki.acceptor(is_mutual)), |_, _| Reply::taken()).await;
-    let mut destination = Destination { tls, ..peer.destination(protocol) };
+    let peer = Peer::start_at(address, Some(pki.acceptor(is_mutual)), |_, _| {
+        Reply::taken()
+    })
+    .await;
+    let mut destination = Destination {
+        tls,
+        ..peer.destination(protocol)
+    };
     destination.endpoint.tls = true;
     destination.endpoint.host = host.to_owned();
-    client(&destination).send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new()).await
+    client(&destination)
+        .send(Signal::Traces, Bytes::from_static(b"x"), &HeaderMap::new())
+        .await
 }
 
 #[tokio::test]
 async fn tls_and_mutual_tls_work_over_both_protocols() {
     let pki = pki();
-    let one_way = ClientTls { ca_file: Some(pki.ca_file.clone()), ..ClientTls::default() };
-    let mutual = ClientTls { cert_file: Some(pki.cert_file.clone()), key_file: Some(pki.key_file.clone()), ..one_way.clone() };
+    let one_way = ClientTls {
+        ca_file: Some(pki.ca_file.clone()),
+        ..ClientTls::default()
+    };
+    let mutual = ClientTls {
+        cert_file: Some(pki.cert_file.clone()),
+        key_file: Some(pki.key_file.clone()),
+        ..one_way.clone()
+    };
     for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
-        assert_eq!(send_over_tls(&pki, false, protocol, "localhost", one_way.clone()).await, DELIVERED);
-        assert_eq!(send_over_tls(&pki, true, protocol, "localhost", mutual.clone()).await, DELIVERED);
+        assert_eq!(
+            send_over_tls(&pki, false, protocol, "localhost", one_way.clone()).await,
+            DELIVERED
+        );
+        assert_eq!(
+            send_over_tls(&pki, true, protocol, "localhost", mutual.clone()).await,
+            DELIVERED
+        );
         why(send_over_tls(&pki, true, protocol, "localhost", one_way.clone()).await);
     }
 }
@@ -387,15 +649,39 @@ async fn tls_and_mutual_tls_work_over_both_protocols() {
 #[tokio::test]
 async fn a_certificate_must_be_of_a_trusted_authority_and_for_the_right_name() {
     let pki = pki();
-    let trusted = ClientTls { ca_file: Some(pki.ca_file.clone()), ..ClientTls::default() };
-    let untrusted =
-        why(send_over_tls(&pki, false, Protocol::Grpc, "localhost", ClientTls { ca_file: Some(self::pki().ca_file), ..trusted.clone() })
-            .await);
+    let trusted = ClientTls {
+        ca_file: Some(pki.ca_file.clone()),
+        ..ClientTls::default()
+    };
+    let untrusted = why(send_over_tls(
+        &pki,
+        false,
+        Protocol::Grpc,
+        "localhost",
+        ClientTls {
+            ca_file: Some(self::pki().ca_file),
+            ..trusted.clone()
+        },
+    )
+    .await);
     assert!(untrusted.contains("certificate"), "{untrusted}");
-    let other_name = why(send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", trusted.clone()).await);
+    let other_name =
+        why(send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", trusted.clone()).await);
     assert!(other_name.contains("certificate"), "{other_name}");
-    let named = ClientTls { server_name: Some("localhost".to_owned()), ..trusted };
-    assert_eq!(send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", named).await, DELIVERED);
-    let blind = ClientTls { insecure_skip_verify: true, ..ClientTls::default() };
-    assert_eq!(send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", blind).await, DELIVERED);
+    let named = ClientTls {
+        server_name: Some("localhost".to_owned()),
+        ..trusted
+    };
+    assert_eq!(
+        send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", named).await,
+        DELIVERED
+    );
+    let blind = ClientTls {
+        insecure_skip_verify: true,
+        ..ClientTls::default()
+    };
+    assert_eq!(
+        send_over_tls(&pki, false, Protocol::Grpc, "127.0.0.1", blind).await,
+        DELIVERED
+    );
 }

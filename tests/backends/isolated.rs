@@ -1,5 +1,5 @@
-//! A network namespace for a test, and where the backends are. The test program starts itself a second time inside the namespace, since a
-//! process cannot be moved there without unsafe code.
+//! A network namespace for a test, and where the backends are. The test program starts itself a
+//! second time inside the namespace, since a process cannot be moved there without unsafe code.
 
 use std::env;
 use std::io::Write;
@@ -9,7 +9,8 @@ use std::process::Command;
 /// Set inside the namespace.
 const INSIDE: &str = "TEST_BACKENDS_INSIDE";
 
-/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not. `needs` is a file of that folder.
+/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not.
+/// `needs` is a file of that folder.
 pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     let folder = folder();
     if variable(INSIDE).is_some() {
@@ -18,12 +19,22 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     let needed = folder.join(needs);
     if !needed.is_file() {
         let remedy = "run tests/backends/install.sh, or name its folder in TEST_BACKENDS";
-        return skip(test, &format!("{} is not there: {remedy}", needed.display()));
+        return skip(
+            test,
+            &format!("{} is not there: {remedy}", needed.display()),
+        );
     }
     // As an ordinary user the namespace takes one of users, too.
     let kinds = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
-    let Some(kind) = kinds.iter().find(|kind| unshare(kind, "ip link set lo up").status().is_ok_and(|status| status.success())) else {
-        return skip(test, "no network namespace can be made here: it takes `unshare`, `ip` and the right to use them");
+    let Some(kind) = kinds.iter().find(|kind| {
+        unshare(kind, "ip link set lo up")
+            .status()
+            .is_ok_and(|status| status.success())
+    }) else {
+        return skip(
+            test,
+            "no network namespace can be made here: it takes `unshare`, `ip` and the right to use them",
+        );
     };
     let status = unshare(kind, "ip link set lo up && exec \"$0\" \"$@\"")
         .arg(env::current_exe().unwrap())
@@ -31,7 +42,10 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
         .env(INSIDE, "1")
         .status()
         .unwrap();
-    assert!(status.success(), "{test} failed inside its network namespace: {status}");
+    assert!(
+        status.success(),
+        "{test} failed inside its network namespace: {status}"
+    );
 }
 
 fn unshare(kind: &[&str], script: &str) -> Command {
@@ -42,15 +56,21 @@ fn unshare(kind: &[&str], script: &str) -> Command {
 
 fn folder() -> PathBuf {
     let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    variable("TEST_BACKENDS").or_else(|| Some(cache()?.join("spanscore-backends"))).unwrap_or_else(|| PathBuf::from("spanscore-backends"))
+    variable("TEST_BACKENDS")
+        .or_else(|| Some(cache()?.join("spanscore-backends")))
+        .unwrap_or_else(|| PathBuf::from("spanscore-backends"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is a test of its own process, which nobody hands variables to")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is a test of its own process, which nobody hands variables to"
+)]
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from)
 }
 
-/// Straight to the standard error of the process: what a passing test prints is otherwise kept back.
+/// Straight to the standard error of the process: what a passing test prints is otherwise kept
+/// back.
 fn skip(test: &str, why: &str) {
     let line = format!("\nSKIPPED {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();

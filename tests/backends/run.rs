@@ -1,4 +1,5 @@
-//! What all backends have in common: the captured run that is sent, a backend's process, and asking it until it has an answer.
+//! What all backends have in common: the captured run that is sent, a backend's process, and asking
+//! it until it has an answer.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,9 +14,11 @@ use tempfile::TempDir;
 
 use super::program::{self, RECORDING, Running, http};
 
-/// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of which fails.
+/// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of
+/// which fails.
 pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
-/// How long a backend may take to start or to show what it has; they are real programs, and machines are busy.
+/// How long a backend may take to start or to show what it has; they are real programs, and
+/// machines are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A backend's process, with a folder of its own; killed when dropped.
@@ -25,7 +28,8 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Starts it and waits until `address` takes connections. What it says goes to `log` in its folder.
+    /// Starts it and waits until `address` takes connections. What it says goes to `log` in its
+    /// folder.
     pub(crate) fn start(folder: TempDir, mut command: Command, address: &str) -> Self {
         let log = File::create(folder.path().join("log")).unwrap();
         let child = command
@@ -48,7 +52,10 @@ impl Backend {
 
     pub(crate) fn log(&self) -> String {
         let mut text = String::new();
-        File::open(self.folder.path().join("log")).unwrap().read_to_string(&mut text).unwrap();
+        File::open(self.folder.path().join("log"))
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         text
     }
 }
@@ -73,12 +80,18 @@ pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "other programs have no clock that a test could turn")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other programs have no clock that a test could turn"
+)]
 fn clock() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "other programs tell nobody when they are ready, so they are asked now and then")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other programs tell nobody when they are ready, so they are asked now and then"
+)]
 fn wait() {
     std::thread::sleep(Duration::from_millis(100));
 }
@@ -90,8 +103,15 @@ pub(crate) fn get(address: &str, path: &str) -> Option<Value> {
     if !head.lines().next()?.contains(" 200") {
         return None;
     }
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    serde_json::from_str(&if chunked { unchunked(body) } else { body.to_owned() }).ok()
+    let chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
+    serde_json::from_str(&if chunked {
+        unchunked(body)
+    } else {
+        body.to_owned()
+    })
+    .ok()
 }
 
 fn unchunked(mut body: &str) -> String {
@@ -111,11 +131,17 @@ fn unchunked(mut body: &str) -> String {
 pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     let criteria = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo.yaml");
     let path = folder.join("spanscore.yaml");
-    let text =
-        format!("criteria_files: [\"{}\"]\nassemble: {{ settle: 1s }}\nshutdown: {{ deadline: 3m }}\n{configuration}", criteria.display());
+    let text = format!(
+        "criteria_files: [\"{}\"]\nassemble: {{ settle: 1s }}\nshutdown: {{ deadline: 3m }}\n{configuration}",
+        criteria.display()
+    );
     std::fs::write(&path, text).unwrap();
     let (code, _, mistakes) = program::run(&["validate", path.to_str().unwrap()]);
-    assert_eq!((code, mistakes.as_str()), (0, ""), "the configuration that the documentation shows");
+    assert_eq!(
+        (code, mistakes.as_str()),
+        (0, ""),
+        "the configuration that the documentation shows"
+    );
     Running::start(&["--config", path.to_str().unwrap()])
 }
 
@@ -126,15 +152,23 @@ pub(crate) type Told = (String, String, f64);
 pub(crate) fn expected() -> Vec<Told> {
     let (code, lines, _) = program::replay(&["--format", "jsonl", "--exit-zero"]);
     assert_eq!(code, 0);
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let mut told: Vec<Told> = lines.map(|line| told(&line["criterion"], &line["label"], &line["score"])).collect();
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut told: Vec<Told> = lines
+        .map(|line| told(&line["criterion"], &line["label"], &line["score"]))
+        .collect();
     told.sort_by(|left, right| left.0.cmp(&right.0));
     assert_eq!(told.len(), 3);
     told
 }
 
 pub(crate) fn told(criterion: &Value, label: &Value, score: &Value) -> Told {
-    (criterion.as_str().unwrap().to_owned(), label.as_str().unwrap().to_owned(), score.as_f64().unwrap())
+    (
+        criterion.as_str().unwrap().to_owned(),
+        label.as_str().unwrap().to_owned(),
+        score.as_f64().unwrap(),
+    )
 }
 
 /// Sends the recorded session.
@@ -146,7 +180,8 @@ pub(crate) fn send_recording(otlp: &str) {
     }
 }
 
-/// Sends the recorded session through a sidecar of this configuration and lets it deliver everything; its last line says that it did.
+/// Sends the recorded session through a sidecar of this configuration and lets it deliver
+/// everything; its last line says that it did.
 pub(crate) fn score(folder: &Path, configuration: &str) {
     let mut sidecar = sidecar(folder, configuration);
     let [otlp, _] = sidecar.addresses();
@@ -160,8 +195,14 @@ pub(crate) fn stop(mut sidecar: Running) {
     let mut log = Vec::new();
     loop {
         let line = sidecar.line();
-        if line["message"].as_str().is_some_and(|message| message.starts_with("stopped")) {
-            assert_eq!(line["message"], "stopped; everything was delivered", "{log:#?}");
+        if line["message"]
+            .as_str()
+            .is_some_and(|message| message.starts_with("stopped"))
+        {
+            assert_eq!(
+                line["message"], "stopped; everything was delivered",
+                "{log:#?}"
+            );
             break;
         }
         log.push(line);

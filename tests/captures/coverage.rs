@@ -1,5 +1,6 @@
-//! What the captures show, as `docs/frameworks.md` tells it: one row a framework, how many of the things that were there are shown, and why the
-//! others are not. It proves no more than the comparison that it counts.
+//! What the captures show, as `docs/frameworks.md` tells it: one row a framework, how many of the
+//! things that were there are shown, and why the others are not. It proves no more than the
+//! comparison that it counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,12 +38,27 @@ struct Row {
 
 impl Coverage {
     /// Counts a scenario: how many of each column there were, and how many are not shown.
-    pub(crate) fn add(&mut self, scenario: &str, expected: &Value, n_missing: impl Fn(&str) -> usize, n_trajectories: usize) {
+    pub(crate) fn add(
+        &mut self,
+        scenario: &str,
+        expected: &Value,
+        n_missing: impl Fn(&str) -> usize,
+        n_trajectories: usize,
+    ) {
         let (framework, _) = scenario.split_once('/').unwrap();
-        let calls = expected["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let calls = expected["tool_calls"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let n_found = calls.len() - n_missing("found");
         let row = self.0.entry(framework.to_owned()).or_default();
-        row.version = expected["version"].as_str().unwrap_or_default().split(',').next().unwrap_or_default().to_owned();
+        row.version = expected["version"]
+            .as_str()
+            .unwrap_or_default()
+            .split(',')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         row.n_scenarios += 1;
         for (column, _) in COLUMNS {
             let of_found = |n: usize| n.min(n_found);
@@ -57,7 +73,12 @@ impl Coverage {
                         0
                     }
                 }
-                "call_ids" => of_found(calls.iter().filter(|call| call["call_id"].is_string()).count()),
+                "call_ids" => of_found(
+                    calls
+                        .iter()
+                        .filter(|call| call["call_id"].is_string())
+                        .count(),
+                ),
                 _ => n_found,
             };
             let (there, shown) = row.counts.entry(column).or_default();
@@ -69,8 +90,12 @@ impl Coverage {
     /// Holds the page to what was counted, and to the reasons for what is missing.
     pub(crate) fn hold_page(&self, exceptions: &Value) {
         let page = std::fs::read_to_string(PAGE).unwrap();
-        let (before, rest) = page.split_once(BEGIN).unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));
-        let (_, after) = rest.split_once(END).unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
+        let (before, rest) = page
+            .split_once(BEGIN)
+            .unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));
+        let (_, after) = rest
+            .split_once(END)
+            .unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
         let current = format!("{before}{BEGIN}{}{END}{after}", self.text(exceptions));
         if page != current {
             let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frameworks.md");
@@ -111,14 +136,25 @@ impl Coverage {
 fn reasons(exceptions: &Value) -> BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> {
     let mut reasons: BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> = BTreeMap::new();
     for entry in exceptions.as_array().into_iter().flatten() {
-        let (framework, _) = entry["scenario"].as_str().and_then(|scenario| scenario.split_once('/')).unwrap();
+        let (framework, _) = entry["scenario"]
+            .as_str()
+            .and_then(|scenario| scenario.split_once('/'))
+            .unwrap();
         let reason = entry["reason"].as_str().unwrap();
-        let Some((_, title)) = COLUMNS.iter().find(|(column, _)| entry["column"] == *column) else { continue };
+        let Some((_, title)) = COLUMNS
+            .iter()
+            .find(|(column, _)| entry["column"] == *column)
+        else {
+            continue;
+        };
         let of_framework = reasons.entry(framework).or_default();
-        let at = of_framework.iter().position(|(known, _)| *known == reason).unwrap_or_else(|| {
-            of_framework.push((reason, Vec::new()));
-            of_framework.len() - 1
-        });
+        let at = of_framework
+            .iter()
+            .position(|(known, _)| *known == reason)
+            .unwrap_or_else(|| {
+                of_framework.push((reason, Vec::new()));
+                of_framework.len() - 1
+            });
         if !of_framework[at].1.contains(title) {
             of_framework[at].1.push(title);
         }

@@ -1,5 +1,6 @@
-//! The captured payloads: one file per framework, zstd-compressed, holding entries `scenario/file length\n<bytes>\n`. `expected.json` of a
-//! scenario says what its agent really did; the other files are request bodies in the order in which they arrived.
+//! The captured payloads: one file per framework, zstd-compressed, holding entries `scenario/file
+//! length\n<bytes>\n`. `expected.json` of a scenario says what its agent really did; the other
+//! files are request bodies in the order in which they arrived.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +20,10 @@ pub(crate) struct Scenario {
 /// All scenarios, by name.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
-    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "zst"));
     files.sort();
     assert!(!files.is_empty(), "no captures in {}", folder.display());
@@ -37,14 +41,24 @@ fn framework(path: &Path) -> Vec<Scenario> {
         let (file, len) = head.rsplit_once(' ').unwrap();
         let (scenario, file) = file.split_once('/').unwrap();
         let body = &rest[end + 1..][..len.parse().unwrap()];
-        entries.entry(scenario.to_owned()).or_default().push((file.to_owned(), body.to_vec()));
+        entries
+            .entry(scenario.to_owned())
+            .or_default()
+            .push((file.to_owned(), body.to_vec()));
         rest = &rest[end + 1 + body.len() + 1..];
     }
     let scenario = |(scenario, mut requests): (String, Vec<(String, Vec<u8>)>)| {
-        let at = requests.iter().position(|(file, _)| file == "expected.json").unwrap();
+        let at = requests
+            .iter()
+            .position(|(file, _)| file == "expected.json")
+            .unwrap();
         let (_, expected) = requests.remove(at);
         requests.sort();
-        Scenario { name: format!("{name}/{scenario}"), expected: serde_json::from_slice(&expected).unwrap(), requests }
+        Scenario {
+            name: format!("{name}/{scenario}"),
+            expected: serde_json::from_slice(&expected).unwrap(),
+            requests,
+        }
     };
     entries.into_iter().map(scenario).collect()
 }

@@ -1,5 +1,5 @@
-//! A recorded session of pydantic-ai 2 below spans of a test harness, which say what is expected of each run; and what `replay` and `inspect` make
-//! of it.
+//! A recorded session of pydantic-ai 2 below spans of a test harness, which say what is expected of
+//! each run; and what `replay` and `inspect` make of it.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -7,26 +7,43 @@ use tempfile::TempDir;
 use crate::program::{RECORDING, run};
 
 const RECORDED: &str = "tests/data/pydantic-ai-expect.traces.pb.gz";
-const CRITERION: &str =
-    "{ name: weather-first, select: { service: nobody }, evaluate: { tool_call_order: { tool_calls_order: [get_weather, search] } } }";
+const CRITERION: &str = "{ name: weather-first, select: { service: nobody }, evaluate: { tool_call_order: { tool_calls_order: [get_weather, search] } } }";
 
 /// A configuration with `expectations`, and a cases file beside it.
 fn configured(expectations: &str) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
-    let cases =
-        "examples:\n  - id: paris\n    expected_tools: [{ tool_name: get_weather, parameters: { city: Paris } }, { tool_name: search }]\n";
+    let cases = "examples:\n  - id: paris\n    expected_tools: [{ tool_name: get_weather, parameters: { city: Paris } }, { tool_name: search }]\n";
     std::fs::write(folder.path().join("cases.yaml"), cases).unwrap();
     let path = folder.path().join("spanscore.yaml");
-    std::fs::write(&path, format!("expectations: {expectations}\ncriteria: [{CRITERION}]\n")).unwrap();
+    std::fs::write(
+        &path,
+        format!("expectations: {expectations}\ncriteria: [{CRITERION}]\n"),
+    )
+    .unwrap();
     let path = path.to_str().unwrap().to_owned();
     (folder, path)
 }
 
 /// Criterion, evaluator and label of each.
 fn replayed(config: &str) -> Vec<[String; 3]> {
-    let (_, out, _) = run(&["replay", "--config", config, "--exit-zero", "--allow-empty", "--format", "jsonl", RECORDED]);
-    let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.map(|line| ["criterion", "evaluator", "label"].map(|key| line[key].as_str().unwrap().to_owned())).collect()
+    let (_, out, _) = run(&[
+        "replay",
+        "--config",
+        config,
+        "--exit-zero",
+        "--allow-empty",
+        "--format",
+        "jsonl",
+        RECORDED,
+    ]);
+    let lines = out
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .map(|line| {
+            ["criterion", "evaluator", "label"].map(|key| line[key].as_str().unwrap().to_owned())
+        })
+        .collect()
 }
 
 #[test]
@@ -41,19 +58,28 @@ fn each_run_is_held_to_what_its_harness_says() {
     ];
     assert_eq!(replayed(&full), expected);
     let (_folder, names) = configured("{}");
-    assert_eq!(replayed(&names), expected[3..], "by default runs name criteria, and no more");
+    assert_eq!(
+        replayed(&names),
+        expected[3..],
+        "by default runs name criteria, and no more"
+    );
     let (_folder, off) = configured("{ from_spans: off }");
     assert_eq!(replayed(&off), [[""; 3]; 0]);
 }
 
 #[test]
 fn no_criterion_need_be_configured_where_runs_bring_what_is_expected() {
-    let replay = |flags: &[&str]| run(&[&["replay", "--format", "jsonl"], flags, &[RECORDED]].concat());
+    let replay =
+        |flags: &[&str]| run(&[&["replay", "--format", "jsonl"], flags, &[RECORDED]].concat());
     let (code, out, _) = replay(&["--set", "expectations.from_spans=full"]);
     assert_eq!((code, out.lines().count()), (1, 4), "{out}");
     let (code, out, err) = replay(&[]);
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
-    let (code, _, err) = run(&[&["replay", "--set", "expectations.from_spans=full"], &RECORDING[..]].concat());
+    let (code, _, err) = run(&[
+        &["replay", "--set", "expectations.from_spans=full"],
+        &RECORDING[..],
+    ]
+    .concat());
     assert_eq!(code, 1);
     assert!(err.contains("no run brings an expectation"), "{err}");
 }
@@ -61,7 +87,10 @@ fn no_criterion_need_be_configured_where_runs_bring_what_is_expected() {
 #[test]
 fn validate_counts_the_cases() {
     let (_folder, config) = configured("{ cases_file: cases.yaml }");
-    assert_eq!(run(&["validate", &config]).1, format!("{config}: ok, 1 criterion, 1 case\n"));
+    assert_eq!(
+        run(&["validate", &config]).1,
+        format!("{config}: ok, 1 criterion, 1 case\n")
+    );
 }
 
 #[test]
@@ -93,9 +122,29 @@ fn inspect_verbose_tells_what_a_run_brings_and_what_is_not_read() {
 fn what_runs_bring_is_added_to_what_examples_expect() {
     let (folder, config) = configured("{ from_spans: full }");
     let examples = folder.path().join("examples.yaml");
-    std::fs::write(&examples, format!("examples:\n{}", "  - expected_output: [search]\n".repeat(4))).unwrap();
-    let flags = ["--config", &config, "--exit-zero", "--format", "jsonl", "--examples", examples.to_str().unwrap()];
+    std::fs::write(
+        &examples,
+        format!("examples:\n{}", "  - expected_output: [search]\n".repeat(4)),
+    )
+    .unwrap();
+    let flags = [
+        "--config",
+        &config,
+        "--exit-zero",
+        "--format",
+        "jsonl",
+        "--examples",
+        examples.to_str().unwrap(),
+    ];
     let (code, out, err) = run(&[&["replay"], &flags[..], &[RECORDED]].concat());
-    let of = |criterion: &str| out.lines().filter(|line| line.contains(&format!("\"criterion\":\"{criterion}\""))).count();
-    assert_eq!((code, of("example"), of("expect"), of("weather-first")), (0, 4, 3, 1), "{err}{out}");
+    let of = |criterion: &str| {
+        out.lines()
+            .filter(|line| line.contains(&format!("\"criterion\":\"{criterion}\"")))
+            .count()
+    };
+    assert_eq!(
+        (code, of("example"), of("expect"), of("weather-first")),
+        (0, 4, 3, 1),
+        "{err}{out}"
+    );
 }

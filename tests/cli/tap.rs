@@ -1,4 +1,5 @@
-//! `spanscore tap` and `GET /v1/scores`: a sidecar that scores the recorded session of the demo, and those who listen.
+//! `spanscore tap` and `GET /v1/scores`: a sidecar that scores the recorded session of the demo,
+//! and those who listen.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +11,14 @@ use serde_json::Value;
 
 use crate::program::{RECORDING, Running, http, replay, run, spanscore, told};
 
-const QUICK: [&str; 6] = ["--config", "examples/demo.yaml", "--set", "assemble.settle=100ms", "--set", "shutdown.quiet=0s"];
+const QUICK: [&str; 6] = [
+    "--config",
+    "examples/demo.yaml",
+    "--set",
+    "assemble.settle=100ms",
+    "--set",
+    "shutdown.quiet=0s",
+];
 
 fn feed(otlp: &str) {
     for path in RECORDING {
@@ -21,7 +29,11 @@ fn feed(otlp: &str) {
 
 /// A client that listens, once it has said so.
 fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
-    let mut child = spanscore(&[&["tap"], arguments].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = spanscore(&[&["tap"], arguments].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
     assert!(line(&mut err).starts_with("scores of http://"));
     (child, err)
@@ -44,10 +56,21 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     assert_eq!(out, replay(&["--format", "jsonl"]).1);
 
     // Those who come later can have the last ones, and for people.
-    let (code, out, _) = run(&["tap", "--address", &format!("http://{admin}"), "--last", "9", "--label", "fail", "--count", "1"]);
+    let (code, out, _) = run(&[
+        "tap",
+        "--address",
+        &format!("http://{admin}"),
+        "--last",
+        "9",
+        "--label",
+        "fail",
+        "--count",
+        "1",
+    ]);
     assert_eq!(code, 0);
     assert!(
-        out.starts_with("FAIL  charge-exactly-once  0.00 (threshold 1.00)\n") && out.lines().last().unwrap().contains("root_ended"),
+        out.starts_with("FAIL  charge-exactly-once  0.00 (threshold 1.00)\n")
+            && out.lines().last().unwrap().contains("root_ended"),
         "{out}"
     );
 
@@ -57,10 +80,25 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     sidecar.signal(Signal::TERM);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("content-type: text/event-stream\r\n"), "{answer}");
-    let events: Vec<&str> = answer.split_once("\r\n\r\n").unwrap().1.split("\n\n").filter(|event| !event.is_empty()).collect();
-    let criterion = |event: &str| serde_json::from_str::<Value>(event.strip_prefix("data: ").unwrap()).unwrap()["criterion"].clone();
-    assert_eq!(events.into_iter().map(criterion).collect::<Vec<_>>(), ["look-up-before-charge", "charge-exactly-once"]);
+    assert!(
+        answer.contains("content-type: text/event-stream\r\n"),
+        "{answer}"
+    );
+    let events: Vec<&str> = answer
+        .split_once("\r\n\r\n")
+        .unwrap()
+        .1
+        .split("\n\n")
+        .filter(|event| !event.is_empty())
+        .collect();
+    let criterion = |event: &str| {
+        serde_json::from_str::<Value>(event.strip_prefix("data: ").unwrap()).unwrap()["criterion"]
+            .clone()
+    };
+    assert_eq!(
+        events.into_iter().map(criterion).collect::<Vec<_>>(),
+        ["look-up-before-charge", "charge-exactly-once"]
+    );
 }
 
 #[test]
@@ -70,10 +108,17 @@ fn a_tap_waits_for_a_sidecar_that_comes_again_and_ends_with_ctrl_c() {
     let (mut live, mut err) = listening(&["--address", &admin, "--format", "jsonl"]);
     first.signal(Signal::TERM);
     assert_eq!(first.ended().0, 0);
-    assert_eq!(line(&mut err), format!("http://{admin}: the sidecar has stopped; trying again until it answers\n"));
-    let mut second = Running::start(&[&QUICK[..], &["--set", &format!("admin.listen={admin}")]].concat());
+    assert_eq!(
+        line(&mut err),
+        format!("http://{admin}: the sidecar has stopped; trying again until it answers\n")
+    );
+    let mut second =
+        Running::start(&[&QUICK[..], &["--set", &format!("admin.listen={admin}")]].concat());
     let [otlp, _] = second.addresses();
-    assert_eq!(line(&mut err), "connected again; what was scored meanwhile is not shown\n");
+    assert_eq!(
+        line(&mut err),
+        "connected again; what was scored meanwhile is not shown\n"
+    );
     feed(&otlp);
     let mut out = BufReader::new(live.stdout.take().unwrap());
     assert!(line(&mut out).contains("\"look-up-before-charge\""));
@@ -100,20 +145,60 @@ fn who_may_not_listen_is_told_what_to_do() {
         path.to_str().unwrap().to_owned()
     };
     let (right, wrong) = (token("right", "s3cr3t\n"), token("wrong", "guess"));
-    let mut sidecar = Running::start(&[&QUICK[..], &["--set", &format!("admin.token_file={right}")]].concat());
+    let mut sidecar =
+        Running::start(&[&QUICK[..], &["--set", &format!("admin.token_file={right}")]].concat());
     let [otlp, admin] = sidecar.addresses();
     feed(&otlp);
     for (arguments, code, part) in [
-        (vec!["--address", &admin], 4, "answers 401: this API asks for the token in `admin.token_file`"),
-        (vec!["--address", &admin, "--token-file", &wrong], 4, "answers 401: the token is not the one"),
-        (vec!["--address", &admin, "--token-file", "none"], 2, "cannot read the token in `none`"),
-        (vec!["--address", "http://a/b"], 2, "`http://a/b` is no address: write HOST:PORT"),
-        (vec!["--address", "127.0.0.1:1"], 4, "no answer from http://127.0.0.1:1: "),
+        (
+            vec!["--address", &admin],
+            4,
+            "answers 401: this API asks for the token in `admin.token_file`",
+        ),
+        (
+            vec!["--address", &admin, "--token-file", &wrong],
+            4,
+            "answers 401: the token is not the one",
+        ),
+        (
+            vec!["--address", &admin, "--token-file", "none"],
+            2,
+            "cannot read the token in `none`",
+        ),
+        (
+            vec!["--address", "http://a/b"],
+            2,
+            "`http://a/b` is no address: write HOST:PORT",
+        ),
+        (
+            vec!["--address", "127.0.0.1:1"],
+            4,
+            "no answer from http://127.0.0.1:1: ",
+        ),
     ] {
         let (found, out, err) = run(&[&["tap"], &arguments[..]].concat());
         assert_eq!((found, out.as_str()), (code, ""), "{err}");
         assert!(err.starts_with("error: ") && err.contains(part), "{err}");
     }
-    let (code, out, _) = run(&["tap", "--address", &admin, "--token-file", &right, "--last", "3", "--count", "3"]);
-    assert_eq!((code, out.lines().filter(|line| line.starts_with("      trace ")).count()), (0, 3), "{out}");
+    let (code, out, _) = run(&[
+        "tap",
+        "--address",
+        &admin,
+        "--token-file",
+        &right,
+        "--last",
+        "3",
+        "--count",
+        "3",
+    ]);
+    assert_eq!(
+        (
+            code,
+            out.lines()
+                .filter(|line| line.starts_with("      trace "))
+                .count()
+        ),
+        (0, 3),
+        "{out}"
+    );
 }

@@ -1,5 +1,5 @@
-//! Criteria about what a trace will turn out to hold, and about what it will not: one of each evaluator and more for what can be certain
-//! early. Those that do not load are left out.
+//! Criteria about what a trace will turn out to hold, and about what it will not: one of each
+//! evaluator and more for what can be certain early. Those that do not load are left out.
 
 use std::sync::Arc;
 
@@ -14,7 +14,11 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
     let mut add = |evaluate: Value| {
         list.push(json!({ "name": list.len().to_string(), "evaluate": evaluate }));
     };
-    for trajectory in trajectories.iter().filter(|trajectory| !trajectory.tool_calls.is_empty()).take(3) {
+    for trajectory in trajectories
+        .iter()
+        .filter(|trajectory| !trajectory.tool_calls.is_empty())
+        .take(3)
+    {
         let calls = &trajectory.tool_calls;
         let names: Vec<&str> = calls.iter().map(|call| &*call.name).collect();
         let backwards: Vec<&str> = names.iter().rev().copied().collect();
@@ -22,29 +26,56 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             add(json!({ "tool_call_order": { "tool_calls_order": names } }));
             add(json!({ "tool_call_order": { "tool_calls_order": names, "strict": true } }));
             add(json!({ "execution_order": { "expected_output": names } }));
-            add(json!({ "execution_order": { "expected_output": names, "should_consider_ordering": true } }));
-            add(json!({ "execution_order": { "expected_output": names, "should_exact_match": true } }));
+            add(
+                json!({ "execution_order": { "expected_output": names, "should_consider_ordering": true } }),
+            );
+            add(
+                json!({ "execution_order": { "expected_output": names, "should_exact_match": true } }),
+            );
             for pair in names.windows(2).take(MAX_CALLS) {
-                add(json!({ "tool_order": { "expected_tools": [{ "tool_name": pair[0] }, { "tool_name": pair[1] }] } }));
+                add(
+                    json!({ "tool_order": { "expected_tools": [{ "tool_name": pair[0] }, { "tool_name": pair[1] }] } }),
+                );
                 add(json!({ "tool_calls": { "sequence": [exactly(pair[0]), exactly(pair[1])] } }));
             }
         }
-        add(json!({ "execution_order": { "expected_output": trajectory.node_visits, "should_consider_ordering": true, "over": "nodes" } }));
+        add(
+            json!({ "execution_order": { "expected_output": trajectory.node_visits, "should_consider_ordering": true, "over": "nodes" } }),
+        );
         for call in calls.iter().take(MAX_CALLS) {
-            of_call(call, calls.iter().filter(|other| other.name == call.name).count(), &mut add);
+            of_call(
+                call,
+                calls.iter().filter(|other| other.name == call.name).count(),
+                &mut add,
+            );
         }
     }
     let mut selected = Vec::new();
-    for trajectory in trajectories.iter().filter(|trajectory| !trajectory.tool_calls.is_empty()).take(2) {
-        let evaluate = json!({ "tool_calls": { "disallowed": [exactly(&trajectory.tool_calls[0].name)] } });
-        let mut agents: Vec<&str> = trajectory.agent_runs.iter().map(|run| &*run.name).take(3).collect();
+    for trajectory in trajectories
+        .iter()
+        .filter(|trajectory| !trajectory.tool_calls.is_empty())
+        .take(2)
+    {
+        let evaluate =
+            json!({ "tool_calls": { "disallowed": [exactly(&trajectory.tool_calls[0].name)] } });
+        let mut agents: Vec<&str> = trajectory
+            .agent_runs
+            .iter()
+            .map(|run| &*run.name)
+            .take(3)
+            .collect();
         agents.extend(trajectory.agent.as_deref());
         for agent in agents {
             selected.push(json!({ "select": { "agent": agent }, "evaluate": evaluate }));
         }
         selected.push(json!({ "select": { "root": &*trajectory.root }, "evaluate": evaluate }));
         selected.push(json!({ "select": { "service": &*trajectory.service, "agent": "*" }, "evaluate": evaluate }));
-        for name in trajectory.tool_calls.iter().map(|call| &*call.name).take(MAX_CALLS) {
+        for name in trajectory
+            .tool_calls
+            .iter()
+            .map(|call| &*call.name)
+            .take(MAX_CALLS)
+        {
             selected.push(json!({ "select": { "calls": name }, "evaluate": evaluate }));
             selected.push(json!({ "scope": "agent", "evaluate": { "tool_calls": { "disallowed": [exactly(name)] } } }));
             selected.push(json!({ "scope": "agent", "evaluate": { "tool_call_count": { "tool_calls_count": { name: ["<", 1] } } } }));
@@ -59,18 +90,40 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
 
 fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
     let name = &*call.name;
-    for (operator, n) in [(">=", n_of_name), ("=", 0), ("<", n_of_name), ("!=", n_of_name - 1)] {
+    for (operator, n) in [
+        (">=", n_of_name),
+        ("=", 0),
+        ("<", n_of_name),
+        ("!=", n_of_name - 1),
+    ] {
         add(json!({ "tool_call_count": { "tool_calls_count": { name: [operator, n] } } }));
     }
     add(json!({ "tool_calls": { "required": [exactly(name)] } }));
-    add(json!({ "tool_calls": { "required": [{ "name": exactly(name), "min_count": n_of_name }] } }));
+    add(
+        json!({ "tool_calls": { "required": [{ "name": exactly(name), "min_count": n_of_name }] } }),
+    );
     add(json!({ "tool_calls": { "required": [{ "name": exactly(name), "before_step": 2 }] } }));
     add(json!({ "tool_calls": { "disallowed": [exactly(name)] } }));
-    let args = call.args.as_ref().map(|args| args.json().clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let args = call
+        .args
+        .as_ref()
+        .map(|args| args.json().clone())
+        .filter(Value::is_object)
+        .unwrap_or_else(|| json!({}));
     for args in [args.clone(), json!({ "nobody": "asks" }), json!({})] {
-        add(json!({ "tool_order": { "expected_tools": [{ "tool_name": name, "parameters": args }] } }));
-        add(json!({ "tool_call_args": { "tool_calls": [{ "name": name, "args": args }], "exact": true } }));
-        for key in args.as_object().into_iter().flatten().map(|(key, _)| key).take(2) {
+        add(
+            json!({ "tool_order": { "expected_tools": [{ "tool_name": name, "parameters": args }] } }),
+        );
+        add(
+            json!({ "tool_call_args": { "tool_calls": [{ "name": name, "args": args }], "exact": true } }),
+        );
+        for key in args
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key)
+            .take(2)
+        {
             for pattern in [".", "^nothing like it$"] {
                 let fits = json!({ "name": exactly(name), "args": { key: pattern } });
                 add(json!({ "tool_calls": { "required": [fits] } }));
@@ -82,13 +135,24 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
     add(json!({ "tool_calls": { "disallowed": [{ "name": exactly(name), "command": "." }] } }));
     let result = call.result.as_ref().map_or("", |result| &result.text);
     for output in [result, "", "nothing like it"] {
-        add(json!({ "tool_call_output": { "tool_outputs": [{ "name": name, "output": output }] } }));
+        add(
+            json!({ "tool_call_output": { "tool_outputs": [{ "name": name, "output": output }] } }),
+        );
     }
     add(json!({ "tool_calls": { "disallowed": [{ "name": exactly(name), "result": "^$" }] } }));
 }
 
 fn exactly(name: &str) -> String {
-    let escaped: String = name.chars().flat_map(|char| if char.is_alphanumeric() { vec![char] } else { vec!['\\', char] }).collect();
+    let escaped: String = name
+        .chars()
+        .flat_map(|char| {
+            if char.is_alphanumeric() {
+                vec![char]
+            } else {
+                vec!['\\', char]
+            }
+        })
+        .collect();
     // A backslash before white space or `_` is no escape.
     format!("^{}$", escaped.replace("\\ ", " ").replace("\\_", "_"))
 }

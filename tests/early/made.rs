@@ -1,5 +1,6 @@
-//! Traces that no single framework sends, made so that missing spans matter: wrappers of a call in one process and over two with clocks that
-//! differ, calls told twice by their ids, hand-offs, agents called as tools, models whose replies bring names and arguments, equal starts.
+//! Traces that no single framework sends, made so that missing spans matter: wrappers of a call in
+//! one process and over two with clocks that differ, calls told twice by their ids, hand-offs,
+//! agents called as tools, models whose replies bring names and arguments, equal starts.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -16,7 +17,14 @@ const REMOTE: u32 = 0x300;
 
 /// One request that holds one trace.
 pub(crate) fn request(random: &mut Rng) -> Vec<u8> {
-    let mut made = Made { random, spans: Vec::new(), now: 1_700_000_000_000_000_000, n_ids: 0, knows_flags: false, skews: [0, 0] };
+    let mut made = Made {
+        random,
+        spans: Vec::new(),
+        now: 1_700_000_000_000_000_000,
+        n_ids: 0,
+        knows_flags: false,
+        skews: [0, 0],
+    };
     made.knows_flags = made.random.u8(..4) > 0;
     made.skews[1] = made.random.i64(-40..40);
     let root = made.start(0, None, "root");
@@ -26,15 +34,29 @@ pub(crate) fn request(random: &mut Rng) -> Vec<u8> {
     made.work(0, root, 0);
     made.end(root);
     let of_process = |process: usize| {
-        let spans: Vec<Span> = made.spans.iter().filter(|(of, _)| *of == process).map(|(_, span)| span.clone()).collect();
-        let resource = Resource { attributes: vec![attribute("service.name", ["front", "server"][process])], ..Resource::default() };
+        let spans: Vec<Span> = made
+            .spans
+            .iter()
+            .filter(|(of, _)| *of == process)
+            .map(|(_, span)| span.clone())
+            .collect();
+        let resource = Resource {
+            attributes: vec![attribute("service.name", ["front", "server"][process])],
+            ..Resource::default()
+        };
         ResourceSpans {
             resource: Some(resource),
-            scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
+            scope_spans: vec![ScopeSpans {
+                spans,
+                ..ScopeSpans::default()
+            }],
             ..ResourceSpans::default()
         }
     };
-    ExportTraceServiceRequest { resource_spans: vec![of_process(0), of_process(1)] }.encode_to_vec()
+    ExportTraceServiceRequest {
+        resource_spans: vec![of_process(0), of_process(1)],
+    }
+    .encode_to_vec()
 }
 
 struct Made<'a> {
@@ -76,7 +98,11 @@ impl Made<'_> {
                 }
                 self.end(model);
             }
-            let above = if self.random.u8(..4) == 0 { self.start(process, Some(above), "tools") } else { above };
+            let above = if self.random.u8(..4) == 0 {
+                self.start(process, Some(above), "tools")
+            } else {
+                above
+            };
             for call in calls {
                 self.make(process, above, &call, depth);
             }
@@ -97,17 +123,35 @@ impl Made<'_> {
     fn call(&mut self) -> Call {
         self.n_ids += 1;
         let id = (self.random.u8(..3) > 0).then(|| format!("call_{}", self.n_ids));
-        let args = ["{\"x\":\"one\"}", "{\"x\":\"two\",\"command\":\"rm\"}", "{}"][self.random.usize(..3)];
-        Call { name: TOOLS[self.random.usize(..TOOLS.len())], id, args, bare: self.random.u8(..6) == 0 }
+        let args = [
+            "{\"x\":\"one\"}",
+            "{\"x\":\"two\",\"command\":\"rm\"}",
+            "{}",
+        ][self.random.usize(..3)];
+        Call {
+            name: TOOLS[self.random.usize(..TOOLS.len())],
+            id,
+            args,
+            bare: self.random.u8(..6) == 0,
+        }
     }
 
-    /// The spans of one call: alone, within a wrapper, or around what another process tells; or told once more by another instrumentation.
+    /// The spans of one call: alone, within a wrapper, or around what another process tells; or
+    /// told once more by another instrumentation.
     fn make(&mut self, process: usize, above: usize, call: &Call, depth: u32) {
         let outer = self.tell(process, above, call);
         match self.random.u8(..10) {
             0..=2 => {
-                let plain = if self.random.bool() { self.start(process, Some(outer), "send") } else { outer };
-                let inner_process = if self.random.bool() { 1 - process } else { process };
+                let plain = if self.random.bool() {
+                    self.start(process, Some(outer), "send")
+                } else {
+                    outer
+                };
+                let inner_process = if self.random.bool() {
+                    1 - process
+                } else {
+                    process
+                };
                 for _ in 0..self.random.u8(1..3) {
                     let inner = self.tell(inner_process, plain, call);
                     self.end(inner);
@@ -121,8 +165,14 @@ impl Made<'_> {
         if call.id.is_some() && self.random.u8(..8) == 0 {
             let beside = self.start(process, Some(above), "beside");
             let mut twin = self.spans[outer].1.clone();
-            twin.span_id = self.spans[beside].1.span_id.iter().map(|byte| byte ^ 0x80).collect();
-            twin.parent_span_id.clone_from(&self.spans[beside].1.span_id);
+            twin.span_id = self.spans[beside]
+                .1
+                .span_id
+                .iter()
+                .map(|byte| byte ^ 0x80)
+                .collect();
+            twin.parent_span_id
+                .clone_from(&self.spans[beside].1.span_id);
             self.spans.push((process, twin));
             self.end(beside);
         }
@@ -162,7 +212,9 @@ impl Made<'_> {
         let span = Span {
             trace_id: vec![7; 16],
             span_id: (self.spans.len() as u64 + 1).to_be_bytes().to_vec(),
-            parent_span_id: above.map(|above| self.spans[above].1.span_id.clone()).unwrap_or_default(),
+            parent_span_id: above
+                .map(|above| self.spans[above].1.span_id.clone())
+                .unwrap_or_default(),
             name: name.to_owned(),
             start_time_unix_nano: self.now.saturating_add_signed(self.skews[process]),
             flags: match (self.knows_flags, is_remote) {
@@ -188,6 +240,12 @@ impl Made<'_> {
 }
 
 fn attribute(key: &str, text: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(text.to_owned())),
+    });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
 }

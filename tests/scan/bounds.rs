@@ -1,9 +1,11 @@
-//! What is legal but hostile or odd: huge spans, deep nesting, fields out of order; and what the errors say.
-//! It does not prove what happens to such a request on its way to the scan.
+//! What is legal but hostile or odd: huge spans, deep nesting, fields out of order; and what the
+//! errors say. It does not prove what happens to such a request on its way to the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
@@ -32,7 +34,11 @@ fn keys() -> KeySet {
 }
 
 fn attribute(key: &str, value: Any) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
@@ -40,12 +46,26 @@ fn text(key: &str, value: &str) -> KeyValue {
 }
 
 fn span(attributes: Vec<KeyValue>) -> Span {
-    Span { trace_id: vec![1; 16], span_id: vec![2; 8], attributes, ..Span::default() }
+    Span {
+        trace_id: vec![1; 16],
+        span_id: vec![2; 8],
+        attributes,
+        ..Span::default()
+    }
 }
 
 fn request(span: Span) -> Vec<u8> {
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-    ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }.encode_to_vec()
+    let scope_spans = vec![ScopeSpans {
+        spans: vec![span],
+        ..ScopeSpans::default()
+    }];
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans,
+            ..ResourceSpans::default()
+        }],
+    }
+    .encode_to_vec()
 }
 
 fn scan_one(span: Span) -> Scanned {
@@ -54,7 +74,8 @@ fn scan_one(span: Span) -> Scanned {
     scanned
 }
 
-/// A length-delimited field, by hand: prost would merge or order what these tests must send as it is.
+/// A length-delimited field, by hand: prost would merge or order what these tests must send as it
+/// is.
 fn field(tag: u64, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_varint(tag << 3 | 2, &mut field);
@@ -87,8 +108,13 @@ fn huge_bytes_do_not_crowd_out_small_values() {
     let scanned = scan(&request(span(attributes)), Some(&keys)).unwrap();
     let facts = &scanned.batch.spans[0].facts;
     let kept: Vec<_> = facts.attributes().collect();
-    let Value::Bytes(first) = kept[0].value else { panic!("{:?}", kept[0]) };
-    assert_eq!((first.to_vec().len(), kept[0].cut, kept[4].cut), (1024 * KIB, false, true));
+    let Value::Bytes(first) = kept[0].value else {
+        panic!("{:?}", kept[0])
+    };
+    assert_eq!(
+        (first.to_vec().len(), kept[0].cut, kept[4].cut),
+        (1024 * KIB, false, true)
+    );
     assert_eq!((kept[5].value, kept[5].cut), (Value::Str("search"), false));
 }
 
@@ -103,18 +129,39 @@ fn huge_values_are_cut_and_do_not_crowd_out_small_ones() {
     assert!(facts.size() <= 128 * KIB, "{}", facts.size());
     let kept: Vec<_> = facts.attributes().collect();
     assert!(kept[..100].iter().all(|attribute| attribute.cut));
-    let Value::Str(first) = kept[0].value else { panic!("{:?}", kept[0]) };
+    let Value::Str(first) = kept[0].value else {
+        panic!("{:?}", kept[0])
+    };
     assert_eq!(first.len(), 16 * KIB);
-    let Value::Str(last) = kept[99].value else { panic!("{:?}", kept[99]) };
-    assert_eq!(last.len(), 256, "once the room is used up, the head of a huge value is kept");
-    assert_eq!((kept[100].value, kept[100].cut), (Value::Str("search"), false));
+    let Value::Str(last) = kept[99].value else {
+        panic!("{:?}", kept[99])
+    };
+    assert_eq!(
+        last.len(),
+        256,
+        "once the room is used up, the head of a huge value is kept"
+    );
+    assert_eq!(
+        (kept[100].value, kept[100].cut),
+        (Value::Str("search"), false)
+    );
     assert_eq!((kept[101].value, kept[101].cut), (Value::Str(""), false));
 }
 
 #[test]
 fn messages_share_their_own_room() {
-    let message = format!(r#"[{{"type":"tool_call","content":"{}"}}]"#, "x".repeat(40 * KIB));
-    let array = Any::ArrayValue(ArrayValue { values: vec![AnyValue { value: Some(Any::StringValue(message.clone())) }; 3] });
+    let message = format!(
+        r#"[{{"type":"tool_call","content":"{}"}}]"#,
+        "x".repeat(40 * KIB)
+    );
+    let array = Any::ArrayValue(ArrayValue {
+        values: vec![
+            AnyValue {
+                value: Some(Any::StringValue(message.clone()))
+            };
+            3
+        ],
+    });
     let attributes = vec![
         text("output.messages", &"no call here ".repeat(10_000)),
         text("output.messages", &message),
@@ -127,7 +174,9 @@ fn messages_share_their_own_room() {
     let kept: Vec<_> = scanned.batch.spans[0].facts.attributes().collect();
     assert_eq!(kept.len(), 3, "{kept:?}");
     assert_eq!((kept[0].value, kept[0].cut), (Value::Str(&message), false));
-    let Value::Json(json) = kept[1].value else { panic!("{:?}", kept[1]) };
+    let Value::Json(json) = kept[1].value else {
+        panic!("{:?}", kept[1])
+    };
     assert_eq!((json.len(), kept[1].cut), (64 * KIB - message.len(), true));
     assert!(!kept[2].cut, "other values are not touched by it");
 }
@@ -168,9 +217,17 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
     ];
     for (words, n_expected) in [(&found[..], 1), (&not_found[..], 0)] {
         for word in words {
-            for value in [format!(r#"[{{"type":"{word}"}}]"#), (*word).to_owned(), format!("übergroß {word}")] {
+            for value in [
+                format!(r#"[{{"type":"{word}"}}]"#),
+                (*word).to_owned(),
+                format!("übergroß {word}"),
+            ] {
                 let scanned = scan_one(span(vec![text("output.messages", &value)]));
-                assert_eq!(scanned.batch.spans[0].facts.attributes().count(), n_expected, "{value}");
+                assert_eq!(
+                    scanned.batch.spans[0].facts.attributes().count(),
+                    n_expected,
+                    "{value}"
+                );
             }
         }
     }
@@ -178,7 +235,8 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
 
 #[test]
 fn keys_that_look_alike_are_told_apart() {
-    // Keys seen before are recognised by comparing words: same length, same ends, one byte changed anywhere, in every length.
+    // Keys seen before are recognised by comparing words: same length, same ends, one byte changed
+    // anywhere, in every length.
     let mut names = Vec::new();
     for len in 1..40 {
         let name: String = ('a'..='z').cycle().take(len).collect();
@@ -195,14 +253,42 @@ fn keys_that_look_alike_are_told_apart() {
     }
     keys.max_value_size = KIB;
     // Each after each of its kin, some of them twice in a row.
-    let sent: Vec<_> = names.iter().flat_map(|name| [name, name]).chain(names.iter().rev()).collect();
-    let spans = sent.chunks(100).map(|names| span(names.iter().map(|name| text(name, name)).collect())).collect();
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
-    let scanned = scan(&ExportTraceServiceRequest { resource_spans }.encode_to_vec(), Some(&keys)).unwrap();
-    let kept = scanned.batch.spans.iter().flat_map(|span| span.facts.attributes());
-    let kept: Vec<_> = kept.map(|attribute| (keys.name(attribute.key), attribute.value)).collect();
-    assert_eq!(kept, sent.iter().map(|name| (name.as_str(), Value::Str(name))).collect::<Vec<_>>());
+    let sent: Vec<_> = names
+        .iter()
+        .flat_map(|name| [name, name])
+        .chain(names.iter().rev())
+        .collect();
+    let spans = sent
+        .chunks(100)
+        .map(|names| span(names.iter().map(|name| text(name, name)).collect()))
+        .collect();
+    let scope_spans = vec![ScopeSpans {
+        spans,
+        ..ScopeSpans::default()
+    }];
+    let resource_spans = vec![ResourceSpans {
+        scope_spans,
+        ..ResourceSpans::default()
+    }];
+    let scanned = scan(
+        &ExportTraceServiceRequest { resource_spans }.encode_to_vec(),
+        Some(&keys),
+    )
+    .unwrap();
+    let kept = scanned
+        .batch
+        .spans
+        .iter()
+        .flat_map(|span| span.facts.attributes());
+    let kept: Vec<_> = kept
+        .map(|attribute| (keys.name(attribute.key), attribute.value))
+        .collect();
+    assert_eq!(
+        kept,
+        sent.iter()
+            .map(|name| (name.as_str(), Value::Str(name)))
+            .collect::<Vec<_>>()
+    );
     // And where each byte in turn is no UTF-8, after the good key has been seen.
     for len in 1..40 {
         for at in 0..len {
@@ -227,16 +313,36 @@ fn names_are_bounded() {
 
 #[test]
 fn a_huge_resource_is_cut_at_a_field() {
-    let mut attributes = vec![text("service.name", "shop"), text("tool.name", "in a resource")];
+    let mut attributes = vec![
+        text("service.name", "shop"),
+        text("tool.name", "in a resource"),
+    ];
     attributes.extend((0..10_000).map(|i| text(&format!("key.{i}"), "value")));
-    let resource = Resource { attributes, ..Resource::default() };
-    let scope_spans = vec![ScopeSpans { spans: vec![span(Vec::new())], ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource.clone()), scope_spans, ..ResourceSpans::default() }];
-    let scanned = scan(&ExportTraceServiceRequest { resource_spans }.encode_to_vec(), Some(&keys())).unwrap();
+    let resource = Resource {
+        attributes,
+        ..Resource::default()
+    };
+    let scope_spans = vec![ScopeSpans {
+        spans: vec![span(Vec::new())],
+        ..ScopeSpans::default()
+    }];
+    let resource_spans = vec![ResourceSpans {
+        resource: Some(resource.clone()),
+        scope_spans,
+        ..ResourceSpans::default()
+    }];
+    let scanned = scan(
+        &ExportTraceServiceRequest { resource_spans }.encode_to_vec(),
+        Some(&keys()),
+    )
+    .unwrap();
     let kept = &scanned.batch.spans[0].resource;
     assert!(kept.encoded.len() <= 64 * KIB && kept.encoded.len() > 63 * KIB);
     let decoded = Resource::decode(&*kept.encoded).unwrap();
-    assert_eq!(decoded.attributes[..], resource.attributes[..decoded.attributes.len()]);
+    assert_eq!(
+        decoded.attributes[..],
+        resource.attributes[..decoded.attributes.len()]
+    );
     assert_eq!(&*kept.service, "shop");
     assert_eq!(kept.facts.attributes().count(), 1);
 }
@@ -246,31 +352,99 @@ fn fields_count_wherever_they_stand() {
     let keys = keys();
     let attribute = field(9, &text("tool.name", "search").encode_to_vec());
     let ids = [field(1, &[1; 16]), field(2, &[2; 8])].concat();
-    let event = field(11, &[field(3, &text("tool.name", "in an event").encode_to_vec()), field(2, b"exception")].concat());
+    let event = field(
+        11,
+        &[
+            field(3, &text("tool.name", "in an event").encode_to_vec()),
+            field(2, b"exception"),
+        ]
+        .concat(),
+    );
     // Names after attributes, and twice; ids last, and once wrong before.
-    let late =
-        [field(1, b"short"), field(5, b"first"), attribute.clone(), field(3, b"k=v"), event, field(5, b"second"), ids.clone()].concat();
-    let own_scope = field(1, &InstrumentationScope { name: "spanscore".to_owned(), ..Default::default() }.encode_to_vec());
-    let other_scope = field(1, &InstrumentationScope { name: "other".to_owned(), ..Default::default() }.encode_to_vec());
-    let spans = field(2, &[field(2, &late), field(2, &ids), other_scope.clone()].concat());
-    let own = field(2, &[field(2, &late), field(2, b""), other_scope, own_scope].concat());
-    let resource_a = field(1, &Resource { attributes: vec![text("service.name", "shop")], ..Resource::default() }.encode_to_vec());
-    let resource_b = field(1, &Resource { attributes: vec![text("tool.name", "kept")], ..Resource::default() }.encode_to_vec());
+    let late = [
+        field(1, b"short"),
+        field(5, b"first"),
+        attribute.clone(),
+        field(3, b"k=v"),
+        event,
+        field(5, b"second"),
+        ids.clone(),
+    ]
+    .concat();
+    let own_scope = field(
+        1,
+        &InstrumentationScope {
+            name: "spanscore".to_owned(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+    );
+    let other_scope = field(
+        1,
+        &InstrumentationScope {
+            name: "other".to_owned(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+    );
+    let spans = field(
+        2,
+        &[field(2, &late), field(2, &ids), other_scope.clone()].concat(),
+    );
+    let own = field(
+        2,
+        &[field(2, &late), field(2, b""), other_scope, own_scope].concat(),
+    );
+    let resource_a = field(
+        1,
+        &Resource {
+            attributes: vec![text("service.name", "shop")],
+            ..Resource::default()
+        }
+        .encode_to_vec(),
+    );
+    let resource_b = field(
+        1,
+        &Resource {
+            attributes: vec![text("tool.name", "kept")],
+            ..Resource::default()
+        }
+        .encode_to_vec(),
+    );
     // The resource in two pieces, around and after its spans.
     let body = [
-        field(1, &[spans.clone(), resource_a.clone(), own, resource_b.clone()].concat()),
+        field(
+            1,
+            &[spans.clone(), resource_a.clone(), own, resource_b.clone()].concat(),
+        ),
         field(1, &[resource_a, resource_b, spans].concat()),
         field(1, b""),
     ]
     .concat();
     check_traces(&body, &keys);
     let scanned = scan(&body, Some(&keys)).unwrap();
-    assert_eq!((scanned.n_spans, scanned.batch.spans.len(), scanned.batch.n_without_ids), (6, 4, 0));
+    assert_eq!(
+        (
+            scanned.n_spans,
+            scanned.batch.spans.len(),
+            scanned.batch.n_without_ids
+        ),
+        (6, 4, 0)
+    );
     let first = &scanned.batch.spans[0];
     assert_eq!((first.name(), first.facts.trace_state()), ("second", "k=v"));
     assert_eq!(first.facts.events().next().unwrap().attributes().count(), 1);
-    assert_eq!((&*first.resource.service, first.resource.facts.attributes().count()), ("shop", 1));
-    assert!(std::ptr::eq(&*first.resource, &*scanned.batch.spans[3].resource), "equal resources are shared");
+    assert_eq!(
+        (
+            &*first.resource.service,
+            first.resource.facts.attributes().count()
+        ),
+        ("shop", 1)
+    );
+    assert!(
+        std::ptr::eq(&*first.resource, &*scanned.batch.spans[3].resource),
+        "equal resources are shared"
+    );
     assert_eq!(first.facts, scanned.batch.spans[2].facts);
 }
 
@@ -284,8 +458,18 @@ fn varints_end_where_prosts_end() {
                 let varint = [vec![filler; n_bytes], vec![last]].concat();
                 // As a number (and the last thing of all), as a status code, as a key, as a length.
                 let number = [&[0x50][..], &varint].concat();
-                let status = [field(1, &[1; 16]), field(2, &[2; 8]), field(15, &[&[0x18][..], &varint].concat())].concat();
-                for span in [number, status, varint.clone(), [&[0x2a][..], &varint].concat()] {
+                let status = [
+                    field(1, &[1; 16]),
+                    field(2, &[2; 8]),
+                    field(15, &[&[0x18][..], &varint].concat()),
+                ]
+                .concat();
+                for span in [
+                    number,
+                    status,
+                    varint.clone(),
+                    [&[0x2a][..], &varint].concat(),
+                ] {
                     let body = field(1, &field(2, &field(2, &span)));
                     check_traces(&body, &keys);
                     n_good += usize::from(scan(&body, None).is_ok());
@@ -301,15 +485,36 @@ fn values_given_twice_are_merged_or_replaced() {
     let keys = keys();
     let text = |text: &str| field(1, text.as_bytes());
     let array = |item: &str| field(5, &field(1, &text(item)));
-    let map = |name: &str| field(6, &field(1, &[field(1, name.as_bytes()), field(2, &text("v"))].concat()));
-    let pieces = [text("s"), array("a"), array("b"), map("k"), map("l"), b"\x10\x01".to_vec(), b"\x40\x01".to_vec(), Vec::new()];
-    // Every sequence of three, in one occurrence of the value and spread over three, alone and as an item of an array.
+    let map = |name: &str| {
+        field(
+            6,
+            &field(
+                1,
+                &[field(1, name.as_bytes()), field(2, &text("v"))].concat(),
+            ),
+        )
+    };
+    let pieces = [
+        text("s"),
+        array("a"),
+        array("b"),
+        map("k"),
+        map("l"),
+        b"\x10\x01".to_vec(),
+        b"\x40\x01".to_vec(),
+        Vec::new(),
+    ];
+    // Every sequence of three, in one occurrence of the value and spread over three, alone and as
+    // an item of an array.
     for first in &pieces {
         for second in &pieces {
             for third in &pieces {
                 let together = field(2, &[first.as_slice(), second, third].concat());
                 let apart = [field(2, first), field(2, second), field(2, third)].concat();
-                let inner = field(2, &field(5, &field(1, &[first.as_slice(), second, third].concat())));
+                let inner = field(
+                    2,
+                    &field(5, &field(1, &[first.as_slice(), second, third].concat())),
+                );
                 for value in [together, apart, inner] {
                     let attribute = field(9, &[field(1, b"input.value"), value].concat());
                     let span = [field(1, &[1; 16]), field(2, &[2; 8]), attribute].concat();
@@ -337,11 +542,23 @@ fn the_recursion_limit_is_prosts() {
                     }
                 }
             }
-            let body = field(1, &field(2, &field(2, &field(9, &[field(1, b"input.value"), field(2, &value)].concat()))));
+            let body = field(
+                1,
+                &field(
+                    2,
+                    &field(
+                        2,
+                        &field(9, &[field(1, b"input.value"), field(2, &value)].concat()),
+                    ),
+                ),
+            );
             check_traces(&body, &keys);
             n_good += usize::from(scan(&body, Some(&keys)).is_ok());
         }
-        assert!((1..85).contains(&n_good), "{n_good} of 85 good: both sides of the limit are seen");
+        assert!(
+            (1..85).contains(&n_good),
+            "{n_good} of 85 good: both sides of the limit are seen"
+        );
     }
 }
 
@@ -350,25 +567,53 @@ fn many_resources_are_handled_in_linear_time() {
     // Not measured, but quadratic work over this many would not end in the time a test is given.
     let resource_spans = (0..30_000)
         .map(|i| ResourceSpans {
-            resource: Some(Resource { attributes: vec![text("service.name", &format!("service {}", i / 2))], ..Resource::default() }),
-            scope_spans: vec![ScopeSpans { spans: vec![span(Vec::new())], ..ScopeSpans::default() }],
+            resource: Some(Resource {
+                attributes: vec![text("service.name", &format!("service {}", i / 2))],
+                ..Resource::default()
+            }),
+            scope_spans: vec![ScopeSpans {
+                spans: vec![span(Vec::new())],
+                ..ScopeSpans::default()
+            }],
             ..ResourceSpans::default()
         })
         .collect();
-    let scanned = scan(&ExportTraceServiceRequest { resource_spans }.encode_to_vec(), Some(&keys())).unwrap();
+    let scanned = scan(
+        &ExportTraceServiceRequest { resource_spans }.encode_to_vec(),
+        Some(&keys()),
+    )
+    .unwrap();
     assert_eq!(scanned.batch.spans.len(), 30_000);
-    assert!(std::ptr::eq(&*scanned.batch.spans[0].resource, &*scanned.batch.spans[1].resource));
-    assert_eq!(&*scanned.batch.spans[29_999].resource.service, "service 14999");
+    assert!(std::ptr::eq(
+        &*scanned.batch.spans[0].resource,
+        &*scanned.batch.spans[1].resource
+    ));
+    assert_eq!(
+        &*scanned.batch.spans[29_999].resource.service,
+        "service 14999"
+    );
 }
 
 #[test]
 fn an_error_says_what_and_where() {
     let in_span = |content: &[u8]| field(1, &field(2, &field(2, content)));
     let cases = [
-        (b"\x0a\x05ab".to_vec(), "malformed protobuf: a field is longer than what is left at byte 2"),
-        (b"not protobuf".to_vec(), "malformed protobuf: there is no wire type 6 at byte 1"),
-        (b"<html><body>".to_vec(), "malformed protobuf: a group ends that was not begun at byte 1"),
-        (in_span(b"\x2a\x03ab\xff"), "malformed protobuf: a string is not valid UTF-8 in resource_spans.scope_spans.spans.name at byte 10"),
+        (
+            b"\x0a\x05ab".to_vec(),
+            "malformed protobuf: a field is longer than what is left at byte 2",
+        ),
+        (
+            b"not protobuf".to_vec(),
+            "malformed protobuf: there is no wire type 6 at byte 1",
+        ),
+        (
+            b"<html><body>".to_vec(),
+            "malformed protobuf: a group ends that was not begun at byte 1",
+        ),
+        (
+            in_span(b"\x2a\x03ab\xff"),
+            "malformed protobuf: a string is not valid UTF-8 in resource_spans.scope_spans.spans.name at byte 10",
+        ),
         (
             in_span(&field(1, b"abc")),
             "malformed protobuf: an id must have 16 bytes (or none), not 3 in resource_spans.scope_spans.spans.trace_id at byte 8",

@@ -1,4 +1,5 @@
-//! Request bodies of real SDKs and OTLP's own examples, from tests/data. They do not prove anything about rare fields: `generate` does.
+//! Request bodies of real SDKs and OTLP's own examples, from tests/data. They do not prove anything
+//! about rare fields: `generate` does.
 
 use std::fs;
 use std::io::Read;
@@ -47,7 +48,10 @@ pub(crate) fn transcode(capture: &Capture) -> Result<Vec<u8>, spanscore::receive
 
 fn with_ending(ending: &str) -> Vec<Capture> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut paths: Vec<_> = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> = fs::read_dir(data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
     let mut captures = Vec::new();
     for path in paths {
@@ -60,7 +64,9 @@ fn with_ending(ending: &str) -> Vec<Capture> {
         };
         if name.ends_with(ending) {
             let mut body = Vec::new();
-            GzDecoder::new(fs::File::open(&path).unwrap()).read_to_end(&mut body).unwrap();
+            GzDecoder::new(fs::File::open(&path).unwrap())
+                .read_to_end(&mut body)
+                .unwrap();
             captures.push(Capture { name, signal, body });
         }
     }

@@ -1,5 +1,6 @@
-//! Every field of every OTLP message, one by one: the descriptors against the messages of `opentelemetry-proto`, the tables of the scan against both.
-//! A field that `opentelemetry-proto` knows and the descriptors do not would not be found.
+//! Every field of every OTLP message, one by one: the descriptors against the messages of
+//! `opentelemetry-proto`, the tables of the scan against both. A field that `opentelemetry-proto`
+//! knows and the descriptors do not would not be found.
 
 use std::collections::BTreeSet;
 
@@ -25,15 +26,28 @@ fn descriptors_and_crate_know_the_same_fields() {
             let request = request_descriptor(&pool, signal);
             let full = full(&request, round, 0).encode_to_vec();
             let of_crate = match signal {
-                Signal::Traces => ExportTraceServiceRequest::decode(full.as_slice()).unwrap().encode_to_vec(),
-                Signal::Logs => ExportLogsServiceRequest::decode(full.as_slice()).unwrap().encode_to_vec(),
-                Signal::Metrics => ExportMetricsServiceRequest::decode(full.as_slice()).unwrap().encode_to_vec(),
+                Signal::Traces => ExportTraceServiceRequest::decode(full.as_slice())
+                    .unwrap()
+                    .encode_to_vec(),
+                Signal::Logs => ExportLogsServiceRequest::decode(full.as_slice())
+                    .unwrap()
+                    .encode_to_vec(),
+                Signal::Metrics => ExportMetricsServiceRequest::decode(full.as_slice())
+                    .unwrap()
+                    .encode_to_vec(),
             };
             assert!(full.len() > 500, "{signal:?}: {} bytes", full.len());
             // Not the same bytes: the two write a oneof at different places.
-            assert_eq!(of_crate.len(), full.len(), "{signal:?}, round {round}: a field was lost");
+            assert_eq!(
+                of_crate.len(),
+                full.len(),
+                "{signal:?}, round {round}: a field was lost"
+            );
             let decode = |bytes: &[u8]| DynamicMessage::decode(request.clone(), bytes).unwrap();
-            assert!(decode(&of_crate) == decode(&full), "{signal:?}, round {round}: a field was misread");
+            assert!(
+                decode(&of_crate) == decode(&full),
+                "{signal:?}, round {round}: a field was misread"
+            );
         }
     }
 }
@@ -61,7 +75,14 @@ fn full(message: &MessageDescriptor, round: usize, depth: usize) -> DynamicMessa
             Kind::Uint64 | Kind::Fixed64 => Value::U64(6),
             other => panic!("{other:?}: OTLP has no such field yet"),
         };
-        full.set_field(&field, if field.is_list() { Value::List(vec![value.clone(), value]) } else { value });
+        full.set_field(
+            &field,
+            if field.is_list() {
+                Value::List(vec![value.clone(), value])
+            } else {
+                value
+            },
+        );
     }
     full
 }
@@ -71,13 +92,25 @@ fn each_field_is_checked_as_prost_checks_it() {
     let pool = descriptors();
     for signal in SIGNALS {
         let mut n_checked = 0;
-        check_message(signal, &request_descriptor(&pool, signal), &[], &mut BTreeSet::new(), &mut n_checked);
+        check_message(
+            signal,
+            &request_descriptor(&pool, signal),
+            &[],
+            &mut BTreeSet::new(),
+            &mut n_checked,
+        );
         assert!(n_checked > 300, "{signal:?}: {n_checked} checks");
     }
 }
 
 /// Send each field alone, with each wire type and contents that only some kinds of fields take.
-fn check_message(signal: Signal, message: &MessageDescriptor, way: &[FieldDescriptor], seen: &mut BTreeSet<String>, n_checked: &mut usize) {
+fn check_message(
+    signal: Signal,
+    message: &MessageDescriptor,
+    way: &[FieldDescriptor],
+    seen: &mut BTreeSet<String>,
+    n_checked: &mut usize,
+) {
     if !seen.insert(message.full_name().to_owned()) {
         return;
     }

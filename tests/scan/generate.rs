@@ -1,4 +1,5 @@
-//! Makes request bodies from random bytes: mutated captures, and messages written field by field after OTLP's descriptors.
+//! Makes request bodies from random bytes: mutated captures, and messages written field by field
+//! after OTLP's descriptors.
 
 use prost::bytes::BufMut;
 use prost::encoding::encode_varint;
@@ -17,8 +18,14 @@ impl<'a> Dice<'a> {
     const MAX_ROLLS: usize = 2_500;
 
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |seed, &byte| (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        Self { bytes, state: seed | 1, n_left: Self::MAX_ROLLS }
+        let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |seed, &byte| {
+            (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            bytes,
+            state: seed | 1,
+            n_left: Self::MAX_ROLLS,
+        }
     }
 
     pub(crate) fn byte(&mut self) -> u8 {
@@ -102,7 +109,12 @@ const TEXTS: [&str; 12] = [
     r#"{"toolCallId":"x"}"#,
     "error",
 ];
-const BAD_UTF8: [&[u8]; 4] = [b"\xff", b"ab\xc3", b"long enough to be past the short way \xed\xa0\x80", b"12345678\xf8"];
+const BAD_UTF8: [&[u8]; 4] = [
+    b"\xff",
+    b"ab\xc3",
+    b"long enough to be past the short way \xed\xa0\x80",
+    b"12345678\xf8",
+];
 
 pub(crate) struct Generator {
     pool: DescriptorPool,
@@ -110,12 +122,15 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub(crate) fn new() -> Self {
-        Self { pool: descriptors() }
+        Self {
+            pool: descriptors(),
+        }
     }
 
     pub(crate) fn request(&self, signal: Signal, dice: &mut Dice<'_>) -> Vec<u8> {
         let message = request_descriptor(&self.pool, signal);
-        // One request in four has faults of framing; the others are made of good fields, known and unknown.
+        // One request in four has faults of framing; the others are made of good fields, known and
+        // unknown.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
         write_message(&message, dice, faults, 0, &mut body);
@@ -124,7 +139,10 @@ impl Generator {
 }
 
 pub(crate) fn descriptors() -> DescriptorPool {
-    DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice()).unwrap()
+    DescriptorPool::decode(
+        include_bytes!(concat!(env!("OUT_DIR"), "/otlp_descriptors.bin")).as_slice(),
+    )
+    .unwrap()
 }
 
 pub(crate) fn request_descriptor(pool: &DescriptorPool, signal: Signal) -> MessageDescriptor {
@@ -133,10 +151,19 @@ pub(crate) fn request_descriptor(pool: &DescriptorPool, signal: Signal) -> Messa
         Signal::Logs => ("logs", "ExportLogsServiceRequest"),
         Signal::Metrics => ("metrics", "ExportMetricsServiceRequest"),
     };
-    pool.get_message_by_name(&format!("opentelemetry.proto.collector.{package}.v1.{name}")).unwrap()
+    pool.get_message_by_name(&format!(
+        "opentelemetry.proto.collector.{package}.v1.{name}"
+    ))
+    .unwrap()
 }
 
-fn write_message(message: &MessageDescriptor, dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
+fn write_message(
+    message: &MessageDescriptor,
+    dice: &mut Dice<'_>,
+    faults: bool,
+    depth: usize,
+    out: &mut Vec<u8>,
+) {
     let fields: Vec<_> = message.fields().collect();
     // What leads to the interesting messages, and what they are about.
     let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
@@ -160,7 +187,13 @@ fn write_message(message: &MessageDescriptor, dice: &mut Dice<'_>, faults: bool,
         } else if message.name() == "KeyValue" && i < 2 && !dice.rarely(10) {
             write_field(&fields[i], dice, faults, depth, out);
         } else if !favourites.is_empty() && !dice.rarely(3) {
-            write_field(favourites[dice.up_to(favourites.len())], dice, faults, depth, out);
+            write_field(
+                favourites[dice.up_to(favourites.len())],
+                dice,
+                faults,
+                depth,
+                out,
+            );
         } else {
             write_field(&fields[dice.up_to(fields.len())], dice, faults, depth, out);
         }
@@ -169,13 +202,35 @@ fn write_message(message: &MessageDescriptor, dice: &mut Dice<'_>, faults: bool,
 
 fn is_favourite(field: &FieldDescriptor) -> bool {
     let name = field.name();
-    let leads_down = ["resource_", "scope_", "log_records", "metrics", "data_points"].iter().any(|start| name.starts_with(start));
-    leads_down || matches!(name, "spans" | "attributes" | "events" | "resource" | "gauge" | "sum" | "values")
+    let leads_down = [
+        "resource_",
+        "scope_",
+        "log_records",
+        "metrics",
+        "data_points",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start));
+    leads_down
+        || matches!(
+            name,
+            "spans" | "attributes" | "events" | "resource" | "gauge" | "sum" | "values"
+        )
 }
 
-fn write_field(field: &FieldDescriptor, dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
+fn write_field(
+    field: &FieldDescriptor,
+    dice: &mut Dice<'_>,
+    faults: bool,
+    depth: usize,
+    out: &mut Vec<u8>,
+) {
     let tag = u64::from(field.number());
-    let wire_type = if faults && dice.rarely(64) { u64::from(dice.byte() % 8) } else { wire_type_of(&field.kind()) };
+    let wire_type = if faults && dice.rarely(64) {
+        u64::from(dice.byte() % 8)
+    } else {
+        wire_type_of(&field.kind())
+    };
     let is_packed = field.is_list() && matches!(wire_type, 0 | 1) && dice.rarely(2);
     if is_packed {
         write_varint(tag << 3 | 2, dice, out);
@@ -200,9 +255,15 @@ fn write_field(field: &FieldDescriptor, dice: &mut Dice<'_>, faults: bool, depth
             }
             write_delimited(&content, dice, faults, out);
         }
-        (2, Kind::String) if faults && dice.rarely(24) => write_delimited(BAD_UTF8[dice.up_to(BAD_UTF8.len())], dice, faults, out),
-        (2, Kind::String) if field.name() == "key" => write_delimited(KEYS[dice.up_to(KEYS.len())].as_bytes(), dice, faults, out),
-        (2, Kind::String) => write_delimited(TEXTS[dice.up_to(TEXTS.len())].as_bytes(), dice, faults, out),
+        (2, Kind::String) if faults && dice.rarely(24) => {
+            write_delimited(BAD_UTF8[dice.up_to(BAD_UTF8.len())], dice, faults, out)
+        }
+        (2, Kind::String) if field.name() == "key" => {
+            write_delimited(KEYS[dice.up_to(KEYS.len())].as_bytes(), dice, faults, out)
+        }
+        (2, Kind::String) => {
+            write_delimited(TEXTS[dice.up_to(TEXTS.len())].as_bytes(), dice, faults, out)
+        }
         (2, _) if field.name().ends_with("_id") => write_id(field.name(), dice, faults, out),
         (2, _) => {
             let content: Vec<u8> = (0..dice.up_to(12)).map(|_| dice.byte()).collect();
@@ -214,8 +275,21 @@ fn write_field(field: &FieldDescriptor, dice: &mut Dice<'_>, faults: bool, depth
 
 /// A field that no message has, of any kind, groups among them.
 fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
-    let tag = [4, 17, 31, 32, 33, 1_000, (1 << 29) - 1, if faults { 0 } else { 18 }][dice.up_to(8)];
-    let wire_type = if faults { u64::from(dice.byte() % 8) } else { [0, 1, 2, 3, 5][dice.up_to(5)] };
+    let tag = [
+        4,
+        17,
+        31,
+        32,
+        33,
+        1_000,
+        (1 << 29) - 1,
+        if faults { 0 } else { 18 },
+    ][dice.up_to(8)];
+    let wire_type = if faults {
+        u64::from(dice.byte() % 8)
+    } else {
+        [0, 1, 2, 3, 5][dice.up_to(5)]
+    };
     if faults && dice.rarely(32) {
         out.extend([0xff, 0xff, 0xff, 0xff, 0x7f]);
     }
@@ -227,7 +301,11 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
         }
         3 => {
             // Prost stops at a depth of 100: both sides of it are tried.
-            let n_nested = if depth == 0 && dice.rarely(64) { 90 + dice.up_to(14) } else { 0 };
+            let n_nested = if depth == 0 && dice.rarely(64) {
+                90 + dice.up_to(14)
+            } else {
+                0
+            };
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 3, dice, out);
             }
@@ -239,7 +317,11 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
             for _ in 0..n_nested {
                 write_varint(tag << 3 | 4, dice, out);
             }
-            let end_tag = if faults && dice.rarely(8) { tag + 1 } else { tag };
+            let end_tag = if faults && dice.rarely(8) {
+                tag + 1
+            } else {
+                tag
+            };
             write_varint(end_tag << 3 | 4, dice, out);
         }
         _ => write_number(wire_type, dice, faults, out),
@@ -277,7 +359,11 @@ fn write_id(name: &str, dice: &mut Dice<'_>, faults: bool, out: &mut Vec<u8>) {
 
 fn write_delimited(content: &[u8], dice: &mut Dice<'_>, faults: bool, out: &mut Vec<u8>) {
     let len = content.len() as u64;
-    let len = if faults && dice.rarely(100) { len.wrapping_add(dice.up_to(5) as u64).wrapping_sub(2) } else { len };
+    let len = if faults && dice.rarely(100) {
+        len.wrapping_add(dice.up_to(5) as u64).wrapping_sub(2)
+    } else {
+        len
+    };
     write_varint(len, dice, out);
     out.extend(content);
 }
@@ -295,7 +381,15 @@ fn write_number(wire_type: u64, dice: &mut Dice<'_>, faults: bool, out: &mut Vec
             }
         },
         1 => {
-            let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.5, 1e300, -0.0, 7.0];
+            let special = [
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                1.5,
+                1e300,
+                -0.0,
+                7.0,
+            ];
             out.put_slice(&special[dice.up_to(special.len())].to_le_bytes());
         }
         5 => out.extend([dice.byte(), dice.byte() % 4, 0, 0]),

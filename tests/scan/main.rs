@@ -1,8 +1,13 @@
-//! The scan against prost: for any bytes it accepts what prost accepts, and yields what an oracle finds in prost's messages. Random bytes,
-//! mutated captures, and messages generated from OTLP's descriptors with everything that is legal but rare (and much that is not).
-//! With `cargo bolero` the same tests are fuzz targets. They do not prove anything about bodies that are larger than a few dozen KiB.
+//! The scan against prost: for any bytes it accepts what prost accepts, and yields what an oracle
+//! finds in prost's messages. Random bytes, mutated captures, and messages generated from OTLP's
+//! descriptors with everything that is legal but rare (and much that is not). With `cargo bolero`
+//! the same tests are fuzz targets. They do not prove anything about bodies that are larger than a
+//! few dozen KiB.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of tests may unwrap as tests may")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of tests may unwrap as tests may"
+)]
 
 mod bounds;
 mod captures;
@@ -19,7 +24,8 @@ use spanscore::span::{Keep, KeyRule, KeySet};
 
 use captures::Signal;
 
-/// A key set in which every rule occurs, for keys that the captures and the generator use. Values are cut early, so that this happens often.
+/// A key set in which every rule occurs, for keys that the captures and the generator use. Values
+/// are cut early, so that this happens often.
 pub(crate) fn key_set() -> KeySet {
     let rule = |key, keep| KeyRule { key, keep };
     let mut keys = KeySet::new(&[
@@ -50,24 +56,45 @@ fn check_traces(body: &[u8], keys: &KeySet) {
     match (&scanned, &expected) {
         (Ok(scanned), Ok(expected)) => oracle::compare(scanned, expected, keys),
         (Err(error), Err(_)) => assert!(error.offset() <= body.len()),
-        _ => panic!("scan: {:?}, prost: {:?}", scanned.map(|scanned| scanned.n_spans), expected.map(|expected| expected.n_spans)),
+        _ => panic!(
+            "scan: {:?}, prost: {:?}",
+            scanned.map(|scanned| scanned.n_spans),
+            expected.map(|expected| expected.n_spans)
+        ),
     }
     let counted = scan::scan(body, None);
-    assert_eq!(counted.as_ref().map(|counted| counted.n_spans).ok(), expected.as_ref().map(|expected| expected.n_spans).ok());
+    assert_eq!(
+        counted.as_ref().map(|counted| counted.n_spans).ok(),
+        expected.as_ref().map(|expected| expected.n_spans).ok()
+    );
     assert!(counted.is_ok_and(|counted| counted.batch.spans.is_empty()) || expected.is_err());
 }
 
 fn check_logs(body: &[u8]) {
     let expected = ExportLogsServiceRequest::decode(body).map(|request| {
-        let scopes = request.resource_logs.iter().flat_map(|resource| &resource.scope_logs);
+        let scopes = request
+            .resource_logs
+            .iter()
+            .flat_map(|resource| &resource.scope_logs);
         scopes.map(|scope| scope.log_records.len()).sum::<usize>()
     });
-    assert_eq!(scan_logs::scan(body, Some(&key_set())).map(|scanned| scanned.n_records).ok(), expected.clone().ok(), "prost: {expected:?}");
+    assert_eq!(
+        scan_logs::scan(body, Some(&key_set()))
+            .map(|scanned| scanned.n_records)
+            .ok(),
+        expected.clone().ok(),
+        "prost: {expected:?}"
+    );
 }
 
 fn check_metrics(body: &[u8]) {
-    let expected = ExportMetricsServiceRequest::decode(body).map(|request| oracle::count_points(&request));
-    assert_eq!(scan_metrics::scan(body).ok(), expected.clone().ok(), "prost: {expected:?}");
+    let expected =
+        ExportMetricsServiceRequest::decode(body).map(|request| oracle::count_points(&request));
+    assert_eq!(
+        scan_metrics::scan(body).ok(),
+        expected.clone().ok(),
+        "prost: {expected:?}"
+    );
 }
 
 fn check(signal: Signal, body: &[u8], keys: &KeySet) {
@@ -83,7 +110,8 @@ fn captures_are_read_as_prost_reads_them() {
     let keys = key_set();
     for capture in captures::protobuf() {
         check(capture.signal, &capture.body, &keys);
-        // Some capture has every prefix that ends within a field: all but the empty one and those between top fields are malformed.
+        // Some capture has every prefix that ends within a field: all but the empty one and those
+        // between top fields are malformed.
         for end in (0..capture.body.len()).step_by(7) {
             check(capture.signal, &capture.body[..end], &keys);
         }
@@ -93,33 +121,54 @@ fn captures_are_read_as_prost_reads_them() {
 #[test]
 fn any_bytes_are_read_as_prost_reads_them() {
     let keys = key_set();
-    bolero::check!().with_iterations(3_000).with_max_len(256).for_each(|body: &[u8]| {
-        check_traces(body, &keys);
-        check_logs(body);
-        check_metrics(body);
-    });
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_max_len(256)
+        .for_each(|body: &[u8]| {
+            check_traces(body, &keys);
+            check_logs(body);
+            check_metrics(body);
+        });
 }
 
 #[test]
 fn mutated_captures_are_read_as_prost_reads_them() {
     let keys = key_set();
-    let captures: Vec<_> = captures::protobuf().into_iter().filter(|capture| capture.body.len() < 8 << 10).collect();
-    bolero::check!().with_iterations(3_000).with_max_len(64).for_each(|recipe: &[u8]| {
-        let mut dice = generate::Dice::new(recipe);
-        let capture = &captures[dice.up_to(captures.len())];
-        check(capture.signal, &generate::mutate(&capture.body, &mut dice), &keys);
-    });
+    let captures: Vec<_> = captures::protobuf()
+        .into_iter()
+        .filter(|capture| capture.body.len() < 8 << 10)
+        .collect();
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_max_len(64)
+        .for_each(|recipe: &[u8]| {
+            let mut dice = generate::Dice::new(recipe);
+            let capture = &captures[dice.up_to(captures.len())];
+            check(
+                capture.signal,
+                &generate::mutate(&capture.body, &mut dice),
+                &keys,
+            );
+        });
 }
 
 #[test]
 fn generated_requests_are_read_as_prost_reads_them() {
     let keys = key_set();
     let generator = generate::Generator::new();
-    bolero::check!().with_iterations(4_000).with_max_len(64).for_each(|recipe: &[u8]| {
-        let mut dice = generate::Dice::new(recipe);
-        let signal = [Signal::Traces, Signal::Traces, Signal::Logs, Signal::Metrics][dice.up_to(4)];
-        check(signal, &generator.request(signal, &mut dice), &keys);
-    });
+    bolero::check!()
+        .with_iterations(4_000)
+        .with_max_len(64)
+        .for_each(|recipe: &[u8]| {
+            let mut dice = generate::Dice::new(recipe);
+            let signal = [
+                Signal::Traces,
+                Signal::Traces,
+                Signal::Logs,
+                Signal::Metrics,
+            ][dice.up_to(4)];
+            check(signal, &generator.request(signal, &mut dice), &keys);
+        });
 }
 
 #[test]
@@ -131,12 +180,19 @@ fn the_generator_makes_good_and_bad_requests() {
             .filter(|seed| {
                 let body = generator.request(signal, &mut generate::Dice::new(&seed.to_le_bytes()));
                 match signal {
-                    Signal::Traces => scan::scan(&body, None).is_ok_and(|scanned| scanned.n_spans > 0),
-                    Signal::Logs => scan_logs::scan(&body, None).is_ok_and(|scanned| scanned.n_records > 0),
+                    Signal::Traces => {
+                        scan::scan(&body, None).is_ok_and(|scanned| scanned.n_spans > 0)
+                    }
+                    Signal::Logs => {
+                        scan_logs::scan(&body, None).is_ok_and(|scanned| scanned.n_records > 0)
+                    }
                     Signal::Metrics => scan_metrics::scan(&body).is_ok_and(|n| n > 0),
                 }
             })
             .count();
-        assert!((25..475).contains(&n_good), "{signal:?}: {n_good} of 500 good");
+        assert!(
+            (25..475).contains(&n_good),
+            "{signal:?}: {n_good} of 500 good"
+        );
     }
 }

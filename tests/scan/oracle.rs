@@ -1,4 +1,5 @@
-//! What the scan should find, read from the messages that prost decodes: slow, plain, and without the scan's bounds for huge spans.
+//! What the scan should find, read from the messages that prost decodes: slow, plain, and without
+//! the scan's bounds for huge spans.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -20,15 +21,23 @@ pub(crate) struct Expected {
 /// An error where prost refuses, or an id has a wrong length.
 pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
     let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
-    let mut expected = Expected { n_spans: 0, n_without_ids: 0, spans: Vec::new() };
+    let mut expected = Expected {
+        n_spans: 0,
+        n_without_ids: 0,
+        spans: Vec::new(),
+    };
     for resource_spans in request.resource_spans {
         let resource = resource_spans.resource.unwrap_or_default();
         for scope_spans in resource_spans.scope_spans {
-            let is_own = scope_spans.scope.is_some_and(|scope| scope.name == OWN_SCOPE);
+            let is_own = scope_spans
+                .scope
+                .is_some_and(|scope| scope.name == OWN_SCOPE);
             for span in scope_spans.spans {
                 expected.n_spans += 1;
                 check_ids(&span)?;
-                let has_ids = [&span.trace_id, &span.span_id].iter().all(|id| id.iter().any(|&byte| byte != 0));
+                let has_ids = [&span.trace_id, &span.span_id]
+                    .iter()
+                    .all(|id| id.iter().any(|&byte| byte != 0));
                 match (is_own, has_ids) {
                     (true, _) => {}
                     (false, true) => expected.spans.push((span, resource.clone())),
@@ -41,10 +50,18 @@ pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
 }
 
 fn check_ids(span: &Span) -> Result<(), String> {
-    let trace_ids = std::iter::once(&span.trace_id).chain(span.links.iter().map(|link| &link.trace_id));
-    let span_ids = [&span.span_id, &span.parent_span_id].into_iter().chain(span.links.iter().map(|link| &link.span_id));
-    let good = trace_ids.into_iter().all(|id| matches!(id.len(), 0 | 16)) && span_ids.into_iter().all(|id| matches!(id.len(), 0 | 8));
-    if good { Ok(()) } else { Err("id length".to_owned()) }
+    let trace_ids =
+        std::iter::once(&span.trace_id).chain(span.links.iter().map(|link| &link.trace_id));
+    let span_ids = [&span.span_id, &span.parent_span_id]
+        .into_iter()
+        .chain(span.links.iter().map(|link| &link.span_id));
+    let good = trace_ids.into_iter().all(|id| matches!(id.len(), 0 | 16))
+        && span_ids.into_iter().all(|id| matches!(id.len(), 0 | 8));
+    if good {
+        Ok(())
+    } else {
+        Err("id length".to_owned())
+    }
 }
 
 pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
@@ -69,7 +86,9 @@ pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
         assert_eq!(span.facts.trace_state(), expected.trace_state);
         compare_attributes(span.facts.attributes(), &expected.attributes, keys);
         let expected_events = expected.events.iter().filter_map(|event| {
-            let kept = keys.find(event.name.as_bytes()).filter(|kept| kept.suffix.is_empty())?;
+            let kept = keys
+                .find(event.name.as_bytes())
+                .filter(|kept| kept.suffix.is_empty())?;
             Some((kept.key, &event.attributes))
         });
         let expected_events: Vec<_> = expected_events.collect();
@@ -80,25 +99,59 @@ pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
         }
 
         // Compared as bytes, since NaN is not equal to itself.
-        assert_eq!(Resource::decode(&*span.resource.encoded).unwrap().encode_to_vec(), resource.encode_to_vec());
+        assert_eq!(
+            Resource::decode(&*span.resource.encoded)
+                .unwrap()
+                .encode_to_vec(),
+            resource.encode_to_vec()
+        );
         compare_attributes(span.resource.facts.attributes(), &resource.attributes, keys);
         assert_eq!(span.resource.facts.name(), "");
-        let service = resource.attributes.iter().find(|attribute| attribute.key == "service.name");
+        let service = resource
+            .attributes
+            .iter()
+            .find(|attribute| attribute.key == "service.name");
         let service = service.and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
-        assert_eq!(&*span.resource.service, if let Some(Any::StringValue(name)) = service { name } else { "" });
+        assert_eq!(
+            &*span.resource.service,
+            if let Some(Any::StringValue(name)) = service {
+                name
+            } else {
+                ""
+            }
+        );
     }
     for (i, span) in scanned.batch.spans.iter().enumerate() {
         for other in &scanned.batch.spans[..i] {
             let is_same = std::ptr::eq(&*span.resource, &*other.resource);
-            assert_eq!(is_same, span.resource.encoded == other.resource.encoded, "equal resources are shared");
+            assert_eq!(
+                is_same,
+                span.resource.encoded == other.resource.encoded,
+                "equal resources are shared"
+            );
         }
     }
 }
 
-fn compare_attributes<'a>(actual: impl Iterator<Item = Attribute<'a>>, expected: &[KeyValue], keys: &KeySet) {
-    let actual: Vec<_> =
-        actual.map(|attribute| (attribute.key, attribute.suffix.to_owned(), text_of(attribute.value), attribute.cut)).collect();
-    let expected: Vec<_> = expected.iter().filter_map(|attribute| expected_attribute(attribute, keys)).collect();
+fn compare_attributes<'a>(
+    actual: impl Iterator<Item = Attribute<'a>>,
+    expected: &[KeyValue],
+    keys: &KeySet,
+) {
+    let actual: Vec<_> = actual
+        .map(|attribute| {
+            (
+                attribute.key,
+                attribute.suffix.to_owned(),
+                text_of(attribute.value),
+                attribute.cut,
+            )
+        })
+        .collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .filter_map(|attribute| expected_attribute(attribute, keys))
+        .collect();
     assert_eq!(actual, expected);
 }
 
@@ -114,7 +167,10 @@ fn text_of(value: Value<'_>) -> String {
     }
 }
 
-fn expected_attribute(attribute: &KeyValue, keys: &KeySet) -> Option<(KeyId, String, String, bool)> {
+fn expected_attribute(
+    attribute: &KeyValue,
+    keys: &KeySet,
+) -> Option<(KeyId, String, String, bool)> {
     let kept = keys.find(attribute.key.as_bytes())?;
     let suffix = std::str::from_utf8(kept.suffix).unwrap();
     if suffix.len() > 255 {
@@ -129,7 +185,10 @@ fn expected_attribute(attribute: &KeyValue, keys: &KeySet) -> Option<(KeyId, Str
         Any::StringValueStrindex(_) => return None,
         _ if kept.keep == Keep::Presence => ("str ".to_owned(), false),
         Any::StringValue(text) => (format!("str {}", head(text, limit)), text.len() > limit),
-        Any::BytesValue(bytes) => (format!("bytes {:?}", &bytes[..bytes.len().min(limit)]), bytes.len() > limit),
+        Any::BytesValue(bytes) => (
+            format!("bytes {:?}", &bytes[..bytes.len().min(limit)]),
+            bytes.len() > limit,
+        ),
         Any::BoolValue(value) => (text_of(Value::Bool(*value)), false),
         Any::IntValue(value) => (text_of(Value::Int(*value)), false),
         Any::DoubleValue(value) => (text_of(Value::Double(*value)), false),
@@ -146,7 +205,9 @@ fn expected_attribute(attribute: &KeyValue, keys: &KeySet) -> Option<(KeyId, Str
             _ => String::new(),
         };
         // The words of the captures and of the generator.
-        let speaks_of_tools = |text: &str| text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult");
+        let speaks_of_tools = |text: &str| {
+            text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
+        };
         if !speaks_of_tools(&messages) && !speaks_of_tools(suffix) {
             return None;
         }
@@ -155,7 +216,10 @@ fn expected_attribute(attribute: &KeyValue, keys: &KeySet) -> Option<(KeyId, Str
 }
 
 fn head(text: &str, limit: usize) -> &str {
-    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap();
+    let end = (0..=limit.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end))
+        .unwrap();
     &text[..end]
 }
 
@@ -166,11 +230,24 @@ fn json_of(value: &Any) -> String {
         Any::BoolValue(value) => value.to_string(),
         Any::IntValue(value) => value.to_string(),
         Any::DoubleValue(value) if value.is_nan() => "\"NaN\"".to_owned(),
-        Any::DoubleValue(value) if value.is_infinite() => if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned(),
+        Any::DoubleValue(value) if value.is_infinite() => if *value > 0.0 {
+            "\"Infinity\""
+        } else {
+            "\"-Infinity\""
+        }
+        .to_owned(),
         Any::DoubleValue(value) => serde_json::to_string(value).unwrap(),
         Any::BytesValue(bytes) => format!("\"{}\"", data_encoding::BASE64.encode(bytes)),
         Any::StringValueStrindex(_) => "null".to_owned(),
-        Any::ArrayValue(array) => format!("[{}]", array.values.iter().map(of_any).collect::<Vec<_>>().join(",")),
+        Any::ArrayValue(array) => format!(
+            "[{}]",
+            array
+                .values
+                .iter()
+                .map(of_any)
+                .collect::<Vec<_>>()
+                .join(",")
+        ),
         Any::KvlistValue(list) => {
             let members = list.values.iter().map(|member| {
                 let value = member.value.as_ref().map_or("null".to_owned(), of_any);
@@ -182,7 +259,10 @@ fn json_of(value: &Any) -> String {
 }
 
 pub(crate) fn count_points(request: &ExportMetricsServiceRequest) -> usize {
-    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
+    let scopes = request
+        .resource_metrics
+        .iter()
+        .flat_map(|resource| &resource.scope_metrics);
     let metrics = scopes.flat_map(|scope| &scope.metrics);
     metrics
         .map(|metric| match &metric.data {

@@ -1,5 +1,6 @@
-//! A backend of the test's own: takes OTLP over gRPC and HTTP on a free port of the loopback interface, straight on hyper, and keeps the
-//! raw bytes of every request. It shares no code with what is tested.
+//! A backend of the test's own: takes OTLP over gRPC and HTTP on a free port of the loopback
+//! interface, straight on hyper, and keeps the raw bytes of every request. It shares no code with
+//! what is tested.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -54,11 +55,17 @@ impl Backend {
                 connections.spawn(async move {
                     let service = service_fn(move |request| answer(request, taken.clone()));
                     // A client that goes away is no concern of the backend.
-                    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                    let _ = auto::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
-        Self { address, arrived, _serving: serving }
+        Self {
+            address,
+            arrived,
+            _serving: serving,
+        }
     }
 
     /// What has come so far.
@@ -67,7 +74,10 @@ impl Backend {
     }
 }
 
-async fn answer(request: Request<Incoming>, taken: Arc<Mutex<Vec<Arrived>>>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    taken: Arc<Mutex<Vec<Arrived>>>,
+) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_lowercase();
     let signal = if path.contains("trace") {
         "traces"
@@ -76,21 +86,42 @@ async fn answer(request: Request<Incoming>, taken: Arc<Mutex<Vec<Arrived>>>) -> 
     } else {
         "metrics"
     };
-    let is_grpc = request.headers().get("content-type").is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+    let is_grpc = request
+        .headers()
+        .get("content-type")
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
     let whole = request.into_body().collect().await.unwrap().to_bytes();
     if !is_grpc {
-        taken.lock().unwrap().push(Arrived { signal, body: whole });
+        taken.lock().unwrap().push(Arrived {
+            signal,
+            body: whole,
+        });
         let mut response = Response::new(Full::new(Bytes::new()).boxed());
-        response.headers_mut().insert("content-type", HeaderValue::from_static("application/x-protobuf"));
+        response.headers_mut().insert(
+            "content-type",
+            HeaderValue::from_static("application/x-protobuf"),
+        );
         return Ok(response);
     }
     assert_eq!(whole[0], 0, "not compressed");
-    assert_eq!(u32::from_be_bytes(whole[1..5].try_into().unwrap()) as usize, whole.len() - 5, "one message");
-    taken.lock().unwrap().push(Arrived { signal, body: whole.slice(5..) });
-    let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+    assert_eq!(
+        u32::from_be_bytes(whole[1..5].try_into().unwrap()) as usize,
+        whole.len() - 5,
+        "one message"
+    );
+    taken.lock().unwrap().push(Arrived {
+        signal,
+        body: whole.slice(5..),
+    });
+    let trailers = HeaderMap::from_iter([(
+        HeaderName::from_static("grpc-status"),
+        HeaderValue::from_static("0"),
+    )]);
     // An empty answer: no flag, no bytes.
     let body = Full::new(Bytes::from_static(&[0; 5])).with_trailers(async { Some(Ok(trailers)) });
     let mut response = Response::new(body.boxed());
-    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    response
+        .headers_mut()
+        .insert("content-type", HeaderValue::from_static("application/grpc"));
     Ok(response)
 }

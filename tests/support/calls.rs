@@ -1,4 +1,5 @@
-//! Trajectories written down as plain lists of calls, for the tests of judging. It proves nothing about how spans become calls.
+//! Trajectories written down as plain lists of calls, for the tests of judging. It proves nothing
+//! about how spans become calls.
 
 use std::sync::Arc;
 
@@ -6,7 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::assemble::CloseReason;
 use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
-use spanscore::extract::{AgentRun, Brought, CASE_ID, CRITERIA, Doubt, Doubts, EXPECT, Payload, Said, Subject, ToolCall, Trajectory};
+use spanscore::extract::{
+    AgentRun, Brought, CASE_ID, CRITERIA, Doubt, Doubts, EXPECT, Payload, Said, Subject, ToolCall,
+    Trajectory,
+};
 use spanscore::span::{Facts, Resource, SpanId, TraceId};
 
 /// One call as it is written: a name, or a map.
@@ -44,29 +48,47 @@ impl<'de> Deserialize<'de> for Call {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = Value::deserialize(deserializer)?;
         let Value::Object(mut fields) = written else {
-            return Ok(Self { name: written.as_str().unwrap_or("(not a name)").to_owned(), ..Self::default() });
+            return Ok(Self {
+                name: written.as_str().unwrap_or("(not a name)").to_owned(),
+                ..Self::default()
+            });
         };
         let mut take = |key: &str| fields.shift_remove(key).filter(|value| !value.is_null());
         let call = Self {
-            name: take("name").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
+            name: take("name")
+                .and_then(|name| name.as_str().map(str::to_owned))
+                .unwrap_or_default(),
             args: take("args"),
             result: take("result"),
             step: take("step").and_then(|step| step.as_u64()).unwrap_or(0) as u32,
-            partial: take("partial").is_some_and(|partial| partial == json!(true)) || take("completed") == Some(json!(false)),
+            partial: take("partial").is_some_and(|partial| partial == json!(true))
+                || take("completed") == Some(json!(false)),
             cut: take("cut").is_some_and(|cut| cut == json!(true)),
-            run: take("run").and_then(|run| run.as_u64()).map(|run| run as usize),
+            run: take("run")
+                .and_then(|run| run.as_u64())
+                .map(|run| run as usize),
         };
-        fields.retain(|key, value| !value.is_null() || !["args", "result", "step"].contains(&key.as_str()));
-        match fields.keys().find(|key| !["id", "completed", "partial", "cut", "run"].contains(&key.as_str())) {
+        fields.retain(|key, value| {
+            !value.is_null() || !["args", "result", "step"].contains(&key.as_str())
+        });
+        match fields
+            .keys()
+            .find(|key| !["id", "completed", "partial", "cut", "run"].contains(&key.as_str()))
+        {
             Some(key) => Err(serde::de::Error::custom(format!("a call has no `{key}`"))),
             None => Ok(call),
         }
     }
 }
 
-/// The one place where written calls become a trajectory; spans through the pipeline can take its place.
+/// The one place where written calls become a trajectory; spans through the pipeline can take its
+/// place.
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
-    let resource = Arc::new(Resource { encoded: Box::default(), service: written.service.as_str().into(), facts: Facts::default() });
+    let resource = Arc::new(Resource {
+        encoded: Box::default(),
+        service: written.service.as_str().into(),
+        facts: Facts::default(),
+    });
     let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
         span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).expect("not zero"),
         name: name.into(),
@@ -77,8 +99,16 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         resource: resource.clone(),
         attributes,
     };
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let attributes = written.attributes.iter().map(|(key, value)| (key.as_str().into(), text(value).into())).collect();
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let attributes = written
+        .attributes
+        .iter()
+        .map(|(key, value)| (key.as_str().into(), text(value).into()))
+        .collect();
     let tool_calls = written.calls.iter().enumerate().map(|(at, call)| {
         let payload = |value: &Value| Payload::new(text(value), value.clone(), call.cut);
         ToolCall {
@@ -106,7 +136,11 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         root: written.root.as_str().into(),
         agent: written.agent.as_deref().map(Into::into),
         session: None,
-        completeness: if written.cut_short { CloseReason::Inactive } else { CloseReason::RootEnded },
+        completeness: if written.cut_short {
+            CloseReason::Inactive
+        } else {
+            CloseReason::RootEnded
+        },
         cut_short: written.cut_short,
         from_messages: written.from_messages,
         told_elsewhere: false,
@@ -128,25 +162,50 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
                 session: None,
             })
             .collect(),
-        node_visits: written.nodes.iter().map(|name| name.as_str().into()).collect(),
+        node_visits: written
+            .nodes
+            .iter()
+            .map(|name| name.as_str().into())
+            .collect(),
         brought: brought(&written.attributes),
         arrival: 0,
     }
 }
 
 /// Judges one trajectory by criteria that were loaded, and by what is expected of single runs.
-pub(crate) fn judged(criteria: &[Arc<Criterion>], expectations: &Expectations, written: &Written, explain: &Explain) -> Vec<Evaluation> {
+pub(crate) fn judged(
+    criteria: &[Arc<Criterion>],
+    expectations: &Expectations,
+    written: &Written,
+    explain: &Explain,
+) -> Vec<Evaluation> {
     let trajectory = Arc::new(trajectory(written));
-    judge_run(criteria, expectations, expectations.case_of(&trajectory), &trajectory, explain)
+    judge_run(
+        criteria,
+        expectations,
+        expectations.case_of(&trajectory),
+        &trajectory,
+        explain,
+    )
 }
 
 /// What the attributes of the evaluated span say about the run's judgement.
 fn brought(attributes: &Map<String, Value>) -> Brought {
     let said = |key: &str| {
         let value = attributes.get(key)?;
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some(Said { span_id: SpanId::try_new(&1_u64.to_be_bytes()), text: Some(text.into()), cut: false })
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        Some(Said {
+            span_id: SpanId::try_new(&1_u64.to_be_bytes()),
+            text: Some(text.into()),
+            cut: false,
+        })
     };
     let case_id = said(CASE_ID).and_then(|said| said.text);
-    Brought { case_id, criteria: said(CRITERIA).into_iter().collect(), expect: said(EXPECT).into_iter().collect() }
+    Brought {
+        case_id,
+        criteria: said(CRITERIA).into_iter().collect(),
+        expect: said(EXPECT).into_iter().collect(),
+    }
 }

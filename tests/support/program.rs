@@ -19,7 +19,10 @@ pub(crate) const RECORDING: [&str; 6] = [
 
 pub(crate) fn spanscore(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spanscore"));
-    command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).env_clear();
+    command
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear();
     command
 }
 
@@ -29,11 +32,20 @@ pub(crate) fn run(arguments: &[&str]) -> (i32, String, String) {
 
 pub(crate) fn told(output: Output) -> (i32, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 pub(crate) fn replay(more: &[&str]) -> (i32, String, String) {
-    run(&[&["replay", "--config", "examples/demo.yaml"], more, &RECORDING].concat())
+    run(&[
+        &["replay", "--config", "examples/demo.yaml"],
+        more,
+        &RECORDING,
+    ]
+    .concat())
 }
 
 pub(crate) const FREE_PORTS: [&str; 6] = [
@@ -53,8 +65,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(more: &[&str]) -> Self {
-        let mut child =
-            spanscore(&[&["run"], &FREE_PORTS[..], more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = spanscore(&[&["run"], &FREE_PORTS[..], more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log }
     }
@@ -65,13 +80,17 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they say in any order.
+    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they
+    /// say in any order.
     pub(crate) fn addresses(&mut self) -> [String; 2] {
         let mut addresses = BTreeMap::new();
         while addresses.len() < 3 {
             let line = self.line();
             if line["message"] == "listening" {
-                addresses.insert(line["setting"].as_str().unwrap().to_owned(), line["address"].as_str().unwrap().to_owned());
+                addresses.insert(
+                    line["setting"].as_str().unwrap().to_owned(),
+                    line["address"].as_str().unwrap().to_owned(),
+                );
             }
         }
         ["receivers.otlp.http.listen", "admin.listen"].map(|setting| addresses[setting].clone())
@@ -84,7 +103,12 @@ impl Running {
     /// Standard output and the exit code, once it has ended.
     pub(crate) fn ended(mut self) -> (i32, String) {
         let mut out = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
         (self.child.wait().unwrap().code().unwrap(), out)
     }
 }

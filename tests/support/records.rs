@@ -1,4 +1,5 @@
-//! Log records of coding agents, written down as maps: OTLP/JSON in, batches and trajectories out. It proves nothing by itself.
+//! Log records of coding agents, written down as maps: OTLP/JSON in, batches and trajectories out.
+//! It proves nothing by itself.
 
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
@@ -13,14 +14,18 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const START: u64 = 1_700_000_000 * SECOND;
 
 pub(crate) fn rules() -> Rules {
-    let order =
-        json!({ "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["Read", "Edit", "Bash"], "strict": true } } });
+    let order = json!({ "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["Read", "Edit", "Bash"], "strict": true } } });
     let criterion: Criterion = serde_json::from_value(order).unwrap();
     Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
 }
 
 pub(crate) fn attributes(values: &Value) -> Value {
-    values.as_object().unwrap().iter().map(|(key, value)| json!({ "key": key, "value": typed(value) })).collect()
+    values
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| json!({ "key": key, "value": typed(value) }))
+        .collect()
 }
 
 /// A value as OTLP/JSON writes it.
@@ -29,7 +34,9 @@ pub(crate) fn typed(value: &Value) -> Value {
         Value::String(text) => json!({ "stringValue": text }),
         Value::Bool(value) => json!({ "boolValue": value }),
         Value::Number(number) if number.is_i64() => json!({ "intValue": number.to_string() }),
-        Value::Array(items) => json!({ "arrayValue": { "values": items.iter().map(typed).collect::<Vec<_>>() } }),
+        Value::Array(items) => {
+            json!({ "arrayValue": { "values": items.iter().map(typed).collect::<Vec<_>>() } })
+        }
         Value::Object(_) => json!({ "kvlistValue": { "values": attributes(value) } }),
         other => json!({ "doubleValue": other }),
     }
@@ -41,12 +48,17 @@ pub(crate) fn record(seconds: u64, values: Value) -> Value {
 }
 
 pub(crate) fn logs(records: &[Value]) -> Batch {
-    let resource = json!({ "attributes": [{ "key": "service.name", "value": { "stringValue": "coder" } }] });
+    let resource =
+        json!({ "attributes": [{ "key": "service.name", "value": { "stringValue": "coder" } }] });
     let request = json!({ "resourceLogs": [{ "resource": resource, "scopeLogs": [{ "logRecords": records }] }] });
     let body = otlp_json::logs(request.to_string().as_bytes()).unwrap();
     let scanned = scan_logs::scan(&body, Some(rules().keys())).unwrap();
     assert_eq!(scanned.n_records, records.len());
-    assert_eq!(scan_logs::scan(&body, None).unwrap().batch.log_calls.len(), 0, "nothing is kept when scoring is off");
+    assert_eq!(
+        scan_logs::scan(&body, None).unwrap().batch.log_calls.len(),
+        0,
+        "nothing is kept when scoring is off"
+    );
     scanned.batch
 }
 
@@ -60,12 +72,18 @@ pub(crate) fn span(trace: &str, call_id: &str) -> Batch {
 pub(crate) fn claude(seconds: u64, sequence: i64, tool: &str, id: &str, more: Value) -> Value {
     let mut values = json!({ "event.name": "tool_result", "tool_name": tool, "tool_use_id": id, "success": "true", "duration_ms": "250",
         "session.id": "s1", "prompt.id": "p1", "event.sequence": sequence });
-    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    values
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     record(seconds, values)
 }
 
 pub(crate) fn replay(batches: impl IntoIterator<Item = Batch>) -> Judged {
-    let now = Now { instant: sidecar::now().instant, unix_nanos: START };
+    let now = Now {
+        instant: sidecar::now().instant,
+        unix_nanos: START,
+    };
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for batch in batches {
         pipeline.accept(&rules(), batch, now);
@@ -74,7 +92,11 @@ pub(crate) fn replay(batches: impl IntoIterator<Item = Batch>) -> Judged {
 }
 
 pub(crate) fn names(trajectory: &Trajectory) -> Vec<&str> {
-    trajectory.tool_calls.iter().map(|call| &*call.name).collect()
+    trajectory
+        .tool_calls
+        .iter()
+        .map(|call| &*call.name)
+        .collect()
 }
 
 pub(crate) fn text(payload: &Option<Payload>) -> Option<&str> {
@@ -83,5 +105,10 @@ pub(crate) fn text(payload: &Option<Payload>) -> Option<&str> {
 
 pub(crate) fn spans(spans: &[Value]) -> Batch {
     let request = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
-    scan::scan(&otlp_json::traces(request.to_string().as_bytes()).unwrap(), Some(rules().keys())).unwrap().batch
+    scan::scan(
+        &otlp_json::traces(request.to_string().as_bytes()).unwrap(),
+        Some(rules().keys()),
+    )
+    .unwrap()
+    .batch
 }

@@ -1,4 +1,5 @@
-//! Sidecars of the tests' own on free ports, what goes through them, and how to tell whether it is what it should be.
+//! Sidecars of the tests' own on free ports, what goes through them, and how to tell whether it is
+//! what it should be.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +30,15 @@ criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
 ";
 
-/// Frameworks whose payloads show every call by itself, so that what was really made can be compared without the care of `tests/captures.rs`.
-const WHOLE: [&str; 5] = ["plain-opentelemetry/", "pydantic-ai/", "openai-agents-openinference/", "js-otel-sdk/", "js-vercel-ai-sdk-v7/"];
+/// Frameworks whose payloads show every call by itself, so that what was really made can be
+/// compared without the care of `tests/captures.rs`.
+const WHOLE: [&str; 5] = [
+    "plain-opentelemetry/",
+    "pydantic-ai/",
+    "openai-agents-openinference/",
+    "js-otel-sdk/",
+    "js-vercel-ai-sdk-v7/",
+];
 
 pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
     let name = &scenario.name;
@@ -46,14 +54,26 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
         if file.ends_with(".json") {
             post_json(sidecar.addresses.http.unwrap(), signal, body).await;
         } else {
-            let answer = client.send(signal, Bytes::from(body.clone()), &HeaderMap::new()).await;
-            assert!(matches!(answer, Answer::Delivered { n_rejected: 0, message: None }), "{name} {file}: {answer:?}");
+            let answer = client
+                .send(signal, Bytes::from(body.clone()), &HeaderMap::new())
+                .await;
+            assert!(
+                matches!(
+                    answer,
+                    Answer::Delivered {
+                        n_rejected: 0,
+                        message: None
+                    }
+                ),
+                "{name} {file}: {answer:?}"
+            );
         }
     }
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
 
-    // Requests are delivered side by side, so their order downstream is not that in which they came.
+    // Requests are delivered side by side, so their order downstream is not that in which they
+    // came.
     let arrived: Vec<(String, Bytes)> = backend
         .arrived()
         .into_iter()
@@ -77,17 +97,38 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
         .collect();
     arrived_as.sort();
     sent.sort();
-    assert!(arrived_as == sent, "{name}: {} requests sent, {} arrived, and not the same bytes", sent.len(), arrived_as.len());
+    assert!(
+        arrived_as == sent,
+        "{name}: {} requests sent, {} arrived, and not the same bytes",
+        sent.len(),
+        arrived_as.len()
+    );
     for (signal, books) in telemetry.books() {
-        assert_eq!((books.accepted, books.queued), (books.sent, 0), "{name}: the books of {signal} balance with nothing dropped");
+        assert_eq!(
+            (books.accepted, books.queued),
+            (books.sent, 0),
+            "{name}: the books of {signal} balance with nothing dropped"
+        );
     }
 
     let seen = seen.lock().unwrap();
-    assert_eq!(printed(&seen), printed(&replayed(scenario)), "{name}: the sidecar understands what replay understands");
+    assert_eq!(
+        printed(&seen),
+        printed(&replayed(scenario)),
+        "{name}: the sidecar understands what replay understands"
+    );
     if WHOLE.iter().any(|framework| name.starts_with(framework)) {
-        let mut names: Vec<&str> = seen.iter().flat_map(|trajectory| &trajectory.tool_calls).map(|call| &*call.name).collect();
-        let mut made: Vec<&str> =
-            scenario.expected["tool_calls"].as_array().unwrap().iter().map(|call| call["name"].as_str().unwrap()).collect();
+        let mut names: Vec<&str> = seen
+            .iter()
+            .flat_map(|trajectory| &trajectory.tool_calls)
+            .map(|call| &*call.name)
+            .collect();
+        let mut made: Vec<&str> = scenario.expected["tool_calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["name"].as_str().unwrap())
+            .collect();
         names.sort();
         made.sort();
         assert_eq!(names, made, "{name}: the calls that were really made");
@@ -112,14 +153,31 @@ pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str
         ("forward.protocol", protocol.to_owned()),
         ("shutdown.quiet", "0s".to_owned()),
     ];
-    let mut flags: Vec<(String, String)> = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
-    flags.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    let sources = Sources { file: Some((Path::new("test.yaml"), CRITERIA)), environment: &BTreeMap::new(), flags: &flags, files: &Disk };
-    Config::load(&sources).unwrap_or_else(|problems| panic!("{problems}")).config
+    let mut flags: Vec<(String, String)> =
+        flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    flags.extend(
+        more.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
+    let sources = Sources {
+        file: Some((Path::new("test.yaml"), CRITERIA)),
+        environment: &BTreeMap::new(),
+        flags: &flags,
+        files: &Disk,
+    };
+    Config::load(&sources)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules::new(config.criteria.clone(), &config.tools, config.explain, &config.scores.copy_attributes).expecting(config.expectations())
+    Rules::new(
+        config.criteria.clone(),
+        &config.tools,
+        config.explain,
+        &config.scores.copy_attributes,
+    )
+    .expecting(config.expectations())
 }
 
 type Seen = Arc<Mutex<Vec<Arc<Trajectory>>>>;
@@ -127,9 +185,20 @@ type Seen = Arc<Mutex<Vec<Arc<Trajectory>>>>;
 pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
     let seen = Seen::default();
     let observed = seen.clone();
-    let observer: Observer = Box::new(move |judged, _| observed.lock().unwrap().extend(judged.trajectories.iter().cloned()));
-    let plan =
-        Plan { config: config.clone(), origin: None, rules: rules(config), cgroup_limit: None, print: None, observer: Some(observer) };
+    let observer: Observer = Box::new(move |judged, _| {
+        observed
+            .lock()
+            .unwrap()
+            .extend(judged.trajectories.iter().cloned())
+    });
+    let plan = Plan {
+        config: config.clone(),
+        origin: None,
+        rules: rules(config),
+        cgroup_limit: None,
+        print: None,
+        observer: Some(observer),
+    };
     (Sidecar::start(plan).await.unwrap(), seen)
 }
 
@@ -146,13 +215,22 @@ async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_vec())))
         .unwrap();
-    let response = tokio::time::timeout(Duration::from_secs(30), client.request(request)).await.unwrap().unwrap();
+    let response = tokio::time::timeout(Duration::from_secs(30), client.request(request))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(response.status(), 200);
-    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "{}"
+    );
 }
 
 fn signal(file: &str) -> Signal {
-    Signal::ALL.into_iter().find(|signal| file.contains(&format!(".{}.", signal.as_str()))).unwrap()
+    Signal::ALL
+        .into_iter()
+        .find(|signal| file.contains(&format!(".{}.", signal.as_str())))
+        .unwrap()
 }
 
 /// Our own scores and metrics name us as their scope.
@@ -168,9 +246,17 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     for (file, body) in &scenario.requests {
         let is_json = file.ends_with(".json");
         let batch = match signal(file) {
-            Signal::Traces if is_json => scan::scan(&json::traces(body).unwrap(), Some(rules.keys())).unwrap().batch,
+            Signal::Traces if is_json => {
+                scan::scan(&json::traces(body).unwrap(), Some(rules.keys()))
+                    .unwrap()
+                    .batch
+            }
             Signal::Traces => scan::scan(body, Some(rules.keys())).unwrap().batch,
-            Signal::Logs if is_json => scan_logs::scan(&json::logs(body).unwrap(), Some(rules.keys())).unwrap().batch,
+            Signal::Logs if is_json => {
+                scan_logs::scan(&json::logs(body).unwrap(), Some(rules.keys()))
+                    .unwrap()
+                    .batch
+            }
             Signal::Logs => scan_logs::scan(body, Some(rules.keys())).unwrap().batch,
             Signal::Metrics => continue,
         };
@@ -181,7 +267,11 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
 
 /// What was done in each trace, whatever closed it.
 fn printed(trajectories: &[Arc<Trajectory>]) -> BTreeMap<String, String> {
-    let calls =
-        |trajectory: &Arc<Trajectory>| (trajectory.trace_id.to_string(), format!("{} {:#?}", trajectory.root, trajectory.tool_calls));
+    let calls = |trajectory: &Arc<Trajectory>| {
+        (
+            trajectory.trace_id.to_string(),
+            format!("{} {:#?}", trajectory.root, trajectory.tool_calls),
+        )
+    };
     trajectories.iter().map(calls).collect()
 }

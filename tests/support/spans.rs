@@ -1,5 +1,6 @@
-//! Calls written down as lists in, OTLP requests as an agent's SDK would send them out: an agent run, model spans before the calls of
-//! their step, and `execute_tool` spans of the OpenTelemetry conventions for generative AI. It proves nothing about other conventions.
+//! Calls written down as lists in, OTLP requests as an agent's SDK would send them out: an agent
+//! run, model spans before the calls of their step, and `execute_tool` spans of the OpenTelemetry
+//! conventions for generative AI. It proves nothing about other conventions.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -26,26 +27,57 @@ pub(crate) struct SpanCall {
 }
 
 /// The spans of one run of an agent, its root first. `attributes` are those of the agent's span.
-pub(crate) fn spans_of_run(trace: u64, attributes: &[(&str, &str)], calls: &[SpanCall]) -> Vec<Span> {
-    let mut run = Run { trace, spans: Vec::new() };
-    let run_attributes = [("gen_ai.operation.name", "invoke_agent"), ("gen_ai.agent.name", "tester")];
-    run.push("invoke_agent tester", run_attributes.iter().chain(attributes).map(|(key, text)| ((*key).to_owned(), (*text).to_owned())));
+pub(crate) fn spans_of_run(
+    trace: u64,
+    attributes: &[(&str, &str)],
+    calls: &[SpanCall],
+) -> Vec<Span> {
+    let mut run = Run {
+        trace,
+        spans: Vec::new(),
+    };
+    let run_attributes = [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.agent.name", "tester"),
+    ];
+    run.push(
+        "invoke_agent tester",
+        run_attributes
+            .iter()
+            .chain(attributes)
+            .map(|(key, text)| ((*key).to_owned(), (*text).to_owned())),
+    );
     let mut n_models = 0;
     for call in calls {
         // The model had its turns up to this one before it asked for the call.
         while call.step.is_some_and(|step| n_models <= step) {
-            run.push("chat", [("gen_ai.operation.name".to_owned(), "chat".to_owned())]);
+            run.push(
+                "chat",
+                [("gen_ai.operation.name".to_owned(), "chat".to_owned())],
+            );
             n_models += 1;
         }
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        };
         let fields = [
             ("gen_ai.operation.name", Some("execute_tool".to_owned())),
             ("gen_ai.tool.name", Some(call.name.clone())),
-            ("gen_ai.tool.call.arguments", call.args.as_ref().map(Value::to_string)),
+            (
+                "gen_ai.tool.call.arguments",
+                call.args.as_ref().map(Value::to_string),
+            ),
             ("gen_ai.tool.call.result", call.result.as_ref().map(text)),
             ("tool.id", call.id.clone()),
         ];
-        run.push("execute_tool", fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        run.push(
+            "execute_tool",
+            fields
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?))),
+        );
         if call.completed == Some(false)
             && let Some(span) = run.spans.last_mut()
         {
@@ -59,15 +91,31 @@ pub(crate) fn spans_of_run(trace: u64, attributes: &[(&str, &str)], calls: &[Spa
 
 /// One request that holds these spans.
 pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource = Resource { attributes: vec![attribute("service.name", "tests")], ..Resource::default() };
-    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
+    let scope_spans = vec![ScopeSpans {
+        spans,
+        ..ScopeSpans::default()
+    }];
+    let resource = Resource {
+        attributes: vec![attribute("service.name", "tests")],
+        ..Resource::default()
+    };
+    let resource_spans = vec![ResourceSpans {
+        resource: Some(resource),
+        scope_spans,
+        ..ResourceSpans::default()
+    }];
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
 fn attribute(key: &str, text: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(text.to_owned())),
+    });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
 }
 
 struct Run {
@@ -87,11 +135,18 @@ impl Run {
         self.spans.push(Span {
             trace_id: [id(7), id(self.trace)].concat(),
             span_id: id(self.spans.len() as u64 + 1),
-            parent_span_id: if self.spans.is_empty() { Vec::new() } else { id(1) },
+            parent_span_id: if self.spans.is_empty() {
+                Vec::new()
+            } else {
+                id(1)
+            },
             name: name.to_owned(),
             start_time_unix_nano: start,
             end_time_unix_nano: start + 1_000,
-            attributes: attributes.into_iter().map(|(key, text)| attribute(&key, &text)).collect(),
+            attributes: attributes
+                .into_iter()
+                .map(|(key, text)| attribute(&key, &text))
+                .collect(),
             ..Span::default()
         });
     }

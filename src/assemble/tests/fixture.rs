@@ -38,9 +38,15 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "an Instant can be had in no other way; every test counts from this one")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an Instant can be had in no other way; every test counts from this one"
+)]
 pub(super) fn begin() -> Now {
-    Now { instant: Instant::now(), unix_nanos: BEGIN * 1_000_000_000 }
+    Now {
+        instant: Instant::now(),
+        unix_nanos: BEGIN * 1_000_000_000,
+    }
 }
 
 pub(super) fn trace_id(n: u64) -> TraceId {
@@ -75,10 +81,18 @@ pub(super) fn span(id: u64) -> Sent {
         flags: 0,
         n_attributes: 0,
         status: Status::Unset,
-        resource: Arc::new(Resource { encoded: Box::default(), service: "shop".into(), facts: Facts::default() }),
+        resource: Arc::new(Resource {
+            encoded: Box::default(),
+            service: "shop".into(),
+            facts: Facts::default(),
+        }),
         facts: facts("span"),
     };
-    Sent { span, mark: Mark::default() }.lasting(1, 2)
+    Sent {
+        span,
+        mark: Mark::default(),
+    }
+    .lasting(1, 2)
 }
 
 impl Sent {
@@ -141,11 +155,18 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) fn new(settings: Settings) -> Self {
         let begin = begin();
-        Self { buffer: TraceBuffer::new(settings, begin), begin, secs: 0 }
+        Self {
+            buffer: TraceBuffer::new(settings, begin),
+            begin,
+            secs: 0,
+        }
     }
 
     pub(super) fn now(&self) -> Now {
-        Now { instant: self.begin.instant + Duration::from_secs(self.secs), unix_nanos: self.begin.unix_nanos + self.secs * 1_000_000_000 }
+        Now {
+            instant: self.begin.instant + Duration::from_secs(self.secs),
+            unix_nanos: self.begin.unix_nanos + self.secs * 1_000_000_000,
+        }
     }
 
     /// Seconds since the beginning.
@@ -197,7 +218,15 @@ impl Fixture {
                 reason: closed.trace.reason,
                 parent_missing: closed.trace.parent_missing,
                 arrival: closed.trace.arrival,
-                spans: closed.trace.spans.iter().map(|(span, mark)| Sent { span: span.clone(), mark: *mark }).collect(),
+                spans: closed
+                    .trace
+                    .spans
+                    .iter()
+                    .map(|(span, mark)| Sent {
+                        span: span.clone(),
+                        mark: *mark,
+                    })
+                    .collect(),
                 first: closed.first,
                 revision: closed.memo.0,
             };

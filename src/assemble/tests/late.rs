@@ -19,8 +19,19 @@ fn a_late_span_opens_its_trace_again_to_settle() {
     assert_eq!(buffer.send(span(3).under(1).tool()), Inserted::Late);
     assert!(buffer.wait(4).is_empty());
     let told = buffer.wait(1);
-    assert_eq!((told[0].reason, told[0].first, told[0].revision, told[0].arrival), (RootEnded, false, 1, 0));
-    assert_eq!(told[0].spans, [span(1), span(2).under(1).tool(), span(3).under(1).tool()]);
+    assert_eq!(
+        (
+            told[0].reason,
+            told[0].first,
+            told[0].revision,
+            told[0].arrival
+        ),
+        (RootEnded, false, 1, 0)
+    );
+    assert_eq!(
+        told[0].spans,
+        [span(1), span(2).under(1).tool(), span(3).under(1).tool()]
+    );
 }
 
 #[test]
@@ -30,7 +41,10 @@ fn a_root_can_be_late() {
     assert_eq!(reasons(&buffer.wait(180)), [Inactive]);
     buffer.send(span(1));
     let told = buffer.wait(5);
-    assert_eq!((told[0].reason, told[0].parent_missing, told[0].revision), (RootEnded, false, 1));
+    assert_eq!(
+        (told[0].reason, told[0].parent_missing, told[0].revision),
+        (RootEnded, false, 1)
+    );
 }
 
 #[test]
@@ -46,7 +60,10 @@ fn an_export_sent_again_leaves_its_closed_trace_alone() {
 
 #[test]
 fn facts_go_oldest_first_and_a_late_span_is_known_to_be_late_without_them() {
-    let mut buffer = Fixture::new(Settings { max_recent_size: 25_000, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_recent_size: 25_000,
+        ..settings()
+    });
     for trace in 1..=3 {
         buffer.send(span(1).of(trace).named(&"x".repeat(10_000)));
         buffer.wait(5);
@@ -67,7 +84,10 @@ fn a_trace_is_forgotten_after_an_hour() {
     assert_eq!(buffer.send(span(2).under(1)), Inserted::Late);
     buffer.wait(5);
     buffer.skip(3_600);
-    assert_eq!(buffer.send(span(3).under(1).lasting(7_000, 7_001)), Inserted::Taken);
+    assert_eq!(
+        buffer.send(span(3).under(1).lasting(7_000, 7_001)),
+        Inserted::Taken
+    );
     assert_eq!(buffer.buffer.stats().n_recent, 0);
 }
 

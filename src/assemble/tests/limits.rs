@@ -15,7 +15,10 @@ fn buffer() -> Fixture {
 
 #[test]
 fn span_limit_closes_a_trace_at_once_and_later_spans_are_only_counted() {
-    let mut buffer = Fixture::new(Settings { span_limit: 3, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        span_limit: 3,
+        ..settings()
+    });
     for id in 2..=4 {
         assert_eq!(buffer.send(span(id).under(1)), Inserted::Taken);
     }
@@ -29,7 +32,10 @@ fn span_limit_closes_a_trace_at_once_and_later_spans_are_only_counted() {
 
 #[test]
 fn size_limit_closes_a_trace_at_once() {
-    let mut buffer = Fixture::new(Settings { size_limit: 10_000, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        size_limit: 10_000,
+        ..settings()
+    });
     buffer.send(span(1).named(&"x".repeat(4_000)));
     assert!(buffer.wait(0).is_empty());
     buffer.send(span(2).named(&"y".repeat(6_000)));
@@ -39,22 +45,34 @@ fn size_limit_closes_a_trace_at_once() {
 
 #[test]
 fn without_room_settling_traces_are_closed_first_then_the_longest_idle() {
-    let mut buffer = Fixture::new(Settings { max_open_traces: 3, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_open_traces: 3,
+        ..settings()
+    });
     buffer.send(span(2).under(1).of(1));
     buffer.send(span(2).under(1).of(2));
     buffer.send(span(1).of(3));
     buffer.send(span(3).under(1).of(1));
     buffer.send(span(2).under(1).of(4));
     let told = buffer.wait(0);
-    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(3)], vec![RootEnded]));
+    assert_eq!(
+        (traces(&told), reasons(&told)),
+        (vec![trace_id(3)], vec![RootEnded])
+    );
     buffer.send(span(2).under(1).of(5));
     let told = buffer.wait(0);
-    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(2)], vec![Evicted]));
+    assert_eq!(
+        (traces(&told), reasons(&told)),
+        (vec![trace_id(2)], vec![Evicted])
+    );
 }
 
 #[test]
 fn open_traces_have_a_budget_in_bytes() {
-    let mut buffer = Fixture::new(Settings { max_open_size: 100_000, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_open_size: 100_000,
+        ..settings()
+    });
     for trace in 1..=20 {
         buffer.send(span(2).under(1).named(&"x".repeat(10_000)).of(trace));
         assert!(buffer.buffer.stats().open_size <= 100_000);
@@ -67,7 +85,10 @@ fn open_traces_have_a_budget_in_bytes() {
 
 #[test]
 fn an_evicted_trace_takes_what_comes_before_it_is_handed_out_and_opens_again_after() {
-    let mut buffer = Fixture::new(Settings { max_open_traces: 1, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_open_traces: 1,
+        ..settings()
+    });
     buffer.send(span(2).under(1).of(1));
     buffer.send(span(2).under(1).of(2));
     assert_eq!(buffer.send(span(3).under(1).of(1)), Inserted::Taken);
@@ -75,7 +96,11 @@ fn an_evicted_trace_takes_what_comes_before_it_is_handed_out_and_opens_again_aft
     assert_eq!((told[0].trace_id, told[0].spans.len()), (trace_id(1), 2));
     assert_eq!(buffer.send(span(1).of(1)), Inserted::Late);
     let told = buffer.wait(0);
-    assert_eq!((traces(&told), reasons(&told)), (vec![trace_id(1)], vec![RootEnded]), "settling, so it gives way first");
+    assert_eq!(
+        (traces(&told), reasons(&told)),
+        (vec![trace_id(1)], vec![RootEnded]),
+        "settling, so it gives way first"
+    );
     assert_eq!((told[0].revision, told[0].spans.len()), (1, 3));
 }
 
@@ -91,13 +116,28 @@ fn an_expired_trace_is_reported_once_and_stays_open() {
     assert_eq!((told[0].spans.len(), told[0].first), (36, true));
     assert_eq!(buffer.send(span(1)), Inserted::Late);
     let told = buffer.wait(5);
-    assert_eq!((told[0].reason, told[0].spans.len(), told[0].first, told[0].revision), (RootEnded, 80, false, 1));
-    assert_eq!(told[0].spans[0].span.name(), "span", "its facts are still there");
+    assert_eq!(
+        (
+            told[0].reason,
+            told[0].spans.len(),
+            told[0].first,
+            told[0].revision
+        ),
+        (RootEnded, 80, false, 1)
+    );
+    assert_eq!(
+        told[0].spans[0].span.name(),
+        "span",
+        "its facts are still there"
+    );
 }
 
 #[test]
 fn a_trace_that_is_due_for_two_reasons_comes_once() {
-    let mut buffer = Fixture::new(Settings { expired: Duration::from_secs(180), ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        expired: Duration::from_secs(180),
+        ..settings()
+    });
     buffer.send(span(2).under(1));
     assert_eq!(reasons(&buffer.wait(1_000)), [Inactive]);
 }
@@ -110,7 +150,11 @@ fn shutdown_closes_an_ended_root_as_such_and_cuts_the_others_short() {
     buffer.send(span(1).of(1));
     buffer.send(span(3).under(2).of(1));
     let told = buffer.close_all(Shutdown);
-    assert_eq!(traces(&told), [trace_id(3), trace_id(2), trace_id(1)], "by first arrival");
+    assert_eq!(
+        traces(&told),
+        [trace_id(3), trace_id(2), trace_id(1)],
+        "by first arrival"
+    );
     assert_eq!(reasons(&told), [Shutdown, RootEnded, Shutdown]);
     assert_eq!(buffer.buffer.next_deadline(), None);
 }
@@ -159,7 +203,10 @@ fn missed_spans_make_a_trace_incomplete_whether_they_come_before_or_after_the_ot
 
 #[test]
 fn a_limit_says_more_than_incomplete() {
-    let mut buffer = Fixture::new(Settings { span_limit: 1, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        span_limit: 1,
+        ..settings()
+    });
     buffer.miss(1);
     buffer.send(span(1));
     assert_eq!(reasons(&buffer.wait(0)), [SpanLimit]);
@@ -180,7 +227,10 @@ fn a_closed_trace_of_which_spans_are_missed_is_told_again_as_incomplete() {
 
 #[test]
 fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
-    let mut buffer = Fixture::new(Settings { max_open_traces: 2, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_open_traces: 2,
+        ..settings()
+    });
     for trace in 1..=3 {
         buffer.miss(trace);
     }
@@ -191,7 +241,11 @@ fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
     buffer.send(span(1).of(5).lasting(181, 182));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
     buffer.send(span(1).of(3).lasting(-1, 183));
-    assert_eq!(reasons(&buffer.wait(5)), [Incomplete], "it began before what was forgotten");
+    assert_eq!(
+        reasons(&buffer.wait(5)),
+        [Incomplete],
+        "it began before what was forgotten"
+    );
     buffer.skip(3_600);
     buffer.send(span(1).of(1).lasting(3_700, 3_701));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
@@ -208,7 +262,11 @@ fn when_nobody_knows_whose_spans_were_missed_every_open_trace_is_incomplete() {
     assert_eq!(reasons(&buffer.wait(179)), [Incomplete, Incomplete]);
     buffer.skip(1);
     buffer.send(span(1).of(3));
-    assert_eq!(reasons(&buffer.wait(5)), [RootEnded], "those that were under way would have been closed by now");
+    assert_eq!(
+        reasons(&buffer.wait(5)),
+        [RootEnded],
+        "those that were under way would have been closed by now"
+    );
 }
 
 #[test]
@@ -219,7 +277,11 @@ fn a_trace_that_began_before_us_is_incomplete() {
     buffer.send(span(1).of(3).lasting(-500, -120));
     buffer.send(span(1).of(4).lasting(0, 2));
     let told = buffer.wait(5);
-    assert_eq!(reasons(&told), [Incomplete, Incomplete, RootEnded, RootEnded], "what ended earlier is a recording sent again");
+    assert_eq!(
+        reasons(&told),
+        [Incomplete, Incomplete, RootEnded, RootEnded],
+        "what ended earlier is a recording sent again"
+    );
 }
 
 #[test]
@@ -232,14 +294,20 @@ fn only_a_top_span_tells_when_a_trace_began() {
 
 #[test]
 fn the_guard_can_be_off() {
-    let mut buffer = Fixture::new(Settings { restart_guard: None, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        restart_guard: None,
+        ..settings()
+    });
     buffer.send(span(1).lasting(-1, 2));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
 }
 
 #[test]
 fn our_memory_begins_after_the_last_forgotten_trace() {
-    let mut buffer = Fixture::new(Settings { max_recent_traces: 1, ..settings() });
+    let mut buffer = Fixture::new(Settings {
+        max_recent_traces: 1,
+        ..settings()
+    });
     buffer.send(span(1).of(1));
     buffer.send(span(9).of(3).open());
     buffer.wait(5);
@@ -250,5 +318,9 @@ fn our_memory_begins_after_the_last_forgotten_trace() {
     buffer.send(span(9).of(3).lasting(1, 11));
     let told = buffer.wait(5);
     assert_eq!(traces(&told), [trace_id(4), trace_id(5), trace_id(3)]);
-    assert_eq!(reasons(&told), [Incomplete, RootEnded, RootEnded], "trace 3 was open all the time");
+    assert_eq!(
+        reasons(&told),
+        [Incomplete, RootEnded, RootEnded],
+        "trace 3 was open all the time"
+    );
 }

@@ -1,10 +1,12 @@
-//! Properties of the buffer, against a model that looks at everything anew each time. They do not prove what limits and budgets do:
-//! the examples in `tests` are for that.
+//! Properties of the buffer, against a model that looks at everything anew each time. They do not
+//! prove what limits and budgets do: the examples in `tests` are for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{
+    Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
+};
 
 use super::fixture::{BEGIN, Fixture, Sent, Told, settings, span, trace_id};
 use crate::assemble::{CloseReason, Settings};
@@ -34,7 +36,11 @@ struct Model {
 impl Model {
     fn send(&mut self, sent: &Sent, now: u64) {
         let id = u64::from_be_bytes(sent.span.span_id.to_bytes());
-        if self.spans.get(&id).is_some_and(|known| rank(known) >= rank(sent)) {
+        if self
+            .spans
+            .get(&id)
+            .is_some_and(|known| rank(known) >= rank(sent))
+        {
             return;
         }
         self.open(now);
@@ -54,7 +60,8 @@ impl Model {
 
     fn open(&mut self, now: u64) {
         if !self.is_open {
-            (self.is_open, self.opened, self.told_expired, self.settling) = (true, now, false, None);
+            (self.is_open, self.opened, self.told_expired, self.settling) =
+                (true, now, false, None);
         }
     }
 
@@ -71,24 +78,48 @@ impl Model {
         if self.parent_missing() {
             return None;
         }
-        self.tops().filter(|top| ended(top)).map(|top| if top.span.parent_id.is_some() { SETTLE_REMOTE } else { SETTLE }).min()
+        self.tops()
+            .filter(|top| ended(top))
+            .map(|top| {
+                if top.span.parent_id.is_some() {
+                    SETTLE_REMOTE
+                } else {
+                    SETTLE
+                }
+            })
+            .min()
     }
 
     fn parent(&self, sent: &Sent) -> Option<&Sent> {
-        sent.span.parent_id.and_then(|id| self.spans.get(&u64::from_be_bytes(id.to_bytes())))
+        sent.span
+            .parent_id
+            .and_then(|id| self.spans.get(&u64::from_be_bytes(id.to_bytes())))
     }
 
     fn parent_missing(&self) -> bool {
-        self.spans.values().any(|sent| sent.span.parent_id.is_some() && self.parent(sent).is_none() && !sent.span.parent_is_remote())
+        self.spans.values().any(|sent| {
+            sent.span.parent_id.is_some()
+                && self.parent(sent).is_none()
+                && !sent.span.parent_is_remote()
+        })
     }
 
     fn tops(&self) -> impl Iterator<Item = &Sent> {
         let is_top = |sent: &&Sent| match sent.span.parent_id {
             None => true,
             Some(_) => {
-                let interesting = |below: &&Sent| below.mark.tool_call || below.mark.agent_run || below.mark.model;
-                let beneath = self.spans.values().filter(interesting).any(|below| self.ancestors(below).contains(&sent.span.span_id));
-                self.parent(sent).is_none() && sent.span.parent_is_remote() && !sent.mark.tool_call && beneath
+                let interesting = |below: &&Sent| {
+                    below.mark.tool_call || below.mark.agent_run || below.mark.model
+                };
+                let beneath = self
+                    .spans
+                    .values()
+                    .filter(interesting)
+                    .any(|below| self.ancestors(below).contains(&sent.span.span_id));
+                self.parent(sent).is_none()
+                    && sent.span.parent_is_remote()
+                    && !sent.mark.tool_call
+                    && beneath
             }
         };
         self.spans.values().filter(is_top)
@@ -107,12 +138,20 @@ impl Model {
 
     fn reason(&self, reason: CloseReason) -> CloseReason {
         let reaches_back = self.tops().any(|top| {
-            let Span { start_unix_nanos, end_unix_nanos, .. } = top.span;
+            let Span {
+                start_unix_nanos,
+                end_unix_nanos,
+                ..
+            } = top.span;
             start_unix_nanos > 0
                 && start_unix_nanos < BEGIN * 1_000_000_000
                 && (!ended(top) || end_unix_nanos > (BEGIN - 120) * 1_000_000_000)
         });
-        if self.missed || reaches_back { CloseReason::Incomplete } else { reason }
+        if self.missed || reaches_back {
+            CloseReason::Incomplete
+        } else {
+            reason
+        }
     }
 
     fn close_due(&mut self, now: u64) -> Option<(CloseReason, u32)> {
@@ -121,7 +160,11 @@ impl Model {
         }
         let revision = self.revision;
         let reason = match self.settling {
-            Some((quiet, since)) if (self.last_news + quiet).min(since + MAX_SETTLE.max(quiet)) <= now => CloseReason::RootEnded,
+            Some((quiet, since))
+                if (self.last_news + quiet).min(since + MAX_SETTLE.max(quiet)) <= now =>
+            {
+                CloseReason::RootEnded
+            }
             None if self.last_news + INACTIVE <= now => CloseReason::Inactive,
             _ if self.opened + EXPIRED <= now && !self.told_expired => {
                 self.told_expired = true;
@@ -142,8 +185,23 @@ fn ended(sent: &Sent) -> bool {
 
 fn rank(sent: &Sent) -> impl Ord {
     let Sent { span, mark } = sent;
-    let first = (span.end_unix_nanos, mark.update, span.n_attributes, !mark.partial, span.start_unix_nanos, span.parent_id, span.flags);
-    (first, span.status, mark.tool_call, mark.agent_run, mark.model, span.facts.clone())
+    let first = (
+        span.end_unix_nanos,
+        mark.update,
+        span.n_attributes,
+        !mark.partial,
+        span.start_unix_nanos,
+        span.parent_id,
+        span.flags,
+    );
+    (
+        first,
+        span.status,
+        mark.tool_call,
+        mark.agent_run,
+        mark.model,
+        span.facts.clone(),
+    )
 }
 
 // === inputs ===
@@ -156,8 +214,16 @@ enum Step {
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
-    let tree = (1..3u64, 1..9u64, prop::option::weighted(0.8, 1..11u64), prop_oneof![Just(0u32), Just(0x101), Just(0x301)]);
-    let times = (-200..50i64, prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)]);
+    let tree = (
+        1..3u64,
+        1..9u64,
+        prop::option::weighted(0.8, 1..11u64),
+        prop_oneof![Just(0u32), Just(0x101), Just(0x301)],
+    );
+    let times = (
+        -200..50i64,
+        prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)],
+    );
     let mark = (any::<[bool; 4]>(), 0..10u8, 0..3u64, 0..3u32);
     (tree, times, mark, prop_oneof![Just("a"), Just("b")]).prop_map(|(tree, times, mark, name)| {
         let (trace, id, parent, flags) = tree;
@@ -170,9 +236,15 @@ fn sent() -> impl Strategy<Value = Sent> {
         }
         sent.span.flags = flags;
         let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = mark;
-        // One in five is a tool call, one in ten a model span or an agent run: with more, everything would have something beneath it.
-        (sent.mark.tool_call, sent.mark.model, sent.mark.agent_run) = (tool_call && kind < 4, model && kind == 4, agent_run && kind == 5);
-        (sent.mark.partial, sent.mark.update, sent.span.n_attributes) = (partial && kind > 7, update, n_attributes);
+        // One in five is a tool call, one in ten a model span or an agent run: with more,
+        // everything would have something beneath it.
+        (sent.mark.tool_call, sent.mark.model, sent.mark.agent_run) = (
+            tool_call && kind < 4,
+            model && kind == 4,
+            agent_run && kind == 5,
+        );
+        (sent.mark.partial, sent.mark.update, sent.span.n_attributes) =
+            (partial && kind > 7, update, n_attributes);
         sent
     })
 }
@@ -187,17 +259,26 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What is forgotten cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
 fn unforgetful() -> Settings {
-    Settings { recent_ttl: Duration::MAX, ..settings() }
+    Settings {
+        recent_ttl: Duration::MAX,
+        ..settings()
+    }
 }
 
 /// Give the buffer these spans in this order with these waits between, and let it come to rest.
-fn last_revisions(spans: &[Sent], waits: &[u64]) -> BTreeMap<String, (CloseReason, bool, Vec<Sent>)> {
+fn last_revisions(
+    spans: &[Sent],
+    waits: &[u64],
+) -> BTreeMap<String, (CloseReason, bool, Vec<Sent>)> {
     let mut buffer = Fixture::new(unforgetful());
     let mut last = BTreeMap::new();
     let mut note = |told: Vec<Told>| {
         for told in told {
             assert_eq!(told.first, told.revision == 0);
-            last.insert(told.trace_id.to_string(), (told.reason, told.parent_missing, told.spans));
+            last.insert(
+                told.trace_id.to_string(),
+                (told.reason, told.parent_missing, told.spans),
+            );
         }
     };
     for (sent, &wait) in spans.iter().zip(waits.iter().cycle()) {

@@ -1,4 +1,5 @@
-//! A configuration whose values are right one by one in, what does not go together out. Knows what the keys mean to each other.
+//! A configuration whose values are right one by one in, what does not go together out. Knows what
+//! the keys mean to each other.
 
 mod peers;
 
@@ -12,8 +13,20 @@ use super::units::Amount;
 use super::{Config, Duration};
 
 /// Looks for what does not go together.
-pub(super) fn check(config: &Config, root: &Node, texts: &Texts, problems: &mut Problems, warnings: &mut Problems) {
-    let mut check = Check { config, root, texts, problems, warnings };
+pub(super) fn check(
+    config: &Config,
+    root: &Node,
+    texts: &Texts,
+    problems: &mut Problems,
+    warnings: &mut Problems,
+) {
+    let mut check = Check {
+        config,
+        root,
+        texts,
+        problems,
+        warnings,
+    };
     check.listeners();
     check.amounts();
     check.times();
@@ -31,21 +44,25 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reports at the first key; silent if any of the keys was taken out for a mistake of its own, since its default was not meant.
+    /// Reports at the first key; silent if any of the keys was taken out for a mistake of its own,
+    /// since its default was not meant.
     fn wrong(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
         if !self.is_pruned(keys) {
-            self.problems.push(Problem::new(title, self.spot(keys[0])).label(remedy));
+            self.problems
+                .push(Problem::new(title, self.spot(keys[0])).label(remedy));
         }
     }
 
     fn doubtful(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
         if !self.is_pruned(keys) {
-            self.warnings.push(Problem::warning(title, self.spot(keys[0])).label(remedy));
+            self.warnings
+                .push(Problem::warning(title, self.spot(keys[0])).label(remedy));
         }
     }
 
     fn is_pruned(&self, keys: &[&str]) -> bool {
-        keys.iter().any(|key| self.root.is_pruned_at(&key.split('.').collect::<Vec<_>>()))
+        keys.iter()
+            .any(|key| self.root.is_pruned_at(&key.split('.').collect::<Vec<_>>()))
     }
 
     /// The value of a key, or the nearest section above it that is written down.
@@ -53,8 +70,13 @@ impl Check<'_> {
         let mut path: Vec<&str> = key.split('.').collect();
         while !path.is_empty() {
             if let Some(entry) = self.root.find_entry(&path) {
-                let is_written = matches!(entry.value.value, Value::Scalar(_)) && !entry.value.is_null();
-                return Some(self.texts.spot(if is_written { entry.value.place } else { entry.key_place }));
+                let is_written =
+                    matches!(entry.value.value, Value::Scalar(_)) && !entry.value.is_null();
+                return Some(self.texts.spot(if is_written {
+                    entry.value.place
+                } else {
+                    entry.key_place
+                }));
             }
             path.pop();
         }
@@ -62,37 +84,71 @@ impl Check<'_> {
     }
 
     fn is_given(&self, key: &str) -> bool {
-        self.root.find(&key.split('.').collect::<Vec<_>>()).is_some_and(|node| !node.is_null())
+        self.root
+            .find(&key.split('.').collect::<Vec<_>>())
+            .is_some_and(|node| !node.is_null())
     }
 
     fn listeners(&mut self) {
         let otlp = &self.config.receivers.otlp;
         if !otlp.grpc.enabled && !otlp.http.enabled {
             let keys = ["receivers.otlp.http.enabled", "receivers.otlp.grpc.enabled"];
-            self.wrong(&keys, "both receivers are disabled", "nothing could come in: enable one of them");
+            self.wrong(
+                &keys,
+                "both receivers are disabled",
+                "nothing could come in: enable one of them",
+            );
         }
         let listeners = [
-            ("receivers.otlp.grpc.listen", otlp.grpc.listen, otlp.grpc.enabled),
-            ("receivers.otlp.http.listen", otlp.http.listen, otlp.http.enabled),
+            (
+                "receivers.otlp.grpc.listen",
+                otlp.grpc.listen,
+                otlp.grpc.enabled,
+            ),
+            (
+                "receivers.otlp.http.listen",
+                otlp.http.listen,
+                otlp.http.enabled,
+            ),
             ("admin.listen", self.config.admin.listen, true),
         ];
-        let enabled: Vec<(&str, SocketAddr)> =
-            listeners.into_iter().filter(|(_, _, enabled)| *enabled).map(|(key, address, _)| (key, address)).collect();
+        let enabled: Vec<(&str, SocketAddr)> = listeners
+            .into_iter()
+            .filter(|(_, _, enabled)| *enabled)
+            .map(|(key, address, _)| (key, address))
+            .collect();
         for (idx, (key, address)) in enabled.iter().enumerate() {
             let same = enabled[..idx].iter().find(|(_, other)| {
-                let overlap = other.ip() == address.ip() || other.ip().is_unspecified() || address.ip().is_unspecified();
+                let overlap = other.ip() == address.ip()
+                    || other.ip().is_unspecified()
+                    || address.ip().is_unspecified();
                 address.port() != 0 && other.port() == address.port() && overlap
             });
             if let Some((other, _)) = same {
-                let (at, its) = if self.is_given(key) { (*key, *other) } else { (*other, *key) };
-                let title = format!("`{key}` and `{other}` have the same port {}", address.port());
-                self.wrong(&[at, its], title, format!("`{its}` has it as well: give them different ports"));
+                let (at, its) = if self.is_given(key) {
+                    (*key, *other)
+                } else {
+                    (*other, *key)
+                };
+                let title = format!(
+                    "`{key}` and `{other}` have the same port {}",
+                    address.port()
+                );
+                self.wrong(
+                    &[at, its],
+                    title,
+                    format!("`{its}` has it as well: give them different ports"),
+                );
             }
         }
         for origin in otlp.http.cors_allowed_origins.clone() {
             if origin != "*" && !origin.contains("://") {
                 let title = format!("`{origin}` is no origin");
-                self.wrong(&["receivers.otlp.http.cors_allowed_origins"], title, format!("write `https://{origin}`, or `*` for any"));
+                self.wrong(
+                    &["receivers.otlp.http.cors_allowed_origins"],
+                    title,
+                    format!("write `https://{origin}`, or `*` for any"),
+                );
             }
         }
     }
@@ -103,10 +159,22 @@ impl Check<'_> {
             ("assemble.span_limit", config.assemble.span_limit),
             ("assemble.size_limit", config.assemble.size_limit.0),
             ("assemble.open.max_traces", config.assemble.open.max_traces),
-            ("receivers.otlp.max_request_size", config.receivers.otlp.max_request_size.0),
-            ("scores.batch.max_evaluations", config.scores.batch.max_evaluations),
-            ("scores.metrics.max_services", config.scores.metrics.max_services),
-            ("scores.metrics.max_agents", config.scores.metrics.max_agents),
+            (
+                "receivers.otlp.max_request_size",
+                config.receivers.otlp.max_request_size.0,
+            ),
+            (
+                "scores.batch.max_evaluations",
+                config.scores.batch.max_evaluations,
+            ),
+            (
+                "scores.metrics.max_services",
+                config.scores.metrics.max_services,
+            ),
+            (
+                "scores.metrics.max_agents",
+                config.scores.metrics.max_agents,
+            ),
             ("tools.max_value_size", config.tools.max_value_size),
             ("tools.max_messages_size", config.tools.max_messages_size),
             ("explain.max_value_length", config.explain.max_value_length),
@@ -118,7 +186,10 @@ impl Check<'_> {
             }
         }
         let sizes = [
-            ("receivers.otlp.max_in_flight", config.receivers.otlp.max_in_flight),
+            (
+                "receivers.otlp.max_in_flight",
+                config.receivers.otlp.max_in_flight,
+            ),
             ("forward.queue.max_size", config.forward.queue.max_size),
             ("scoring.queue", config.scoring.queue),
             ("assemble.open.max_size", config.assemble.open.max_size),
@@ -130,7 +201,11 @@ impl Check<'_> {
             if let Amount::Bytes(size) = amount {
                 given = given.saturating_add(size.0);
                 if size.0 == 0 && key != "assemble.recent.max_size" {
-                    self.wrong(&[key], format!("`{key}` is 0"), "nothing would fit: give a size, or `auto`");
+                    self.wrong(
+                        &[key],
+                        format!("`{key}` is 0"),
+                        "nothing would fit: give a size, or `auto`",
+                    );
                 }
             }
         }
@@ -138,9 +213,17 @@ impl Check<'_> {
         if self.is_given("receivers.otlp.max_request_size")
             && matches!(config.receivers.otlp.max_in_flight, Amount::Bytes(in_flight) if in_flight.0 < request)
         {
-            let title = "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
-            let keys = ["receivers.otlp.max_request_size", "receivers.otlp.max_in_flight"];
-            self.doubtful(&keys, title, "no request can be larger than all requests together");
+            let title =
+                "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
+            let keys = [
+                "receivers.otlp.max_request_size",
+                "receivers.otlp.max_in_flight",
+            ];
+            self.doubtful(
+                &keys,
+                title,
+                "no request can be larger than all requests together",
+            );
         }
         if let Amount::Bytes(limit) = config.memory.limit {
             if limit.0 < OWN_USE + (8 << 20) {
@@ -151,7 +234,11 @@ impl Check<'_> {
                 );
             } else if given > limit.0 - OWN_USE {
                 let title = "the sizes given add up to more than `memory.limit` less 24MiB for spanscore itself";
-                self.doubtful(&["memory.limit"], title, "raise it, or leave the sizes to `auto`");
+                self.doubtful(
+                    &["memory.limit"],
+                    title,
+                    "raise it, or leave the sizes to `auto`",
+                );
             }
         }
         if let Amount::Bytes(open) = config.assemble.open.max_size
@@ -159,12 +246,23 @@ impl Check<'_> {
             && config.assemble.size_limit.0 > open.0 / 10
         {
             let title = "`assemble.size_limit` is more than a tenth of `assemble.open.max_size`";
-            let remedy = format!("one trace could push out the others: at most {}", super::ByteSize(open.0 / 10 / 1024 * 1024));
-            self.wrong(&["assemble.size_limit", "assemble.open.max_size"], title, remedy);
+            let remedy = format!(
+                "one trace could push out the others: at most {}",
+                super::ByteSize(open.0 / 10 / 1024 * 1024)
+            );
+            self.wrong(
+                &["assemble.size_limit", "assemble.open.max_size"],
+                title,
+                remedy,
+            );
         }
         let sample_pass = config.scores.span.sample_pass;
         if !(0.0..=1.0).contains(&sample_pass) {
-            self.wrong(&["scores.span.sample_pass"], format!("`scores.span.sample_pass` is {sample_pass}"), "expected a share from 0 to 1");
+            self.wrong(
+                &["scores.span.sample_pass"],
+                format!("`scores.span.sample_pass` is {sample_pass}"),
+                "expected a share from 0 to 1",
+            );
         }
     }
 
@@ -172,40 +270,78 @@ impl Check<'_> {
         let config = self.config;
         let times: [(&str, Option<Duration>); 15] = [
             ("forward.timeout", Some(config.forward.timeout)),
-            ("forward.retry.initial_interval", Some(config.forward.retry.initial_interval)),
-            ("forward.retry.max_interval", Some(config.forward.retry.max_interval)),
+            (
+                "forward.retry.initial_interval",
+                Some(config.forward.retry.initial_interval),
+            ),
+            (
+                "forward.retry.max_interval",
+                Some(config.forward.retry.max_interval),
+            ),
             ("assemble.settle", Some(config.assemble.settle)),
             ("assemble.max_settle", Some(config.assemble.max_settle)),
-            ("assemble.settle_remote", Some(config.assemble.settle_remote)),
+            (
+                "assemble.settle_remote",
+                Some(config.assemble.settle_remote),
+            ),
             ("assemble.inactive", Some(config.assemble.inactive)),
             ("assemble.expired", Some(config.assemble.expired)),
             ("scores.timeout", config.scores.timeout),
             ("scores.span.timeout", config.scores.span.timeout),
             ("scores.event.timeout", config.scores.event.timeout),
             ("scores.metrics.timeout", config.scores.metrics.timeout),
-            ("scores.metrics.interval", Some(config.scores.metrics.interval)),
-            ("scores.batch.max_delay", Some(config.scores.batch.max_delay)),
+            (
+                "scores.metrics.interval",
+                Some(config.scores.metrics.interval),
+            ),
+            (
+                "scores.batch.max_delay",
+                Some(config.scores.batch.max_delay),
+            ),
             ("shutdown.deadline", Some(config.shutdown.deadline)),
         ];
         for (key, time) in times {
             if time.is_some_and(|time| time.0.is_zero()) {
-                self.wrong(&[key], format!("`{key}` is zero"), "expected a time, such as `5s`");
+                self.wrong(
+                    &[key],
+                    format!("`{key}` is zero"),
+                    "expected a time, such as `5s`",
+                );
             }
         }
         let pairs = [
-            ("shutdown.quiet", config.shutdown.quiet, "shutdown.deadline", config.shutdown.deadline),
+            (
+                "shutdown.quiet",
+                config.shutdown.quiet,
+                "shutdown.deadline",
+                config.shutdown.deadline,
+            ),
             (
                 "forward.retry.initial_interval",
                 config.forward.retry.initial_interval,
                 "forward.retry.max_interval",
                 config.forward.retry.max_interval,
             ),
-            ("assemble.settle", config.assemble.settle, "assemble.max_settle", config.assemble.max_settle),
-            ("assemble.inactive", config.assemble.inactive, "assemble.expired", config.assemble.expired),
+            (
+                "assemble.settle",
+                config.assemble.settle,
+                "assemble.max_settle",
+                config.assemble.max_settle,
+            ),
+            (
+                "assemble.inactive",
+                config.assemble.inactive,
+                "assemble.expired",
+                config.assemble.expired,
+            ),
         ];
         for (short_key, short, long_key, long) in pairs {
             if short > long {
-                let (at, other) = if self.is_given(short_key) { (short_key, long_key) } else { (long_key, short_key) };
+                let (at, other) = if self.is_given(short_key) {
+                    (short_key, long_key)
+                } else {
+                    (long_key, short_key)
+                };
                 self.wrong(
                     &[at, other],
                     format!("`{short_key}` ({short}) is longer than `{long_key}` ({long})"),
@@ -229,10 +365,18 @@ impl Check<'_> {
             let name = &convention.name;
             if convention.matches.is_empty() {
                 let title = format!("the convention `{name}` matches every span");
-                self.wrong(&["tools.conventions"], title, "give `match` an attribute that only tool calls have");
+                self.wrong(
+                    &["tools.conventions"],
+                    title,
+                    "give `match` an attribute that only tool calls have",
+                );
             }
             if !seen.insert(name) {
-                self.wrong(&["tools.conventions"], format!("two conventions are named `{name}`"), "give each its own name");
+                self.wrong(
+                    &["tools.conventions"],
+                    format!("two conventions are named `{name}`"),
+                    "give each its own name",
+                );
             }
         }
     }
@@ -242,18 +386,30 @@ impl Check<'_> {
             Some(Value::List(items)) => items
                 .iter()
                 .filter(|item| !matches!(item.value, Value::Gone))
-                .map(|item| (item.find(&["name"]).map_or(item.place, |name| name.place), item.is_pruned()))
+                .map(|item| {
+                    (
+                        item.find(&["name"]).map_or(item.place, |name| name.place),
+                        item.is_pruned(),
+                    )
+                })
                 .collect(),
             _ => return,
         };
         let mut seen = BTreeMap::new();
         for (criterion, (place, is_pruned)) in self.config.criteria.iter().zip(written) {
             for warning in criterion.warnings().into_iter().filter(|_| !is_pruned) {
-                self.warnings.push(Problem::warning(format!("criterion `{}`: {warning}", criterion.name), Some(self.texts.spot(place))));
+                self.warnings.push(Problem::warning(
+                    format!("criterion `{}`: {warning}", criterion.name),
+                    Some(self.texts.spot(place)),
+                ));
             }
             if let Some(first) = seen.get(criterion.name.as_str()) {
-                let problem = Problem::new(format!("a second criterion is named `{}`", criterion.name), Some(self.texts.spot(place)));
-                self.problems.push(problem.label(format!("the first is at {}", self.texts.short(*first))));
+                let problem = Problem::new(
+                    format!("a second criterion is named `{}`", criterion.name),
+                    Some(self.texts.spot(place)),
+                );
+                self.problems
+                    .push(problem.label(format!("the first is at {}", self.texts.short(*first))));
             } else {
                 seen.insert(criterion.name.as_str(), place);
             }

@@ -1,4 +1,5 @@
-//! The sections that describe peers in, what does not go together in them out: endpoint and protocol, TLS, headers.
+//! The sections that describe peers in, what does not go together in them out: endpoint and
+//! protocol, TLS, headers.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,10 @@ impl Check<'_> {
         for peer in [forward, scores, span, event, metrics] {
             self.headers(peer);
             self.client_tls(peer);
-            if let Some(Err(message)) = peer.endpoint.map(|endpoint| Endpoint::parse(endpoint, None)) {
+            if let Some(Err(message)) = peer
+                .endpoint
+                .map(|endpoint| Endpoint::parse(endpoint, None))
+            {
                 let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
                 self.wrong(&[&format!("{}.endpoint", peer.section)], title, remedy);
                 all_written = false;
@@ -28,7 +32,10 @@ impl Check<'_> {
         }
         if all_written {
             self.peer(&[forward]);
-            for shape in Shape::ALL.into_iter().filter(|shape| config.is_enabled(*shape)) {
+            for shape in Shape::ALL
+                .into_iter()
+                .filter(|shape| config.is_enabled(*shape))
+            {
                 self.peer(&config.score_peers(shape));
             }
         }
@@ -36,7 +43,11 @@ impl Check<'_> {
         self.writers();
         for name in config.forward.pass_headers.clone() {
             if !is_header_name(&name) {
-                self.wrong(&["forward.pass_headers"], format!("`{name}` is no header name"), "expected letters, digits and `-`");
+                self.wrong(
+                    &["forward.pass_headers"],
+                    format!("`{name}` is no header name"),
+                    "expected letters, digits and `-`",
+                );
             }
         }
         if config.forward.signals.is_empty() && config.forward.endpoint.is_some() {
@@ -47,26 +58,50 @@ impl Check<'_> {
             );
         }
         if !config.scoring.enabled && !config.criteria.is_empty() {
-            self.doubtful(&["scoring.enabled"], "scoring is off, so no criterion is judged", "set it to `true`, or leave it out");
+            self.doubtful(
+                &["scoring.enabled"],
+                "scoring is off, so no criterion is judged",
+                "set it to `true`, or leave it out",
+            );
         }
         let server = config.receivers.otlp.tls.as_ref();
-        if server.is_some_and(|tls| tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty()) {
-            self.wrong(&["receivers.otlp.tls"], "`receivers.otlp.tls` names an empty path", "give `cert_file` and `key_file`");
+        if server.is_some_and(|tls| {
+            tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty()
+        }) {
+            self.wrong(
+                &["receivers.otlp.tls"],
+                "`receivers.otlp.tls` names an empty path",
+                "give `cert_file` and `key_file`",
+            );
         }
     }
 
     /// The endpoint that a chain of sections comes to, with the protocol that it comes to.
     fn peer(&mut self, chain: &[Peer<'_>]) {
-        let Some((section, endpoint)) = chain.iter().find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint))) else {
+        let Some((section, endpoint)) = chain
+            .iter()
+            .find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint)))
+        else {
             return;
         };
         // What comes down to the forward section alone was looked at there.
-        if section == "forward" && chain.len() > 1 && chain[..chain.len() - 1].iter().all(|peer| peer.protocol.is_none()) {
+        if section == "forward"
+            && chain.len() > 1
+            && chain[..chain.len() - 1]
+                .iter()
+                .all(|peer| peer.protocol.is_none())
+        {
             return;
         }
         let given = first(chain, |peer| peer.protocol);
-        let protocol_section = chain.iter().find(|peer| peer.protocol.is_some()).map_or(section, |peer| peer.section);
-        let (endpoint_key, protocol_key) = (format!("{section}.endpoint"), format!("{protocol_section}.protocol"));
+        let protocol_section = chain
+            .iter()
+            .find(|peer| peer.protocol.is_some())
+            .map_or(section, |peer| peer.section);
+        let (endpoint_key, protocol_key) = (
+            format!("{section}.endpoint"),
+            format!("{protocol_section}.protocol"),
+        );
         match Endpoint::parse(endpoint, given) {
             Err(message) => {
                 let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
@@ -74,10 +109,12 @@ impl Check<'_> {
             }
             Ok((endpoint, protocol)) => {
                 let unusual = match (protocol, endpoint.port) {
-                    (Protocol::Grpc, 4318) => {
-                        Some("port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317")
-                    }
-                    (Protocol::HttpProtobuf, 4317) => Some("port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318"),
+                    (Protocol::Grpc, 4318) => Some(
+                        "port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317",
+                    ),
+                    (Protocol::HttpProtobuf, 4317) => Some(
+                        "port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318",
+                    ),
                     _ => None,
                 };
                 if let Some(remedy) = unusual {
@@ -87,11 +124,14 @@ impl Check<'_> {
                         remedy,
                     );
                 }
-                let tls_section =
-                    chain.iter().find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default())).map(|peer| peer.section);
+                let tls_section = chain
+                    .iter()
+                    .find(|peer| peer.tls.is_some_and(|tls| *tls != ClientTls::default()))
+                    .map(|peer| peer.section);
                 if let (false, Some(tls_section)) = (endpoint.tls, tls_section) {
                     let tls_key = format!("{tls_section}.tls");
-                    let title = format!("`{tls_key}` is given, but `{endpoint_key}` is not encrypted");
+                    let title =
+                        format!("`{tls_key}` is given, but `{endpoint_key}` is not encrypted");
                     self.doubtful(&[&endpoint_key, &tls_key], title, "write `https://`");
                 }
             }
@@ -101,26 +141,57 @@ impl Check<'_> {
     /// Each kind at most once: its name is the label of its metrics.
     fn writers(&mut self) {
         let config = self.config;
-        let Some(Value::List(items)) = self.root.find(&["scores", "writers"]).map(|node| &node.value) else { return };
-        let items: Vec<_> = items.iter().filter(|item| !matches!(item.value, Value::Gone)).collect();
+        let Some(Value::List(items)) = self
+            .root
+            .find(&["scores", "writers"])
+            .map(|node| &node.value)
+        else {
+            return;
+        };
+        let items: Vec<_> = items
+            .iter()
+            .filter(|item| !matches!(item.value, Value::Gone))
+            .collect();
         for (writer_idx, (writer, item)) in config.scores.writers.iter().zip(items).enumerate() {
             let (name, peer) = (writer.name(), writer.peer());
             let mut wrong = |key: &str, title: String, remedy: &str| {
-                let place = item.find(&[name, key]).or(item.find(&[name])).map_or(item.place, |node| node.place);
-                self.problems.push(Problem::new(title, Some(self.texts.spot(place))).label(remedy));
+                let place = item
+                    .find(&[name, key])
+                    .or(item.find(&[name]))
+                    .map_or(item.place, |node| node.place);
+                self.problems
+                    .push(Problem::new(title, Some(self.texts.spot(place))).label(remedy));
             };
-            if config.scores.writers[..writer_idx].iter().any(|other| other.name() == name) {
-                wrong("endpoint", format!("a second writer `{name}`"), "each kind of writer can be given once");
+            if config.scores.writers[..writer_idx]
+                .iter()
+                .any(|other| other.name() == name)
+            {
+                wrong(
+                    "endpoint",
+                    format!("a second writer `{name}`"),
+                    "each kind of writer can be given once",
+                );
             }
             if let Err(message) = Endpoint::parse_url(peer.endpoint) {
                 let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
                 wrong("endpoint", title.to_owned(), remedy);
             }
             if peer.timeout.0.is_zero() {
-                wrong("timeout", "`timeout` is zero".to_owned(), "expected a time, such as `5s`");
+                wrong(
+                    "timeout",
+                    "`timeout` is zero".to_owned(),
+                    "expected a time, such as `5s`",
+                );
             }
-            let given = peer.headers.iter().map(|(header, value)| (header.clone(), value.clone()));
-            for (header, value) in given.chain(writer.credentials().map(|(header, value)| (header.to_owned(), value))) {
+            let given = peer
+                .headers
+                .iter()
+                .map(|(header, value)| (header.clone(), value.clone()));
+            for (header, value) in given.chain(
+                writer
+                    .credentials()
+                    .map(|(header, value)| (header.to_owned(), value)),
+            ) {
                 if let Some((title, remedy)) = wrong_header(&header, &value) {
                     wrong("headers", title, remedy);
                 }
@@ -129,19 +200,41 @@ impl Check<'_> {
                 continue;
             }
             if let Some(key) = writer.unread_key() {
-                wrong(key, format!("`{key}` is read in the configuration file only"), "write the writer there");
+                wrong(
+                    key,
+                    format!("`{key}` is read in the configuration file only"),
+                    "write the writer there",
+                );
                 continue;
             }
-            if matches!(writer, Writer::Langfuse(_)) && writer.credentials().is_none() && !peer.headers.contains_key("authorization") {
-                wrong("endpoint", "`langfuse` has no keys".to_owned(), "give `public_key` and `secret_key` or `secret_key_file`");
+            if matches!(writer, Writer::Langfuse(_))
+                && writer.credentials().is_none()
+                && !peer.headers.contains_key("authorization")
+            {
+                wrong(
+                    "endpoint",
+                    "`langfuse` has no keys".to_owned(),
+                    "give `public_key` and `secret_key` or `secret_key_file`",
+                );
             }
-            if matches!(writer, Writer::Datadog(_)) && writer.credentials().is_none() && !peer.headers.contains_key("dd-api-key") {
-                wrong("endpoint", "`datadog` has no key".to_owned(), "give `api_key` or `api_key_file`");
+            if matches!(writer, Writer::Datadog(_))
+                && writer.credentials().is_none()
+                && !peer.headers.contains_key("dd-api-key")
+            {
+                wrong(
+                    "endpoint",
+                    "`datadog` has no key".to_owned(),
+                    "give `api_key` or `api_key_file`",
+                );
             }
             if let Some(tls) = peer.tls
                 && tls.cert_file.is_some() != tls.key_file.is_some()
             {
-                wrong("tls", "a certificate or a key without the other".to_owned(), "give `cert_file` and `key_file`");
+                wrong(
+                    "tls",
+                    "a certificate or a key without the other".to_owned(),
+                    "give `cert_file` and `key_file`",
+                );
             }
         }
     }
@@ -176,25 +269,43 @@ impl Check<'_> {
             _ => {}
         }
         if tls.insecure_skip_verify {
-            let title = format!("`{}` accepts any certificate, also an attacker's", key("insecure_skip_verify"));
-            self.doubtful(&[&key("insecure_skip_verify")], title, "for tests only; name the authority in `ca_file` instead");
+            let title = format!(
+                "`{}` accepts any certificate, also an attacker's",
+                key("insecure_skip_verify")
+            );
+            self.doubtful(
+                &[&key("insecure_skip_verify")],
+                title,
+                "for tests only; name the authority in `ca_file` instead",
+            );
         }
     }
 
-    /// Headers follow `forward` to other hosts too, and they usually hold a key that was meant for one of them.
+    /// Headers follow `forward` to other hosts too, and they usually hold a key that was meant for
+    /// one of them.
     fn leaked_headers(&mut self) {
         let config = self.config;
-        let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else { return };
+        let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else {
+            return;
+        };
         if config.forward.headers.is_empty() {
             return;
         }
         for shape in Shape::ALL {
             let chain = config.score_peers(shape);
             let inherits = chain[..2].iter().all(|peer| peer.headers.is_none());
-            let Some(peer) = chain[..2].iter().find(|peer| peer.endpoint.is_some()) else { continue };
+            let Some(peer) = chain[..2].iter().find(|peer| peer.endpoint.is_some()) else {
+                continue;
+            };
             if inherits && host_of(peer.endpoint).is_some_and(|host| host != forward_host) {
-                let remedy = format!("if they are not meant for it, give `{}.headers: {{}}`", peer.section);
-                let title = format!("the headers of `forward` are sent to `{}.endpoint` as well", peer.section);
+                let remedy = format!(
+                    "if they are not meant for it, give `{}.headers: {{}}`",
+                    peer.section
+                );
+                let title = format!(
+                    "the headers of `forward` are sent to `{}.endpoint` as well",
+                    peer.section
+                );
                 self.doubtful(&[&format!("{}.endpoint", peer.section)], title, remedy);
             }
         }
@@ -204,31 +315,59 @@ impl Check<'_> {
 /// What is wrong with a header, and what to do about it.
 fn wrong_header(name: &str, value: &Secret) -> Option<(String, &'static str)> {
     if !is_header_name(name) {
-        Some((format!("`{name}` is no header name"), "expected letters, digits and `-`"))
+        Some((
+            format!("`{name}` is no header name"),
+            "expected letters, digits and `-`",
+        ))
     } else if is_reserved_header(name) {
-        Some((format!("the header `{name}` belongs to the protocol"), "leave it out"))
+        Some((
+            format!("the header `{name}` belongs to the protocol"),
+            "leave it out",
+        ))
     } else if !is_header_value(value) {
-        Some((format!("the value of the header `{name}` holds a line break or another control character"), "remove it"))
+        Some((
+            format!(
+                "the value of the header `{name}` holds a line break or another control character"
+            ),
+            "remove it",
+        ))
     } else {
         None
     }
 }
 
 fn host_of(endpoint: Option<&str>) -> Option<String> {
-    Endpoint::parse(endpoint?, None).ok().map(|(endpoint, _)| endpoint.host)
+    Endpoint::parse(endpoint?, None)
+        .ok()
+        .map(|(endpoint, _)| endpoint.host)
 }
 
 fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 fn is_header_value(value: &Secret) -> bool {
-    value.expose().bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f))
+    value
+        .expose()
+        .bytes()
+        .all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f))
 }
 
 /// Headers that the transport itself sets.
 fn is_reserved_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let reserved = ["content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "host", "user-agent"];
+    let reserved = [
+        "content-type",
+        "content-length",
+        "content-encoding",
+        "transfer-encoding",
+        "connection",
+        "te",
+        "host",
+        "user-agent",
+    ];
     reserved.contains(&name.as_str()) || name.starts_with("grpc-")
 }

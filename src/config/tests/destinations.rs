@@ -8,23 +8,71 @@ use Protocol::{Grpc, HttpProtobuf};
 fn an_endpoint_says_its_protocol_and_port_or_leaves_them_to_be_guessed() {
     let cases = [
         ("http://localhost:4317", None, "http://localhost:4317", Grpc),
-        ("http://localhost:4318", None, "http://localhost:4318", HttpProtobuf),
-        ("http://localhost:4318", Some(Grpc), "http://localhost:4318", Grpc),
+        (
+            "http://localhost:4318",
+            None,
+            "http://localhost:4318",
+            HttpProtobuf,
+        ),
+        (
+            "http://localhost:4318",
+            Some(Grpc),
+            "http://localhost:4318",
+            Grpc,
+        ),
         ("http://collector", None, "http://collector:4317", Grpc),
         ("http://collector/", None, "http://collector:4317", Grpc),
-        ("http://collector", Some(HttpProtobuf), "http://collector:4318", HttpProtobuf),
-        ("https://otlp.example.com", None, "https://otlp.example.com:443", Grpc),
-        ("https://otlp.example.com/otlp/", None, "https://otlp.example.com:443/otlp", HttpProtobuf),
-        ("HTTPS://otlp.example.com:8443/a/b", None, "https://otlp.example.com:8443/a/b", HttpProtobuf),
+        (
+            "http://collector",
+            Some(HttpProtobuf),
+            "http://collector:4318",
+            HttpProtobuf,
+        ),
+        (
+            "https://otlp.example.com",
+            None,
+            "https://otlp.example.com:443",
+            Grpc,
+        ),
+        (
+            "https://otlp.example.com/otlp/",
+            None,
+            "https://otlp.example.com:443/otlp",
+            HttpProtobuf,
+        ),
+        (
+            "HTTPS://otlp.example.com:8443/a/b",
+            None,
+            "https://otlp.example.com:8443/a/b",
+            HttpProtobuf,
+        ),
         ("http://[::1]:4317", None, "http://[::1]:4317", Grpc),
-        ("http://[2001:db8::1]", Some(HttpProtobuf), "http://[2001:db8::1]:4318", HttpProtobuf),
-        (" http://my_host-1.svc.cluster.local:55680 ", None, "http://my_host-1.svc.cluster.local:55680", Grpc),
+        (
+            "http://[2001:db8::1]",
+            Some(HttpProtobuf),
+            "http://[2001:db8::1]:4318",
+            HttpProtobuf,
+        ),
+        (
+            " http://my_host-1.svc.cluster.local:55680 ",
+            None,
+            "http://my_host-1.svc.cluster.local:55680",
+            Grpc,
+        ),
     ];
     for (text, given, url, protocol) in cases {
-        let (endpoint, found) = Endpoint::parse(text, given).unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!((endpoint.to_string().as_str(), found), (url, protocol), "{text}");
+        let (endpoint, found) =
+            Endpoint::parse(text, given).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(
+            (endpoint.to_string().as_str(), found),
+            (url, protocol),
+            "{text}"
+        );
     }
-    assert_eq!(Endpoint::parse("http://[::1]:4317", None).unwrap().0.host, "::1");
+    assert_eq!(
+        Endpoint::parse("http://[::1]:4317", None).unwrap().0.host,
+        "::1"
+    );
     for text in [
         "",
         "localhost:4317",
@@ -89,10 +137,20 @@ scores:
     // An endpoint of its own is asked for no matter what `forward` takes.
     let event = config.score_destination(Shape::Event).unwrap();
     assert_eq!(event.origin, "scores.endpoint (spanscore.yaml:4)");
-    assert_eq!((event.protocol, event.timeout.as_secs(), event.headers[0].1.expose()), (Grpc, 5, "b"));
+    assert_eq!(
+        (
+            event.protocol,
+            event.timeout.as_secs(),
+            event.headers[0].1.expose()
+        ),
+        (Grpc, 5, "b")
+    );
     assert_eq!(event.compression, super::super::Compression::Zstd);
     let metrics = config.score_destination(Shape::Metrics).unwrap();
-    assert_eq!((metrics.timeout.as_secs(), Shape::Metrics.signal()), (4, Signal::Metrics));
+    assert_eq!(
+        (metrics.timeout.as_secs(), Shape::Metrics.signal()),
+        (4, Signal::Metrics)
+    );
 }
 
 #[test]
@@ -103,14 +161,25 @@ fn memory_is_shared_out_by_percent_less_what_we_take_ourselves() {
     assert_eq!(budgets.forward_queue, 488 * mib / 100 * 30);
     assert_eq!(budgets.in_flight, 488 * mib / 100 * 10);
     assert_eq!(budgets.open, 488 * mib / 100 * 20);
-    assert_eq!((budgets.recent, budgets.scores, budgets.scoring_queue), (budgets.in_flight, budgets.in_flight, budgets.in_flight));
+    assert_eq!(
+        (budgets.recent, budgets.scores, budgets.scoring_queue),
+        (budgets.in_flight, budgets.in_flight, budgets.in_flight)
+    );
     // An eighth of what a cgroup has is left alone.
-    assert_eq!(Config::default().budgets(Some(128 * mib)).limit, (128 - 16 - 24) * mib);
+    assert_eq!(
+        Config::default().budgets(Some(128 * mib)).limit,
+        (128 - 16 - 24) * mib
+    );
     // A tiny cgroup still lets something through.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
-    let config = config("memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\nassemble: { open: { max_size: 10MiB } }");
+    let config = config(
+        "memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\nassemble: { open: { max_size: 10MiB } }",
+    );
     let budgets = config.budgets(Some(mib));
-    assert_eq!((budgets.limit, budgets.forward_queue, budgets.open), (200 * mib, 64 * mib, 10 * mib));
+    assert_eq!(
+        (budgets.limit, budgets.forward_queue, budgets.open),
+        (200 * mib, 64 * mib, 10 * mib)
+    );
 }
 
 #[test]
@@ -124,5 +193,8 @@ fn one_trace_gets_at_most_a_tenth_of_what_all_may_take() {
     assert_eq!(settings.settle.as_secs(), 5);
     let settings = Config::default().assemble_settings(&Config::default().budgets(Some(4 << 30)));
     assert_eq!(settings.size_limit, 16 << 20);
-    assert_eq!(settings.restart_guard.map(|guard| guard.as_secs()), Some(120));
+    assert_eq!(
+        settings.restart_guard.map(|guard| guard.as_secs()),
+        Some(120)
+    );
 }

@@ -72,14 +72,29 @@ fn the_message_of_the_house_rules_looks_as_they_say() {
 const CASES: &[(&str, &str)] = &[
     // === syntax ===
     ("a tab", "forward:\n\ttimeout: 1s\n"),
-    ("bad indentation", "forward:\n  timeout: 1s\n   protocol: grpc\n"),
+    (
+        "bad indentation",
+        "forward:\n  timeout: 1s\n   protocol: grpc\n",
+    ),
     ("a colon in a value", "forward:\n  endpoint: x: y\n"),
-    ("an open bracket", "forward:\n  signals: [traces\n  timeout: 1s\n"),
+    (
+        "an open bracket",
+        "forward:\n  signals: [traces\n  timeout: 1s\n",
+    ),
     ("an unquoted at sign", "log:\n  level: @info\n"),
     ("two documents", "log: {}\n---\nlog: {}\n"),
-    ("a variable unquoted in a flow map", "forward: { endpoint: ${env:BACKEND} }\n"),
-    ("a secret beside a syntax error", "forward:\n  headers: { authorization: Bearer abc: d }\n"),
-    ("a key given twice", "forward:\n  timeout: 1s\n  protocol: grpc\n  timeout: 2s\n"),
+    (
+        "a variable unquoted in a flow map",
+        "forward: { endpoint: ${env:BACKEND} }\n",
+    ),
+    (
+        "a secret beside a syntax error",
+        "forward:\n  headers: { authorization: Bearer abc: d }\n",
+    ),
+    (
+        "a key given twice",
+        "forward:\n  timeout: 1s\n  protocol: grpc\n  timeout: 2s\n",
+    ),
     ("an unknown alias", "log: *level\n"),
     ("a list as a key", "[a, b]: 1\n"),
     ("not a map", "- forward\n"),
@@ -87,11 +102,17 @@ const CASES: &[(&str, &str)] = &[
     ("letters beyond ASCII", "explain: { größe: 5 }\n"),
     // === keys ===
     ("an unknown section", "fordward: {}\n"),
-    ("a key of another section", "receivers:\n  otlp:\n    listen: \"127.0.0.1:4317\"\n"),
+    (
+        "a key of another section",
+        "receivers:\n  otlp:\n    listen: \"127.0.0.1:4317\"\n",
+    ),
     ("a dotted key", "forward.endpoint: http://localhost:4319\n"),
     ("a section of the Collector", "exporters: {}\n"),
     ("a key like none", "shutdown:\n  zzz: 1\n"),
-    ("a required key", "receivers:\n  otlp:\n    tls:\n      cert_file: a.pem\n"),
+    (
+        "a required key",
+        "receivers:\n  otlp:\n    tls:\n      cert_file: a.pem\n",
+    ),
     // === types ===
     ("a text for a section", "forward: http://localhost:4317\n"),
     ("a number for a text", "forward:\n  endpoint: [1]\n"),
@@ -102,20 +123,44 @@ const CASES: &[(&str, &str)] = &[
     ("a boolean for a duration", "forward:\n  timeout: true\n"),
     ("no value", "forward:\n  timeout:\n"),
     ("a map for a word", "log:\n  level: { info: debug }\n"),
-    ("two evaluators", "criteria:\n  - name: a\n    evaluate:\n      tool_call_order: { tool_calls_order: [a] }\n      tool_order: {}\n"),
+    (
+        "two evaluators",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order: { tool_calls_order: [a] }\n      tool_order: {}\n",
+    ),
     ("no evaluator", "criteria:\n  - name: a\n    evaluate: {}\n"),
-    ("an evaluator without fields", "criteria:\n  - name: a\n    evaluate: tool_call_order\n"),
+    (
+        "an evaluator without fields",
+        "criteria:\n  - name: a\n    evaluate: tool_call_order\n",
+    ),
     ("a criterion without evaluator", "criteria:\n  - name: a\n"),
     ("a text for a criterion", "criteria:\n  - checkout\n"),
-    ("a reserved scope", "criteria:\n  - name: a\n    scope: session\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n"),
-    ("an unknown scope", "criteria:\n  - name: a\n    scope: agents\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n"),
-    ("a listen address by name", "admin:\n  listen: sidecar:13133\n"),
-    ("a listen address without host", "admin:\n  listen: \":13133\"\n"),
+    (
+        "a reserved scope",
+        "criteria:\n  - name: a\n    scope: session\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+    ),
+    (
+        "an unknown scope",
+        "criteria:\n  - name: a\n    scope: agents\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+    ),
+    (
+        "a listen address by name",
+        "admin:\n  listen: sidecar:13133\n",
+    ),
+    (
+        "a listen address without host",
+        "admin:\n  listen: \":13133\"\n",
+    ),
     ("a port alone", "admin:\n  listen: 13133\n"),
     ("a port too large", "admin:\n  listen: 127.0.0.1:99999\n"),
     // === spellings of the reference documents ===
-    ("graders", "graders:\n  - type: tool-calls\n    config:\n      required: [search, { name: edit, path: src/.* }]\n"),
-    ("a grader as a criterion", "criteria:\n  - type: tool-calls\n    config: { required: [search] }\n"),
+    (
+        "graders",
+        "graders:\n  - type: tool-calls\n    config:\n      required: [search, { name: edit, path: src/.* }]\n",
+    ),
+    (
+        "a grader as a criterion",
+        "criteria:\n  - type: tool-calls\n    config: { required: [search] }\n",
+    ),
     (
         "an evaluator configuration",
         "criteria:\n  - name: a\n    evaluatorTypeId: uipath-tool-call-order\n    evaluatorConfig:\n      strict: true\n      defaultEvaluationCriteria: { toolCallsOrder: [a, b] }\n",
@@ -124,13 +169,28 @@ const CASES: &[(&str, &str)] = &[
         "default criteria",
         "criteria:\n  - name: a\n    evaluate:\n      tool_call_order:\n        default_evaluation_criteria: { tool_calls_order: [a, b] }\n",
     ),
-    ("camel case", "criteria:\n  - name: a\n    evaluate: { tool_call_order: { toolCallsOrder: [a] } }\n"),
-    ("the name of a program's class", "criteria:\n  - name: a\n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n"),
+    (
+        "camel case",
+        "criteria:\n  - name: a\n    evaluate: { tool_call_order: { toolCallsOrder: [a] } }\n",
+    ),
+    (
+        "the name of a program's class",
+        "criteria:\n  - name: a\n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n",
+    ),
     ("http/json", "forward:\n  protocol: http/json\n"),
     // === evaluators ===
-    ("look-ahead", "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [\"(?!x)y\"] } }\n"),
-    ("a broken pattern", "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        required: [{ name: \"(a\" }]\n"),
-    ("nothing asked for", "criteria:\n  - name: a\n    evaluate: { tool_calls: {} }\n"),
+    (
+        "look-ahead",
+        "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [\"(?!x)y\"] } }\n",
+    ),
+    (
+        "a broken pattern",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        required: [{ name: \"(a\" }]\n",
+    ),
+    (
+        "nothing asked for",
+        "criteria:\n  - name: a\n    evaluate: { tool_calls: {} }\n",
+    ),
     (
         "a position on a forbidden call",
         "criteria:\n  - name: a\n    evaluate: { tool_calls: { disallowed: [{ name: a, final: true }] } }\n",
@@ -143,55 +203,151 @@ const CASES: &[(&str, &str)] = &[
         "a typo in a pattern's fields",
         "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [{ nmae: a }, { name: b, comand: c }] } }\n",
     ),
-    ("a name that is a number", "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [{ tool_name: [a] }] } }\n"),
-    ("something empty that only warns", "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [] } }\n"),
+    (
+        "a name that is a number",
+        "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [{ tool_name: [a] }] } }\n",
+    ),
+    (
+        "something empty that only warns",
+        "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [] } }\n",
+    ),
     // === variables in values ===
-    ("an unset variable", "forward:\n  endpoint: ${env:BACKEND}\n"),
-    ("a variable without env", "forward:\n  endpoint: ${BACKEND}\n"),
-    ("a file outside headers", "forward:\n  endpoint: ${file:/run/secrets/endpoint}\n"),
-    ("a missing secret", "forward:\n  headers: { authorization: \"Bearer ${file:/run/secrets/key}\" }\n"),
+    (
+        "an unset variable",
+        "forward:\n  endpoint: ${env:BACKEND}\n",
+    ),
+    (
+        "a variable without env",
+        "forward:\n  endpoint: ${BACKEND}\n",
+    ),
+    (
+        "a file outside headers",
+        "forward:\n  endpoint: ${file:/run/secrets/endpoint}\n",
+    ),
+    (
+        "a missing secret",
+        "forward:\n  headers: { authorization: \"Bearer ${file:/run/secrets/key}\" }\n",
+    ),
     // === endpoints ===
-    ("credentials in an endpoint", "forward:\n  endpoint: https://user:pass@otlp.example.com\n"),
-    ("a strange scheme", "forward:\n  endpoint: grpc://collector:4317\n"),
-    ("a signal's path", "forward:\n  endpoint: http://collector:4318/v1/traces\n"),
-    ("a path with gRPC", "forward:\n  endpoint: http://collector:4317/otlp\n  protocol: grpc\n"),
-    ("a port that is none", "scores:\n  endpoint: http://collector:http\n"),
-    ("an IPv6 address without brackets", "forward:\n  endpoint: http://::1:4317\n"),
-    ("a query", "forward:\n  endpoint: http://collector:4318/?key=1\n"),
+    (
+        "credentials in an endpoint",
+        "forward:\n  endpoint: https://user:pass@otlp.example.com\n",
+    ),
+    (
+        "a strange scheme",
+        "forward:\n  endpoint: grpc://collector:4317\n",
+    ),
+    (
+        "a signal's path",
+        "forward:\n  endpoint: http://collector:4318/v1/traces\n",
+    ),
+    (
+        "a path with gRPC",
+        "forward:\n  endpoint: http://collector:4317/otlp\n  protocol: grpc\n",
+    ),
+    (
+        "a port that is none",
+        "scores:\n  endpoint: http://collector:http\n",
+    ),
+    (
+        "an IPv6 address without brackets",
+        "forward:\n  endpoint: http://::1:4317\n",
+    ),
+    (
+        "a query",
+        "forward:\n  endpoint: http://collector:4318/?key=1\n",
+    ),
     // === what does not go together ===
-    ("both receivers off", "receivers:\n  otlp:\n    grpc: { enabled: false }\n    http: { enabled: false }\n"),
-    ("one port twice", "receivers:\n  otlp:\n    http: { listen: \"0.0.0.0:4317\" }\n"),
-    ("quiet longer than the deadline", "shutdown: { deadline: 1s, quiet: 5s }\n"),
-    ("a certificate without key", "forward:\n  endpoint: https://a\n  tls: { cert_file: a.pem }\n"),
-    ("a key without certificate", "scores:\n  endpoint: https://a\n  tls: { key_file: a.pem }\n"),
-    ("a large size limit", "assemble:\n  size_limit: 16MiB\n  open: { max_size: 32MiB }\n"),
-    ("zeros", "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\nforward: { queue: { max_size: 0 } }\n"),
-    ("a share above one", "scores: { span: { sample_pass: 1.5 } }\n"),
-    ("a shrinking backoff", "forward: { retry: { multiplier: 0.5 } }\n"),
+    (
+        "both receivers off",
+        "receivers:\n  otlp:\n    grpc: { enabled: false }\n    http: { enabled: false }\n",
+    ),
+    (
+        "one port twice",
+        "receivers:\n  otlp:\n    http: { listen: \"0.0.0.0:4317\" }\n",
+    ),
+    (
+        "quiet longer than the deadline",
+        "shutdown: { deadline: 1s, quiet: 5s }\n",
+    ),
+    (
+        "a certificate without key",
+        "forward:\n  endpoint: https://a\n  tls: { cert_file: a.pem }\n",
+    ),
+    (
+        "a key without certificate",
+        "scores:\n  endpoint: https://a\n  tls: { key_file: a.pem }\n",
+    ),
+    (
+        "a large size limit",
+        "assemble:\n  size_limit: 16MiB\n  open: { max_size: 32MiB }\n",
+    ),
+    (
+        "zeros",
+        "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\nforward: { queue: { max_size: 0 } }\n",
+    ),
+    (
+        "a share above one",
+        "scores: { span: { sample_pass: 1.5 } }\n",
+    ),
+    (
+        "a shrinking backoff",
+        "forward: { retry: { multiplier: 0.5 } }\n",
+    ),
     ("little memory", "memory: { limit: 16MiB }\n"),
-    ("header names and values", "forward:\n  headers: { \"a b\": c, content-type: x, d: \"e\\nf\" }\n"),
-    ("an origin without scheme", "receivers: { otlp: { http: { cors_allowed_origins: [example.com] } } }\n"),
+    (
+        "header names and values",
+        "forward:\n  headers: { \"a b\": c, content-type: x, d: \"e\\nf\" }\n",
+    ),
+    (
+        "an origin without scheme",
+        "receivers: { otlp: { http: { cors_allowed_origins: [example.com] } } }\n",
+    ),
     (
         "one name for two criteria",
         "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n  - evaluate: { tool_call_order: { tool_calls_order: [b] } }\n    name: a\n",
     ),
     // === warnings ===
-    ("any certificate", "forward:\n  endpoint: https://a\n  tls: { insecure_skip_verify: true }\n"),
-    ("TLS without https", "forward:\n  endpoint: http://a\n  tls: { ca_file: ca.pem }\n"),
-    ("gRPC at the port of HTTP", "forward:\n  endpoint: http://a:4318\n  protocol: grpc\n"),
-    ("headers for another host", "forward:\n  endpoint: https://a\n  headers: { authorization: x }\nscores:\n  endpoint: https://b\n"),
-    ("more than the memory", "memory: { limit: 64MiB }\nforward: { queue: { max_size: 64MiB } }\n"),
+    (
+        "any certificate",
+        "forward:\n  endpoint: https://a\n  tls: { insecure_skip_verify: true }\n",
+    ),
+    (
+        "TLS without https",
+        "forward:\n  endpoint: http://a\n  tls: { ca_file: ca.pem }\n",
+    ),
+    (
+        "gRPC at the port of HTTP",
+        "forward:\n  endpoint: http://a:4318\n  protocol: grpc\n",
+    ),
+    (
+        "headers for another host",
+        "forward:\n  endpoint: https://a\n  headers: { authorization: x }\nscores:\n  endpoint: https://b\n",
+    ),
+    (
+        "more than the memory",
+        "memory: { limit: 64MiB }\nforward: { queue: { max_size: 64MiB } }\n",
+    ),
     (
         "criteria without scoring",
         "scoring: { enabled: false }\ncriteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
     ),
-    ("a request larger than all of them", "receivers: { otlp: { max_request_size: 64MiB, max_in_flight: 32MiB } }\n"),
-    ("a convention for every span", "tools: { conventions: [{ name: house, match: {} }, { name: house, match: { a: b } }] }\n"),
+    (
+        "a request larger than all of them",
+        "receivers: { otlp: { max_request_size: 64MiB, max_in_flight: 32MiB } }\n",
+    ),
+    (
+        "a convention for every span",
+        "tools: { conventions: [{ name: house, match: {} }, { name: house, match: { a: b } }] }\n",
+    ),
     (
         "a page of text",
         "log:\n  level: |\n    one line\n    another\nforward: { timeout: { a: \"x\" } }\nassemble: { span_limit: abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz }\n",
     ),
-    ("no signals", "forward:\n  endpoint: http://a\n  signals: []\n"),
+    (
+        "no signals",
+        "forward:\n  endpoint: http://a\n  signals: []\n",
+    ),
 ];
 
 const LONG_LINE: &str = r#"{"receivers":{"otlp":{"grpc":{"enabled":true,"listen":"127.0.0.1:4317"},"http":{"enabled":true,"listen":"127.0.0.1:4318"},"max_request_size":"64MiB"}},"forward":{"endpoint":"http://collector:4317","protocl":"grpc","timeout":"10s","compression":"none","signals":["traces","logs","metrics"]}}"#;
@@ -236,7 +392,10 @@ fn a_header_value_is_never_shown() {
         format!("forward: {{ headers: {{ authorization: {secret} }}, timeout: soon }}\n"),
         format!("forward:\n  headers: {{ authorization: \"Bearer {secret}\", \"a b\": c }}\n"),
         format!("forward:\n  headers: {{ authorization: Bearer {secret}: d }}\n"),
-        format!("forward: {{ headers: {{ x-long: {}, x-mine: {secret}: d }} }}\n", "x".repeat(1_000)),
+        format!(
+            "forward: {{ headers: {{ x-long: {}, x-mine: {secret}: d }} }}\n",
+            "x".repeat(1_000)
+        ),
         format!("forward:\n  headers: {{ authorization: [\"{secret}\"] }}\n"),
     ];
     for text in &texts {
@@ -245,17 +404,31 @@ fn a_header_value_is_never_shown() {
         assert!(!told.contains(secret), "{told}");
     }
     let variables = [
-        ("SPANSCORE_FORWARD__HEADERS", "{ authorization: s3cr3t, \"a b\": s3cr3t, c: [s3cr3t] }"),
+        (
+            "SPANSCORE_FORWARD__HEADERS",
+            "{ authorization: s3cr3t, \"a b\": s3cr3t, c: [s3cr3t] }",
+        ),
         ("OTEL_EXPORTER_OTLP_HEADERS", "s3cr3t"),
     ];
     for variable in variables {
-        let told = Given { variables: &[variable], ..Given::default() }.messages().render(false);
+        let told = Given {
+            variables: &[variable],
+            ..Given::default()
+        }
+        .messages()
+        .render(false);
         assert!(told.contains("error") && !told.contains(secret), "{told}");
     }
-    let loaded = config(&format!("forward: {{ endpoint: http://a, headers: {{ authorization: {secret} }} }}\n"));
+    let loaded = config(&format!(
+        "forward: {{ endpoint: http://a, headers: {{ authorization: {secret} }} }}\n"
+    ));
     assert!(!loaded.to_yaml().contains(secret));
     assert!(!format!("{loaded:?}").contains(secret));
-    assert!(loaded.to_yaml().contains("authorization: \"****\""), "{}", loaded.to_yaml());
+    assert!(
+        loaded.to_yaml().contains("authorization: \"****\""),
+        "{}",
+        loaded.to_yaml()
+    );
 }
 
 #[test]
@@ -266,7 +439,12 @@ fn an_alias_bomb_is_stopped() {
         text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
     let told = messages(&text).render(false);
-    assert!(told.contains("more values than anyone would write (what an alias stands for counts each time)"), "{told}");
+    assert!(
+        told.contains(
+            "more values than anyone would write (what an alias stands for counts each time)"
+        ),
+        "{told}"
+    );
 }
 
 #[test]
@@ -280,12 +458,19 @@ fn hundreds_of_mistakes_end_with_the_first_hundred() {
 fn a_mistake_among_thousands_of_criteria_is_found_without_reading_them_all_again_each_time() {
     let criterion = |n: usize| {
         let threshold = if n % 100 == 7 { "high" } else { "1" };
-        format!("  - name: c{n}\n    threshold: {threshold}\n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n")
+        format!(
+            "  - name: c{n}\n    threshold: {threshold}\n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n"
+        )
     };
-    let text: String = std::iter::once("criteria:\n".to_owned()).chain((0..1_000).map(criterion)).collect();
+    let text: String = std::iter::once("criteria:\n".to_owned())
+        .chain((0..1_000).map(criterion))
+        .collect();
     let told = messages(&text);
     assert_eq!(told.len(), 10);
-    assert_eq!(told.iter().next().unwrap().title, "`criteria[c7].threshold` is the text `high`");
+    assert_eq!(
+        told.iter().next().unwrap().title,
+        "`criteria[c7].threshold` is the text `high`"
+    );
 }
 
 proptest! {

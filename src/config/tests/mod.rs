@@ -1,4 +1,5 @@
-//! Texts and variables in, configurations or messages out. Snapshots hold what a user sees; they do not prove that a remedy works.
+//! Texts and variables in, configurations or messages out. Snapshots hold what a user sees; they do
+//! not prove that a remedy works.
 
 mod destinations;
 mod evaluators;
@@ -21,12 +22,20 @@ struct Folder(BTreeMap<PathBuf, String>);
 
 impl Files for Folder {
     fn read(&self, path: &Path) -> Result<String, String> {
-        self.0.get(path).cloned().ok_or_else(|| "no such file".to_owned())
+        self.0
+            .get(path)
+            .cloned()
+            .ok_or_else(|| "no such file".to_owned())
     }
 
     fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
         let pattern = glob::Pattern::new(glob).map_err(|error| error.to_string())?;
-        Ok(self.0.keys().filter(|path| pattern.matches_path(path)).cloned().collect())
+        Ok(self
+            .0
+            .keys()
+            .filter(|path| pattern.matches_path(path))
+            .cloned()
+            .collect())
     }
 }
 
@@ -42,36 +51,58 @@ struct Given<'a> {
 impl Given<'_> {
     fn load(&self) -> Result<Loaded, Problems> {
         let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
         };
         Config::load(&Sources {
             file: Some((Path::new("spanscore.yaml"), self.text)),
             environment: &owned(self.variables).into_iter().collect(),
             flags: &owned(self.flags),
-            files: &Folder(self.files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect()),
+            files: &Folder(
+                self.files
+                    .iter()
+                    .map(|(path, text)| (PathBuf::from(path), (*text).to_owned()))
+                    .collect(),
+            ),
         })
     }
 
     fn config(&self) -> Config {
-        self.load().unwrap_or_else(|problems| panic!("{problems}")).config
+        self.load()
+            .unwrap_or_else(|problems| panic!("{problems}"))
+            .config
     }
 
     /// The messages: problems, or the warnings where there are none.
     fn messages(&self) -> Problems {
-        self.load().map_or_else(|problems| problems, |loaded| loaded.warnings)
+        self.load()
+            .map_or_else(|problems| problems, |loaded| loaded.warnings)
     }
 }
 
 pub(super) fn config(text: &str) -> Config {
-    Given { text, ..Given::default() }.config()
+    Given {
+        text,
+        ..Given::default()
+    }
+    .config()
 }
 
 fn messages(text: &str) -> Problems {
-    Given { text, ..Given::default() }.messages()
+    Given {
+        text,
+        ..Given::default()
+    }
+    .messages()
 }
 
 fn titles(problems: &Problems) -> Vec<String> {
-    problems.iter().map(|problem| problem.title.clone()).collect()
+    problems
+        .iter()
+        .map(|problem| problem.title.clone())
+        .collect()
 }
 
 fn json(config: &Config) -> Value {

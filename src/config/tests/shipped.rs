@@ -1,5 +1,5 @@
-//! The files that we hand out: the example with every key, the starter, the schema, the printed configuration. They do not prove that
-//! their comments are true.
+//! The files that we hand out: the example with every key, the starter, the schema, the printed
+//! configuration. They do not prove that their comments are true.
 
 use std::sync::Arc;
 
@@ -18,17 +18,29 @@ fn the_example_holds_every_key_with_its_default() {
     let example = config(EXAMPLE);
     assert_eq!(json(&example), json(&Config::default()));
     // Each key is written down: its origin is the file.
-    for key in keys::known().iter().filter(|key| !key.section && !key.path.contains(&"tls".to_owned())) {
+    for key in keys::known()
+        .iter()
+        .filter(|key| !key.section && !key.path.contains(&"tls".to_owned()))
+    {
         let key = key.path.join(".");
-        assert!(example.origin_of(&key).contains("spanscore.yaml"), "`{key}` is not in deploy/spanscore.yaml");
+        assert!(
+            example.origin_of(&key).contains("spanscore.yaml"),
+            "`{key}` is not in deploy/spanscore.yaml"
+        );
     }
     assert!(messages(EXAMPLE).is_empty());
 }
 
 #[test]
 fn the_criterion_in_the_comments_of_the_example_is_right() {
-    let (_, after) = EXAMPLE.split_once("A criterion looks like this:\n").unwrap();
-    let criterion: String = after.lines().take_while(|line| line.starts_with("#  ")).map(|line| format!("{}\n", &line[1..])).collect();
+    let (_, after) = EXAMPLE
+        .split_once("A criterion looks like this:\n")
+        .unwrap();
+    let criterion: String = after
+        .lines()
+        .take_while(|line| line.starts_with("#  "))
+        .map(|line| format!("{}\n", &line[1..]))
+        .collect();
     let config = config(&format!("criteria:\n{criterion}"));
     assert_eq!(config.criteria[0].name, "checkout-order");
     assert_eq!(config.criteria[0].threshold, 0.8);
@@ -37,21 +49,31 @@ fn the_criterion_in_the_comments_of_the_example_is_right() {
 #[test]
 fn the_schema_knows_every_key_and_describes_it() {
     let schema = schema();
-    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(
+        schema["$schema"],
+        "https://json-schema.org/draft/2020-12/schema"
+    );
     assert_eq!(schema["additionalProperties"], false);
     let example: Value = json(&config(EXAMPLE));
     let mut n_keys = 0;
     walk(&schema, &schema, &example, "", &mut n_keys);
     assert!(n_keys > 80, "{n_keys}");
     // A number may come from a variable.
-    let limit = schema.pointer("/$defs/Assemble/properties/span_limit").unwrap();
+    let limit = schema
+        .pointer("/$defs/Assemble/properties/span_limit")
+        .unwrap();
     assert_eq!(limit["type"], serde_json::json!(["integer", "string"]));
     // A section or list may be empty, as `forward:` in the starter is; a value may not.
     let null = serde_json::json!({ "type": "null" });
     assert_eq!(schema.pointer("/properties/forward/anyOf/1"), Some(&null));
-    assert_eq!(schema.pointer("/properties/criteria/type"), Some(&serde_json::json!(["array", "null"])));
+    assert_eq!(
+        schema.pointer("/properties/criteria/type"),
+        Some(&serde_json::json!(["array", "null"]))
+    );
     assert_eq!(schema.pointer("/$defs/Log/properties/level/anyOf"), None);
-    assert!(messages("forward:\ncriteria:\n").is_empty() && !messages("log: { level: }").is_empty());
+    assert!(
+        messages("forward:\ncriteria:\n").is_empty() && !messages("log: { level: }").is_empty()
+    );
 }
 
 fn walk(schema: &Value, node: &Value, value: &Value, path: &str, n_keys: &mut usize) {
@@ -60,14 +82,23 @@ fn walk(schema: &Value, node: &Value, value: &Value, path: &str, n_keys: &mut us
         None => node,
     };
     let resolved = match node.get("$ref").and_then(Value::as_str) {
-        Some(target) => schema.pointer(target.trim_start_matches('#')).unwrap_or_else(|| panic!("{path}: {target}")),
+        Some(target) => schema
+            .pointer(target.trim_start_matches('#'))
+            .unwrap_or_else(|| panic!("{path}: {target}")),
         None => node,
     };
-    let Some(properties) = resolved.get("properties").and_then(Value::as_object) else { return };
+    let Some(properties) = resolved.get("properties").and_then(Value::as_object) else {
+        return;
+    };
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
-        let property = properties.get(key).unwrap_or_else(|| panic!("{path} is not in the schema"));
-        assert!(property.get("description").is_some(), "{path} has no description");
+        let property = properties
+            .get(key)
+            .unwrap_or_else(|| panic!("{path} is not in the schema"));
+        assert!(
+            property.get("description").is_some(),
+            "{path} has no description"
+        );
         *n_keys += 1;
         walk(schema, property, value, &path, n_keys);
     }
@@ -84,10 +115,23 @@ fn what_is_printed_can_be_read_again() {
 
 #[test]
 fn what_is_printed_says_where_it_came_from() {
-    let variables =
-        [("SPANSCORE_FORWARD__ENDPOINT", "http://a:4317"), ("OTEL_EXPORTER_OTLP_HEADERS", "k=v"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "500")];
-    let config = Given { text: "log:\n  level: debug\n", variables: &variables, ..Given::default() }.config();
-    let marked: Vec<_> = config.to_yaml().lines().filter(|line| line.contains('#')).map(str::to_owned).collect();
+    let variables = [
+        ("SPANSCORE_FORWARD__ENDPOINT", "http://a:4317"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "k=v"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "500"),
+    ];
+    let config = Given {
+        text: "log:\n  level: debug\n",
+        variables: &variables,
+        ..Given::default()
+    }
+    .config();
+    let marked: Vec<_> = config
+        .to_yaml()
+        .lines()
+        .filter(|line| line.contains('#'))
+        .map(str::to_owned)
+        .collect();
     insta::assert_snapshot!(marked.join("\n"), @r##"
       endpoint: "http://a:4317"  # SPANSCORE_FORWARD__ENDPOINT
         k: "****"  # OTEL_EXPORTER_OTLP_HEADERS
@@ -106,22 +150,44 @@ fn the_starter_is_right_as_it_is_and_with_its_comments_taken_away() {
     let uncommented: String = text
         .lines()
         .map(|line| {
-            let code = line.trim_start().strip_prefix("# ").filter(|_| line.starts_with("  "));
+            let code = line
+                .trim_start()
+                .strip_prefix("# ")
+                .filter(|_| line.starts_with("  "));
             let indent = line.len() - line.trim_start().len();
-            code.map_or_else(|| format!("{line}\n"), |code| format!("{:indent$}{code}\n", ""))
+            code.map_or_else(
+                || format!("{line}\n"),
+                |code| format!("{:indent$}{code}\n", ""),
+            )
         })
         .collect();
     let variables = [("OTLP_API_KEY", "k")];
-    let config = Given { text: &uncommented, variables: &variables, ..Given::default() }.config();
+    let config = Given {
+        text: &uncommented,
+        variables: &variables,
+        ..Given::default()
+    }
+    .config();
     assert_eq!(config.criteria[0].name, "checkout-order");
-    assert_eq!(config.forward_destination().unwrap().headers[0].1.expose(), "Bearer k");
+    assert_eq!(
+        config.forward_destination().unwrap().headers[0].1.expose(),
+        "Bearer k"
+    );
 }
 
 #[test]
 fn criteria_are_proposed_from_what_all_runs_share() {
     let trajectories = [
-        trajectory("invoke_agent shop", Some("shop"), &["validate", "search", "search", "order"]),
-        trajectory("invoke_agent shop", Some("shop"), &["validate", "search", "price", "order", "mail"]),
+        trajectory(
+            "invoke_agent shop",
+            Some("shop"),
+            &["validate", "search", "search", "order"],
+        ),
+        trajectory(
+            "invoke_agent shop",
+            Some("shop"),
+            &["validate", "search", "price", "order", "mail"],
+        ),
         trajectory("POST /refund *", None, &["refund"]),
         trajectory("idle", None, &[]),
     ];
@@ -147,7 +213,12 @@ fn criteria_are_proposed_from_what_all_runs_share() {
     let selected: Vec<_> = config
         .criteria
         .iter()
-        .map(|criterion| trajectories.iter().filter(|trajectory| criterion.select.matches(trajectory)).count())
+        .map(|criterion| {
+            trajectories
+                .iter()
+                .filter(|trajectory| criterion.select.matches(trajectory))
+                .count()
+        })
         .collect();
     assert_eq!(selected, [2, 1]);
     let text = starter(Some(&trajectories[3..]));

@@ -1,4 +1,5 @@
-//! `scores.writers`: where they write to, how keys come in, and what is said of mistakes. Does not prove that a backend takes the keys.
+//! `scores.writers`: where they write to, how keys come in, and what is said of mistakes. Does not
+//! prove that a backend takes the keys.
 
 use super::super::Config;
 use super::{Given, config, messages};
@@ -14,7 +15,13 @@ scores:
 
 fn given() -> Config {
     let files = [("key", "hunter2\n"), ("secret", "sk-1\n")];
-    Given { text: WRITERS, variables: &[("MLFLOW_KEY", "hunter3")], files: &files, ..Given::default() }.config()
+    Given {
+        text: WRITERS,
+        variables: &[("MLFLOW_KEY", "hunter3")],
+        files: &files,
+        ..Given::default()
+    }
+    .config()
 }
 
 #[test]
@@ -27,8 +34,18 @@ fn each_writer_has_an_address_and_says_who_we_are() {
         .enumerate()
         .map(|(writer_idx, writer)| {
             let destination = config.writer_destination(writer_idx, writer);
-            let headers: Vec<String> = destination.headers.iter().map(|(name, value)| format!("{name}: {}", value.expose())).collect();
-            format!("{} {} {:?} {}", destination.origin, destination.endpoint, destination.timeout, headers.join(", "))
+            let headers: Vec<String> = destination
+                .headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", value.expose()))
+                .collect();
+            format!(
+                "{} {} {:?} {}",
+                destination.origin,
+                destination.endpoint,
+                destination.timeout,
+                headers.join(", ")
+            )
         })
         .collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
@@ -43,12 +60,20 @@ fn each_writer_has_an_address_and_says_who_we_are() {
 fn keys_are_never_shown() {
     let config = given();
     for text in [config.to_yaml(), format!("{config:?}")] {
-        assert!(["hunter2", "hunter3", "sk-1", "cGstMTpzay0x"].iter().all(|key| !text.contains(key)), "{text}");
+        assert!(
+            ["hunter2", "hunter3", "sk-1", "cGstMTpzay0x"]
+                .iter()
+                .all(|key| !text.contains(key)),
+            "{text}"
+        );
     }
     // Not even where the line with the key is the one to show.
     let wrong = "scores:\n  writers:\n    - phoenix: { endpoint: phoenix, api_key: hunter2 }\n";
     let shown = messages(wrong).to_string();
-    assert!(shown.contains("has no scheme") && !shown.contains("hunter2"), "{shown}");
+    assert!(
+        shown.contains("has no scheme") && !shown.contains("hunter2"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -97,7 +122,15 @@ scores:
 fn a_writer_of_a_flag_has_its_key_from_a_variable() {
     let by_file = "[{ phoenix: { endpoint: \"http://p\", api_key_file: key } }]";
     let flags = [("scores.writers", by_file)];
-    let shown = Given { flags: &flags, ..Given::default() }.messages().to_string();
-    assert!(shown.contains("`api_key_file` is read in the configuration file only"), "{shown}");
+    let shown = Given {
+        flags: &flags,
+        ..Given::default()
+    }
+    .messages()
+    .to_string();
+    assert!(
+        shown.contains("`api_key_file` is read in the configuration file only"),
+        "{shown}"
+    );
     assert!(config("scores: { writers: [] }").scores.writers.is_empty());
 }

@@ -1,5 +1,6 @@
-//! The boards, rules and documentation that we hand out name only metrics and labels that exist. Does not prove that their queries mean
-//! something: `promtool` tests the rules, where it is installed (tests/backends.rs).
+//! The boards, rules and documentation that we hand out name only metrics and labels that exist.
+//! Does not prove that their queries mean something: `promtool` tests the rules, where it is
+//! installed (tests/backends.rs).
 
 use std::collections::BTreeSet;
 
@@ -9,24 +10,52 @@ use crate::evaluate::{Evaluation, Verdict};
 use crate::telemetry;
 
 const FILES: [(&str, &str); 4] = [
-    ("deploy/grafana/spanscore.json", include_str!("../../../deploy/grafana/spanscore.json")),
-    ("deploy/prometheus/rules.yaml", include_str!("../../../deploy/prometheus/rules.yaml")),
-    ("deploy/prometheus/rules_test.yaml", include_str!("../../../deploy/prometheus/rules_test.yaml")),
-    ("docs/dashboards.md", include_str!("../../../docs/dashboards.md")),
+    (
+        "deploy/grafana/spanscore.json",
+        include_str!("../../../deploy/grafana/spanscore.json"),
+    ),
+    (
+        "deploy/prometheus/rules.yaml",
+        include_str!("../../../deploy/prometheus/rules.yaml"),
+    ),
+    (
+        "deploy/prometheus/rules_test.yaml",
+        include_str!("../../../deploy/prometheus/rules_test.yaml"),
+    ),
+    (
+        "docs/dashboards.md",
+        include_str!("../../../docs/dashboards.md"),
+    ),
 ];
 
 /// Pages that name metrics, but no recorded series.
 const PAGES: [(&str, &str); 3] = [
-    ("docs/kubernetes.md", include_str!("../../../docs/kubernetes.md")),
-    ("docs/criteria-api.md", include_str!("../../../docs/criteria-api.md")),
-    ("docs/performance.md", include_str!("../../../docs/performance.md")),
+    (
+        "docs/kubernetes.md",
+        include_str!("../../../docs/kubernetes.md"),
+    ),
+    (
+        "docs/criteria-api.md",
+        include_str!("../../../docs/criteria-api.md"),
+    ),
+    (
+        "docs/performance.md",
+        include_str!("../../../docs/performance.md"),
+    ),
 ];
 
 /// Every name under which something is exported: the scores' own, and those about ourselves.
 fn exported() -> BTreeSet<String> {
-    let revised = Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() };
+    let revised = Evaluation {
+        revision: 1,
+        previous: previous(Verdict::Fail, 0),
+        ..pass()
+    };
     let (_, page) = counted(&[fail(), revised]);
-    let of_page = page.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
+    let of_page = page
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(['{', ' ']).next().unwrap().to_owned());
     of_page.chain(telemetry::metric_names()).collect()
 }
 
@@ -46,8 +75,14 @@ fn boards_rules_and_documentation_name_metrics_that_exist() {
     let exported = exported();
     let mut n_named = 0;
     for (file, text) in FILES.into_iter().chain(PAGES) {
-        let unknown: BTreeSet<&str> = named(text).inspect(|_| n_named += 1).filter(|name| !exported.contains(*name)).collect();
-        assert!(unknown.is_empty(), "{file} names {unknown:?}, of all there is: {exported:#?}");
+        let unknown: BTreeSet<&str> = named(text)
+            .inspect(|_| n_named += 1)
+            .filter(|name| !exported.contains(*name))
+            .collect();
+        assert!(
+            unknown.is_empty(),
+            "{file} names {unknown:?}, of all there is: {exported:#?}"
+        );
     }
     assert!(n_named > 80, "{n_named}");
 }
@@ -55,10 +90,15 @@ fn boards_rules_and_documentation_name_metrics_that_exist() {
 #[test]
 fn boards_name_only_recorded_series_that_the_rules_record() {
     let rules = FILES[1].1;
-    let recorded: BTreeSet<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+    let recorded: BTreeSet<&str> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- record: "))
+        .collect();
     assert!(recorded.len() > 4);
     for (file, text) in FILES {
-        let of_file = text.split(|c| !is_word(c)).filter(|word| word.starts_with("spanscore:") && word.len() > "spanscore:".len());
+        let of_file = text
+            .split(|c| !is_word(c))
+            .filter(|word| word.starts_with("spanscore:") && word.len() > "spanscore:".len());
         let unknown: BTreeSet<&str> = of_file.filter(|name| !recorded.contains(name)).collect();
         assert!(unknown.is_empty(), "{file} names {unknown:?}");
     }
@@ -94,7 +134,10 @@ fn boards_and_rules_group_by_labels_that_exist() {
                 continue;
             }
             n_groups += 1;
-            assert!(inside.split(", ").all(|label| LABELS.contains(&label)), "{file}: by ({inside})");
+            assert!(
+                inside.split(", ").all(|label| LABELS.contains(&label)),
+                "{file}: by ({inside})"
+            );
         }
     }
     assert!(n_groups > 20, "{n_groups}");
@@ -107,7 +150,9 @@ fn the_grafana_board_is_json_whose_panels_have_queries() {
     let mut ids = BTreeSet::new();
     for panel in panels {
         assert!(ids.insert(panel["id"].as_u64().unwrap()));
-        let has_query = panel["targets"].as_array().is_some_and(|targets| targets.iter().all(|target| target["expr"].is_string()));
+        let has_query = panel["targets"]
+            .as_array()
+            .is_some_and(|targets| targets.iter().all(|target| target["expr"].is_string()));
         assert!(panel["type"] == "row" || has_query, "{panel}");
     }
 }

@@ -1,17 +1,29 @@
-//! The exporter over real sockets: an OTLP sink in this process takes what three shapes send. Does not prove how a delivery retries
-//! (that is transport's), nor that a backend shows what arrives.
+//! The exporter over real sockets: an OTLP sink in this process takes what three shapes send. Does
+//! not prove how a delivery retries (that is transport's), nor that a backend shows what arrives.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::any_value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -38,24 +50,42 @@ struct Sink(mpsc::Sender<Received>);
 
 #[tonic::async_trait]
 impl TraceService for Sink {
-    async fn export(&self, request: Request<ExportTraceServiceRequest>) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        self.0.send(Received::Traces(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0
+            .send(Received::Traces(request.into_inner()))
+            .await
+            .map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(Default::default()))
     }
 }
 
 #[tonic::async_trait]
 impl LogsService for Sink {
-    async fn export(&self, request: Request<ExportLogsServiceRequest>) -> Result<Response<ExportLogsServiceResponse>, Status> {
-        self.0.send(Received::Logs(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        self.0
+            .send(Received::Logs(request.into_inner()))
+            .await
+            .map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(Default::default()))
     }
 }
 
 #[tonic::async_trait]
 impl MetricsService for Sink {
-    async fn export(&self, request: Request<ExportMetricsServiceRequest>) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.0.send(Received::Metrics(request.into_inner())).await.map_err(|_| Status::unavailable("the test is over"))?;
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.0
+            .send(Received::Metrics(request.into_inner()))
+            .await
+            .map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(Default::default()))
     }
 }
@@ -105,9 +135,22 @@ fn only_spans(address: SocketAddr) -> Config {
     config
 }
 
-pub(super) fn start(config: &Config, budget: usize, print: Option<Print>) -> (Exporter, Running, Arc<Telemetry>) {
+pub(super) fn start(
+    config: &Config,
+    budget: usize,
+    print: Option<Print>,
+) -> (Exporter, Running, Arc<Telemetry>) {
     let telemetry = Arc::default();
-    let (exporter, running) = Exporter::start(Plan { config, budget, print }, &telemetry, &mut fastrand::Rng::with_seed(7)).unwrap();
+    let (exporter, running) = Exporter::start(
+        Plan {
+            config,
+            budget,
+            print,
+        },
+        &telemetry,
+        &mut fastrand::Rng::with_seed(7),
+    )
+    .unwrap();
     (exporter, running, telemetry)
 }
 
@@ -121,7 +164,13 @@ pub(super) fn export(exporter: &Exporter, evaluations: &[Evaluation]) {
 
 fn counted(telemetry: &Telemetry, shape: &'static str) -> (u64, u64) {
     let sent = telemetry.counter("spanscore_scores_sent_total", &[("shape", shape)]);
-    (sent, telemetry.counter("spanscore_scores_dropped_total", &[("shape", shape), ("reason", "queue_full")]))
+    (
+        sent,
+        telemetry.counter(
+            "spanscore_scores_dropped_total",
+            &[("shape", shape), ("reason", "queue_full")],
+        ),
+    )
 }
 
 // === tests ===
@@ -139,7 +188,13 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
         match request {
             Received::Traces(request) => {
                 let spans = &request.resource_spans[0].scope_spans[0].spans;
-                assert_eq!(spans.iter().map(|span| span.name.as_str()).collect::<Vec<_>>(), ["evaluation checkout-order"; 2]);
+                assert_eq!(
+                    spans
+                        .iter()
+                        .map(|span| span.name.as_str())
+                        .collect::<Vec<_>>(),
+                    ["evaluation checkout-order"; 2]
+                );
                 n_received[0] += spans.len();
             }
             Received::Logs(request) => {
@@ -147,23 +202,40 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
                 assert!(
                     records
                         .iter()
-                        .all(|record| record.event_name == "gen_ai.evaluation.result" && record.observed_time_unix_nano == END + 7)
+                        .all(|record| record.event_name == "gen_ai.evaluation.result"
+                            && record.observed_time_unix_nano == END + 7)
                 );
                 n_received[1] += records.len();
             }
             Received::Metrics(request) => {
                 let resource = request.resource_metrics[0].resource.as_ref().unwrap();
-                instances.extend(resource.attributes.iter().filter(|pair| pair.key == "service.instance.id").cloned());
+                instances.extend(
+                    resource
+                        .attributes
+                        .iter()
+                        .filter(|pair| pair.key == "service.instance.id")
+                        .cloned(),
+                );
                 n_received[2] += request.resource_metrics[0].scope_metrics[0].metrics.len();
             }
         }
     }
     assert_eq!(n_received, [2, 2, 3]);
-    let Some(any_value::Value::StringValue(id)) = instances[0].value.clone().unwrap().value else { panic!("{instances:?}") };
-    assert_eq!((id.len(), &id[14..15], id.matches('-').count()), (36, "4", 4), "{id} is a random UUID");
+    let Some(any_value::Value::StringValue(id)) = instances[0].value.clone().unwrap().value else {
+        panic!("{instances:?}")
+    };
+    assert_eq!(
+        (id.len(), &id[14..15], id.matches('-').count()),
+        (36, "4", 4),
+        "{id} is a random UUID"
+    );
     assert_eq!(counted(&telemetry, "score_spans"), (2, 0));
     assert_eq!(counted(&telemetry, "score_events"), (2, 0));
-    assert_eq!(counted(&telemetry, "score_metrics"), (5, 0), "two labels, two instruments, and the time to a verdict");
+    assert_eq!(
+        counted(&telemetry, "score_metrics"),
+        (5, 0),
+        "two labels, two instruments, and the time to a verdict"
+    );
 }
 
 #[tokio::test]
@@ -182,8 +254,14 @@ async fn each_shape_has_a_destination_of_its_own() {
     assert!(events.try_recv().is_err());
     assert_eq!(counted(&telemetry, "score_metrics"), (0, 0));
     let page = telemetry.metrics_text(END, &[Arc::new(move |out| exporter.render(out))]);
-    assert!(page.contains("\nspanscore_evaluations_total{"), "the page shows what is sent nowhere");
-    assert!(page.contains("\nspanscore_scores_sent_total{shape=\"score_spans\"} 1\n"), "{page}");
+    assert!(
+        page.contains("\nspanscore_evaluations_total{"),
+        "the page shows what is sent nowhere"
+    );
+    assert!(
+        page.contains("\nspanscore_scores_sent_total{shape=\"score_spans\"} 1\n"),
+        "{page}"
+    );
     assert!(page.ends_with("\n# EOF\n"));
 }
 
@@ -199,7 +277,13 @@ async fn a_forward_endpoint_for_traces_gets_score_spans_only() {
     assert!(running.drain(in_time()).await.is_empty());
     assert!(matches!(received.try_recv(), Ok(Received::Traces(_))));
     assert!(received.try_recv().is_err());
-    assert_eq!((counted(&telemetry, "score_events"), counted(&telemetry, "score_metrics")), ((0, 0), (0, 0)));
+    assert_eq!(
+        (
+            counted(&telemetry, "score_events"),
+            counted(&telemetry, "score_metrics")
+        ),
+        ((0, 0), (0, 0))
+    );
 }
 
 #[tokio::test]
@@ -222,10 +306,14 @@ async fn a_full_batch_does_not_wait() {
     config.scores.batch.max_evaluations = 2;
     let (exporter, running, _) = start(&config, PLENTY, None);
     export(&exporter, &[fail(), pass(), fail()]);
-    let Some(Received::Traces(request)) = received.recv().await else { panic!("no traces") };
+    let Some(Received::Traces(request)) = received.recv().await else {
+        panic!("no traces")
+    };
     assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2);
     running.drain(in_time()).await;
-    let Some(Received::Traces(request)) = received.recv().await else { panic!("no traces") };
+    let Some(Received::Traces(request)) = received.recv().await else {
+        panic!("no traces")
+    };
     assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 1);
 }
 
@@ -246,9 +334,20 @@ async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(telemetry.workers(), ["score batches", "score_spans delivery", "score_metrics delivery"], "each beats for `/livez`");
+    assert_eq!(
+        telemetry.workers(),
+        [
+            "score batches",
+            "score_spans delivery",
+            "score_metrics delivery"
+        ],
+        "each beats for `/livez`"
+    );
     running.drain(in_time()).await;
-    assert!(telemetry.workers().is_empty(), "who has done what it was told to rests");
+    assert!(
+        telemetry.workers().is_empty(),
+        "who has done what it was told to rests"
+    );
 }
 
 #[tokio::test]
@@ -283,13 +382,23 @@ async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
     for _ in 0..20 {
         export(&exporter, &evaluations);
     }
-    let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50)).await;
-    let dropped = |reason| telemetry.counter("spanscore_scores_dropped_total", &[("shape", "score_spans"), ("reason", reason)]);
+    let left = running
+        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50))
+        .await;
+    let dropped = |reason| {
+        telemetry.counter(
+            "spanscore_scores_dropped_total",
+            &[("shape", "score_spans"), ("reason", reason)],
+        )
+    };
     assert!(dropped("queue_full") > 1_000, "{}", dropped("queue_full"));
     assert!(left["score_spans"] > 50, "{left:?}");
     assert_eq!(dropped("shutdown"), left["score_spans"]);
     assert_eq!(dropped("queue_full") + dropped("shutdown"), 2_000);
-    assert_eq!(telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]), 0);
+    assert_eq!(
+        telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]),
+        0
+    );
 }
 
 // === printing ===
@@ -329,24 +438,45 @@ impl Write for Stuck {
 }
 
 fn lines_to(out: impl Write + Send + 'static) -> Option<Print> {
-    Some(Print { form: Form::Jsonl, out: Box::new(out) })
+    Some(Print {
+        form: Form::Jsonl,
+        out: Box::new(out),
+    })
 }
 
 #[tokio::test]
 async fn without_any_endpoint_evaluations_are_lines() {
     let page = Page::default();
     let (exporter, running, _) = start(&config(), PLENTY, lines_to(page.clone()));
-    let other = with(pass(), |trajectory| trajectory.trace_id = TraceId::try_new(&[1; 16]).unwrap());
+    let other = with(pass(), |trajectory| {
+        trajectory.trace_id = TraceId::try_new(&[1; 16]).unwrap()
+    });
     export(&exporter, &[fail(), other]);
     assert!(running.drain(in_time()).await.is_empty());
     let text = String::from_utf8(page.text.lock().unwrap().clone()).unwrap();
-    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.iter().map(|line| line["label"].as_str().unwrap()).collect::<Vec<_>>(), ["fail", "pass"]);
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        lines
+            .iter()
+            .map(|line| line["label"].as_str().unwrap())
+            .collect::<Vec<_>>(),
+        ["fail", "pass"]
+    );
 }
 
 #[tokio::test]
 async fn a_closed_pipe_is_not_an_error() {
-    let (exporter, running, telemetry) = start(&config(), PLENTY, lines_to(Page { fails: true, ..Page::default() }));
+    let (exporter, running, telemetry) = start(
+        &config(),
+        PLENTY,
+        lines_to(Page {
+            fails: true,
+            ..Page::default()
+        }),
+    );
     export(&exporter, &[fail()]);
     export(&exporter, &[pass()]);
     assert!(running.drain(in_time()).await.is_empty());
@@ -358,10 +488,15 @@ async fn a_reader_that_is_stuck_holds_nothing_back() {
     let (let_go, is_stuck) = std::sync::mpsc::sync_channel(0);
     let (exporter, running, telemetry) = start(&config(), 4 << 10, lines_to(Stuck(is_stuck)));
     export(&exporter, &vec![fail(); 50]);
-    let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20)).await;
+    let left = running
+        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20))
+        .await;
     let (_, dropped) = counted(&telemetry, "print");
     // One may be with the writer.
-    assert!((49..=50).contains(&(left["print"] + dropped)), "{left:?} {dropped}");
+    assert!(
+        (49..=50).contains(&(left["print"] + dropped)),
+        "{left:?} {dropped}"
+    );
     assert!(left["print"] < 20, "{left:?}");
     drop(let_go);
 }

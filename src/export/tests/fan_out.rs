@@ -1,9 +1,12 @@
-//! Every shape and a writer at once, each with a destination of its own, one of which behaves badly: the others get everything, and the books
-//! of all balance. The original telemetry has a plane of its own (`forward`), which shares nothing with this room but the client's code.
+//! Every shape and a writer at once, each with a destination of its own, one of which behaves
+//! badly: the others get everything, and the books of all balance. The original telemetry has a
+//! plane of its own (`forward`), which shares nothing with this room but the client's code.
 
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use prost::Message;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -16,15 +19,25 @@ use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Reply};
 
-const SHAPES: [&str; 4] = ["score_spans", "score_events", "score_metrics", "writer_langfuse"];
+const SHAPES: [&str; 4] = [
+    "score_spans",
+    "score_events",
+    "score_metrics",
+    "writer_langfuse",
+];
 const N_EVALUATIONS: u64 = 30;
 
 fn evaluations() -> Vec<Evaluation> {
-    let of = |id: u64| with(fail(), |trajectory| trajectory.trace_id = TraceId::try_new(&[id as u8 + 1; 16]).unwrap());
+    let of = |id: u64| {
+        with(fail(), |trajectory| {
+            trajectory.trace_id = TraceId::try_new(&[id as u8 + 1; 16]).unwrap()
+        })
+    };
     (0..N_EVALUATIONS).map(of).collect()
 }
 
-/// Everything at once, over HTTP, tried again within milliseconds; the addresses in the order of [`SHAPES`].
+/// Everything at once, over HTTP, tried again within milliseconds; the addresses in the order of
+/// [`SHAPES`].
 fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
@@ -37,37 +50,92 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config.scores.span.endpoint = Some(url(0));
     config.scores.event.endpoint = Some(url(1));
     config.scores.metrics.endpoint = Some(url(2));
-    let keys = json!({ "endpoint": url(3), "public_key": "pk", "secret_key": "sk", "timeout": "100ms" });
-    config.scores.writers.push(serde_json::from_value(json!({ "langfuse": keys })).unwrap());
+    let keys =
+        json!({ "endpoint": url(3), "public_key": "pk", "secret_key": "sk", "timeout": "100ms" });
+    config
+        .scores
+        .writers
+        .push(serde_json::from_value(json!({ "langfuse": keys })).unwrap());
     config
 }
 
 /// What was sent, and what was dropped by which reason.
 fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str, u64)>) {
-    const REASONS: [&str; 8] =
-        ["unimplemented", "invalid_argument", "refused", "rejected", "queue_full", "shutdown", "too_large", "unknown_span"];
-    let dropped = |reason| telemetry.counter("spanscore_scores_dropped_total", &[("shape", shape), ("reason", reason)]);
-    let dropped = REASONS.map(|reason| (reason, dropped(reason))).into_iter().filter(|(_, n)| *n > 0).collect();
-    assert_eq!(telemetry.gauge("spanscore_scores_queued", &[("shape", shape)]), 0, "{shape}");
-    (telemetry.counter("spanscore_scores_sent_total", &[("shape", shape)]), dropped)
+    const REASONS: [&str; 8] = [
+        "unimplemented",
+        "invalid_argument",
+        "refused",
+        "rejected",
+        "queue_full",
+        "shutdown",
+        "too_large",
+        "unknown_span",
+    ];
+    let dropped = |reason| {
+        telemetry.counter(
+            "spanscore_scores_dropped_total",
+            &[("shape", shape), ("reason", reason)],
+        )
+    };
+    let dropped = REASONS
+        .map(|reason| (reason, dropped(reason)))
+        .into_iter()
+        .filter(|(_, n)| *n > 0)
+        .collect();
+    assert_eq!(
+        telemetry.gauge("spanscore_scores_queued", &[("shape", shape)]),
+        0,
+        "{shape}"
+    );
+    (
+        telemetry.counter("spanscore_scores_sent_total", &[("shape", shape)]),
+        dropped,
+    )
 }
 
 fn n_items(shape: &str) -> u64 {
     // One label, two instruments, and one series of the time to a verdict.
-    if shape == "score_metrics" { 3 } else { N_EVALUATIONS }
+    if shape == "score_metrics" {
+        3
+    } else {
+        N_EVALUATIONS
+    }
 }
 
 #[tokio::test]
 async fn whatever_one_destination_answers_the_others_get_everything() {
-    let partial_success = Some(ExportTracePartialSuccess { rejected_spans: 1, error_message: "too old".to_owned() });
+    let partial_success = Some(ExportTracePartialSuccess {
+        rejected_spans: 1,
+        error_message: "too old".to_owned(),
+    });
     let partial = ExportTraceServiceResponse { partial_success }.encode_to_vec();
-    let busy = |status| Reply::Http { status, headers: vec![("retry-after", "0".to_owned())], body: Vec::new() };
-    let garbage = Reply::Http { status: 200, headers: vec![("content-type", "application/x-protobuf".to_owned())], body: vec![0xff; 9] };
+    let busy = |status| Reply::Http {
+        status,
+        headers: vec![("retry-after", "0".to_owned())],
+        body: Vec::new(),
+    };
+    let garbage = Reply::Http {
+        status: 200,
+        headers: vec![("content-type", "application/x-protobuf".to_owned())],
+        body: vec![0xff; 9],
+    };
     // For OTLP 404 and 500 are final; for an API of its own they are not, and a yes is a yes.
     let bad: [(Reply, Option<&str>, Option<&str>); 10] = [
-        (Reply::http(405), Some("unimplemented"), Some("unimplemented")),
-        (Reply::http(415), Some("unimplemented"), Some("unimplemented")),
-        (Reply::http(400), Some("invalid_argument"), Some("invalid_argument")),
+        (
+            Reply::http(405),
+            Some("unimplemented"),
+            Some("unimplemented"),
+        ),
+        (
+            Reply::http(415),
+            Some("unimplemented"),
+            Some("unimplemented"),
+        ),
+        (
+            Reply::http(400),
+            Some("invalid_argument"),
+            Some("invalid_argument"),
+        ),
         (Reply::http(404), Some("unimplemented"), None),
         (Reply::http(500), Some("refused"), None),
         (busy(429), None, None),
@@ -79,29 +147,66 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
     for (bad_idx, bad_shape) in SHAPES.into_iter().enumerate() {
         for (reply, otlp_reason, api_reason) in &bad {
             let reply = reply.clone();
-            let troubled = Peer::start(move |n, _| if n == 0 { reply.clone() } else { Reply::taken() }).await;
+            let troubled = Peer::start(move |n, _| {
+                if n == 0 {
+                    reply.clone()
+                } else {
+                    Reply::taken()
+                }
+            })
+            .await;
             let fine = Peer::willing().await;
-            let addresses = [0, 1, 2, 3].map(|idx| if idx == bad_idx { troubled.address } else { fine.address });
+            let addresses = [0, 1, 2, 3].map(|idx| {
+                if idx == bad_idx {
+                    troubled.address
+                } else {
+                    fine.address
+                }
+            });
             let (exporter, running, telemetry) = start(&everywhere(addresses), PLENTY, None);
             export(&exporter, &evaluations());
             assert!(running.drain(in_time()).await.is_empty());
             for (idx, shape) in SHAPES.into_iter().enumerate() {
                 let (sent, dropped) = books(&telemetry, shape);
-                let reason = if idx == bad_idx { if bad_idx == 3 { *api_reason } else { *otlp_reason } } else { None };
+                let reason = if idx == bad_idx {
+                    if bad_idx == 3 {
+                        *api_reason
+                    } else {
+                        *otlp_reason
+                    }
+                } else {
+                    None
+                };
                 let n_dropped: u64 = dropped.iter().map(|(_, n)| n).sum();
                 assert_eq!(sent + n_dropped, n_items(shape), "{shape} of {}", bad_shape);
-                assert_eq!(dropped.first().map(|(reason, _)| *reason), reason, "{shape} of {}", bad_shape);
+                assert_eq!(
+                    dropped.first().map(|(reason, _)| *reason),
+                    reason,
+                    "{shape} of {}",
+                    bad_shape
+                );
             }
         }
     }
     // Partial success is OTLP's alone.
     let troubled = Peer::start(move |_, _| Reply::Taken(partial.clone())).await;
     let fine = Peer::willing().await;
-    let (exporter, running, telemetry) = start(&everywhere([troubled.address, fine.address, fine.address, fine.address]), PLENTY, None);
+    let (exporter, running, telemetry) = start(
+        &everywhere([troubled.address, fine.address, fine.address, fine.address]),
+        PLENTY,
+        None,
+    );
     export(&exporter, &evaluations());
     assert!(running.drain(in_time()).await.is_empty());
-    assert_eq!(books(&telemetry, "score_spans"), (24, vec![("rejected", 6)]));
-    assert_eq!(books(&telemetry, "writer_langfuse"), (30, vec![]), "what was rejected of the spans has its score all the same");
+    assert_eq!(
+        books(&telemetry, "score_spans"),
+        (24, vec![("rejected", 6)])
+    );
+    assert_eq!(
+        books(&telemetry, "writer_langfuse"),
+        (30, vec![]),
+        "what was rejected of the spans has its score all the same"
+    );
 }
 
 #[tokio::test]
@@ -110,20 +215,38 @@ async fn a_destination_that_is_gone_for_ten_minutes_gets_everything_when_it_is_b
     let address = absent.local_addr().unwrap();
     drop(absent);
     let fine = Peer::willing().await;
-    let (exporter, running, telemetry) = start(&everywhere([address, fine.address, fine.address, fine.address]), PLENTY, None);
+    let (exporter, running, telemetry) = start(
+        &everywhere([address, fine.address, fine.address, fine.address]),
+        PLENTY,
+        None,
+    );
     export(&exporter, &evaluations());
-    while telemetry.counter("spanscore_exporter_outages_total", &[("queue", "score_spans")]) == 0
-        || telemetry.counter("spanscore_scores_sent_total", &[("shape", "score_events")]) < N_EVALUATIONS
+    while telemetry.counter(
+        "spanscore_exporter_outages_total",
+        &[("queue", "score_spans")],
+    ) == 0
+        || telemetry.counter("spanscore_scores_sent_total", &[("shape", "score_events")])
+            < N_EVALUATIONS
     {
         tokio::task::yield_now().await;
     }
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(600)).await;
     tokio::time::resume();
-    assert_eq!(telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]), 30);
-    assert_eq!(telemetry.gauge("spanscore_scores_queued", &[("shape", "writer_langfuse")]), 30, "they wait for their spans");
+    assert_eq!(
+        telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]),
+        30
+    );
+    assert_eq!(
+        telemetry.gauge("spanscore_scores_queued", &[("shape", "writer_langfuse")]),
+        30,
+        "they wait for their spans"
+    );
     let back = Peer::start_at(address, None, |_, _| Reply::taken()).await;
     assert!(running.drain(in_time()).await.is_empty());
-    assert_eq!(SHAPES.map(|shape| books(&telemetry, shape)), SHAPES.map(|shape| (n_items(shape), vec![])));
+    assert_eq!(
+        SHAPES.map(|shape| books(&telemetry, shape)),
+        SHAPES.map(|shape| (n_items(shape), vec![]))
+    );
     assert_eq!(back.received().len(), 6);
 }

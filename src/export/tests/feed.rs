@@ -22,7 +22,12 @@ fn feed() -> (Arc<Feed>, Arc<Telemetry>) {
 
 /// What is there, as a line's agent or what was lost before it.
 fn got(listening: &Listening) -> Vec<String> {
-    let line = |text: Bytes| serde_json::from_slice::<Value>(&text).unwrap()["agent"].as_str().unwrap().to_owned();
+    let line = |text: Bytes| {
+        serde_json::from_slice::<Value>(&text).unwrap()["agent"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     let mut got = Vec::new();
     loop {
         match listening.next(Waker::noop()) {
@@ -38,7 +43,9 @@ fn got(listening: &Listening) -> Vec<String> {
 }
 
 fn numbered(evaluation: Evaluation, number: usize) -> Evaluation {
-    with(evaluation, |trajectory| trajectory.agent = Some(format!("agent {number}").into()))
+    with(evaluation, |trajectory| {
+        trajectory.agent = Some(format!("agent {number}").into())
+    })
 }
 
 #[test]
@@ -51,13 +58,37 @@ fn each_gets_what_it_wants_and_is_woken_for_it() {
     }
     let (feed, _) = feed();
     let all = feed.listen(Filter::default(), 0).unwrap();
-    let fails = feed.listen(Filter { label: vec![Verdict::Fail], criterion: vec!["check*".into()], ..Filter::default() }, 0).unwrap();
-    let others = feed.listen(Filter { service: vec!["bank".into()], ..Filter::default() }, 0).unwrap();
+    let fails = feed
+        .listen(
+            Filter {
+                label: vec![Verdict::Fail],
+                criterion: vec!["check*".into()],
+                ..Filter::default()
+            },
+            0,
+        )
+        .unwrap();
+    let others = feed
+        .listen(
+            Filter {
+                service: vec!["bank".into()],
+                ..Filter::default()
+            },
+            0,
+        )
+        .unwrap();
     let woken = Arc::new(Count(AtomicUsize::new(0)));
     assert_eq!(others.next(&Waker::from(woken.clone())), Next::Later);
     assert_eq!(fails.next(&Waker::from(woken.clone())), Next::Later);
     feed.push(&[numbered(pass(), 1), numbered(fail(), 2)], SECOND);
-    assert_eq!((got(&all), got(&fails), got(&others)), (vec!["agent 1".into(), "agent 2".into()], vec!["agent 2".into()], vec![]));
+    assert_eq!(
+        (got(&all), got(&fails), got(&others)),
+        (
+            vec!["agent 1".into(), "agent 2".into()],
+            vec!["agent 2".into()],
+            vec![]
+        )
+    );
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     feed.close();
     assert_eq!(got(&all), ["end"]);
@@ -67,16 +98,26 @@ fn each_gets_what_it_wants_and_is_woken_for_it() {
 fn a_slow_listener_loses_the_oldest_and_is_told_how_many() {
     let (feed, telemetry) = feed();
     let slow = feed.listen(Filter::default(), 0).unwrap();
-    let size = Value::Object(score_line::json(&numbered(pass(), 1_000))).to_string().len();
+    let size = Value::Object(score_line::json(&numbered(pass(), 1_000)))
+        .to_string()
+        .len();
     let n = MAX_WAITING / size + 100;
     for number in 0..n {
         feed.push(&[numbered(pass(), 1_000 + number)], SECOND);
     }
     let got = got(&slow);
     assert_eq!(got[0], "lost 100");
-    assert_eq!((got.len() - 1, got[1].as_str()), (MAX_WAITING / size, "agent 1100"));
+    assert_eq!(
+        (got.len() - 1, got[1].as_str()),
+        (MAX_WAITING / size, "agent 1100")
+    );
     let metrics = telemetry.metrics_text(0, &[]);
-    assert!(metrics.contains("spanscore_scores_dropped_total{shape=\"listener\",reason=\"queue_full\"} 100"), "{metrics}");
+    assert!(
+        metrics.contains(
+            "spanscore_scores_dropped_total{shape=\"listener\",reason=\"queue_full\"} 100"
+        ),
+        "{metrics}"
+    );
 }
 
 #[test]
@@ -88,12 +129,30 @@ fn the_last_ones_are_remembered_and_gaps_among_them_told() {
     let last = |n_last: usize, filter: Filter| got(&feed.listen(filter, n_last).unwrap());
     assert_eq!(last(0, Filter::default()), Vec::<String>::new());
     assert_eq!(last(2, Filter::default()), ["agent 150", "agent 151"]);
-    assert_eq!(last(3, Filter::default()), ["agent 99", "lost 50", "agent 150", "agent 151"]);
-    assert_eq!(last(3, Filter { label: vec![Verdict::Fail], ..Filter::default() }), ["agent 150"]);
+    assert_eq!(
+        last(3, Filter::default()),
+        ["agent 99", "lost 50", "agent 150", "agent 151"]
+    );
+    assert_eq!(
+        last(
+            3,
+            Filter {
+                label: vec![Verdict::Fail],
+                ..Filter::default()
+            }
+        ),
+        ["agent 150"]
+    );
     for second in 3..10 {
         feed.push(&many, second * SECOND);
     }
-    assert!(last(1_000, Filter::default()).iter().filter(|got| !got.starts_with("lost")).count() <= MAX_RECENT);
+    assert!(
+        last(1_000, Filter::default())
+            .iter()
+            .filter(|got| !got.starts_with("lost"))
+            .count()
+            <= MAX_RECENT
+    );
 }
 
 #[test]
@@ -103,13 +162,18 @@ fn a_line_that_is_larger_than_all_that_may_wait_is_lost() {
     let huge = saying(pass(), |said| said.explanation = "x".repeat(MAX_WAITING));
     feed.push(&[numbered(huge, 1), numbered(pass(), 2)], SECOND);
     assert_eq!(got(&listening), ["lost 1", "agent 2"]);
-    assert_eq!(got(&feed.listen(Filter::default(), 9).unwrap()), ["agent 2"]);
+    assert_eq!(
+        got(&feed.listen(Filter::default(), 9).unwrap()),
+        ["agent 2"]
+    );
 }
 
 #[test]
 fn who_leaves_makes_room_for_others() {
     let (feed, _) = feed();
-    let mut listening: Vec<Listening> = (0..MAX_LISTENERS).map(|_| feed.listen(Filter::default(), 0).unwrap()).collect();
+    let mut listening: Vec<Listening> = (0..MAX_LISTENERS)
+        .map(|_| feed.listen(Filter::default(), 0).unwrap())
+        .collect();
     assert!(feed.listen(Filter::default(), 0).is_none());
     listening.pop();
     assert!(feed.listen(Filter::default(), 0).is_some());

@@ -38,12 +38,27 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
         ("process.command_line", "python agent.py --key=hunter2"),
         ("openinference.project.name", "shop-project"),
     ];
-    let text = |value: &str| AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
-    let attributes = pairs.map(|(key, value)| KeyValue { key: key.to_owned(), value: Some(text(value)), ..Default::default() });
-    let mut encoded = ProtoResource { attributes: attributes.to_vec(), dropped_attributes_count: 3, ..Default::default() }.encode_to_vec();
+    let text = |value: &str| AnyValue {
+        value: Some(any_value::Value::StringValue(value.to_owned())),
+    };
+    let attributes = pairs.map(|(key, value)| KeyValue {
+        key: key.to_owned(),
+        value: Some(text(value)),
+        ..Default::default()
+    });
+    let mut encoded = ProtoResource {
+        attributes: attributes.to_vec(),
+        dropped_attributes_count: 3,
+        ..Default::default()
+    }
+    .encode_to_vec();
     // A field that today's protos do not have: number 100, varint 7.
     encoded.extend_from_slice(&[0xa0, 0x06, 0x07]);
-    Arc::new(Resource { encoded: encoded.into(), service: service.into(), facts: Facts::default() })
+    Arc::new(Resource {
+        encoded: encoded.into(),
+        service: service.into(),
+        facts: Facts::default(),
+    })
 }
 
 pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
@@ -51,7 +66,10 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
     ToolCall {
         name: name.into(),
         call_id: None,
-        args: payload(format!(r#"{{"card":"{SECRET}"}}"#), json!({ "card": SECRET })),
+        args: payload(
+            format!(r#"{{"card":"{SECRET}"}}"#),
+            json!({ "card": SECRET }),
+        ),
         result: payload(SECRET.to_owned(), json!(SECRET)),
         error: false,
         agent: Some("checkout".into()),
@@ -78,7 +96,10 @@ pub(super) fn trajectory() -> Trajectory {
             flags: 0x301,
             trace_state: "vendor=1".into(),
             resource: resource("shop"),
-            attributes: vec![("gen_ai.agent.name".into(), "checkout".into()), ("user.id".into(), "u-7".into())],
+            attributes: vec![
+                ("gen_ai.agent.name".into(), "checkout".into()),
+                ("user.id".into(), "u-7".into()),
+            ],
         }),
         service: "shop".into(),
         root: "POST /checkout".into(),
@@ -92,7 +113,11 @@ pub(super) fn trajectory() -> Trajectory {
         clock_adjusted: false,
         n_spans: 5,
         latest_end_unix_nanos: END + 50,
-        tool_calls: vec![call(0, "validate_user"), call(1, "create_order"), call(2, "check_inventory")],
+        tool_calls: vec![
+            call(0, "validate_user"),
+            call(1, "create_order"),
+            call(2, "check_inventory"),
+        ],
         agent_runs: vec![],
         node_visits: vec![],
         brought: Brought::default(),
@@ -120,26 +145,49 @@ pub(super) fn fail() -> Evaluation {
 }
 
 pub(super) fn pass() -> Evaluation {
-    let pass = Evaluation { value: Some(1.0), verdict: Verdict::Pass, ..fail() };
-    saying(pass, |said| (said.explanation, said.offending) = ("all 3 calls in order".to_owned(), Vec::new()))
+    let pass = Evaluation {
+        value: Some(1.0),
+        verdict: Verdict::Pass,
+        ..fail()
+    };
+    saying(pass, |said| {
+        (said.explanation, said.offending) = ("all 3 calls in order".to_owned(), Vec::new())
+    })
 }
 
 /// The same in other words.
 pub(super) fn saying(evaluation: Evaluation, change: impl FnOnce(&mut Said)) -> Evaluation {
-    let (explanation, details) = (evaluation.explanation().to_owned(), evaluation.details().clone());
-    let mut said = Said { explanation, details, offending: evaluation.offending().to_vec() };
+    let (explanation, details) = (
+        evaluation.explanation().to_owned(),
+        evaluation.details().clone(),
+    );
+    let mut said = Said {
+        explanation,
+        details,
+        offending: evaluation.offending().to_vec(),
+    };
     change(&mut said);
-    Evaluation { words: said.into(), ..evaluation }
+    Evaluation {
+        words: said.into(),
+        ..evaluation
+    }
 }
 
 /// The same with another trajectory.
 pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory)) -> Evaluation {
     let mut trajectory = Trajectory::clone(&evaluation.trajectory);
     change(&mut trajectory);
-    Evaluation { trajectory: Arc::new(trajectory), ..evaluation }
+    Evaluation {
+        trajectory: Arc::new(trajectory),
+        ..evaluation
+    }
 }
 
 /// What was reported of the same span before, as revision 0 or 1.
 pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
-    Some(Previous { subject: trajectory().subject.map(|subject| subject.span_id), verdict, revision })
+    Some(Previous {
+        subject: trajectory().subject.map(|subject| subject.span_id),
+        verdict,
+        revision,
+    })
 }

@@ -1,5 +1,5 @@
-//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds, temporality. Does not prove that the SDK
-//! counts right under contention (that is its own affair).
+//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
+//! temporality. Does not prove that the SDK counts right under contention (that is its own affair).
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
@@ -15,10 +15,17 @@ use crate::export::score_series::{Folded, Limits, MAX_SERIES};
 /// Five and a half seconds after the judged span ended.
 const NOW: u64 = END + 5_500_000_000;
 
-const LIMITS: Limits = Limits { max_services: 200, max_agents: 500 };
+const LIMITS: Limits = Limits {
+    max_services: 200,
+    max_agents: 500,
+};
 
 fn metrics(temporality: Temporality, limits: Limits) -> Metrics {
-    Metrics::new(Settings { temporality, limits, instance_id: "5f1c".to_owned() })
+    Metrics::new(Settings {
+        temporality,
+        limits,
+        instance_id: "5f1c".to_owned(),
+    })
 }
 
 /// What is sent and what is shown of these.
@@ -37,7 +44,11 @@ fn request(metrics: &Metrics) -> ExportMetricsServiceRequest {
 }
 
 fn find<'a>(request: &'a ExportMetricsServiceRequest, name: &str) -> &'a Metric {
-    request.resource_metrics[0].scope_metrics[0].metrics.iter().find(|metric| metric.name == name).unwrap()
+    request.resource_metrics[0].scope_metrics[0]
+        .metrics
+        .iter()
+        .find(|metric| metric.name == name)
+        .unwrap()
 }
 
 fn sum(request: &ExportMetricsServiceRequest, name: &str) -> Sum {
@@ -55,14 +66,26 @@ fn histogram(request: &ExportMetricsServiceRequest) -> Histogram {
 }
 
 fn labels(attributes: &[KeyValue]) -> String {
-    let mut pairs: Vec<_> =
-        attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_ref().unwrap().value.as_ref().unwrap())).collect();
+    let mut pairs: Vec<_> = attributes
+        .iter()
+        .map(|pair| {
+            (
+                pair.key.as_str(),
+                pair.value.as_ref().unwrap().value.as_ref().unwrap(),
+            )
+        })
+        .collect();
     pairs.sort_by_key(|(key, _)| *key);
     let text = |value: &any_value::Value| match value {
         any_value::Value::StringValue(text) => text.clone(),
         other => format!("{other:?}"),
     };
-    pairs.iter().map(|(key, value)| format!("{key}={} ", text(value))).collect::<String>().trim_end().to_owned()
+    pairs
+        .iter()
+        .map(|(key, value)| format!("{key}={} ", text(value)))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 /// Labels and value of each point, in order.
@@ -91,14 +114,26 @@ fn of(evaluation: Evaluation, service: &str, agent: &str) -> Evaluation {
 fn evaluations_are_counted_by_five_labels() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     assert_eq!(metrics.request(), None, "nothing counted, nothing to send");
-    for evaluation in [fail(), pass(), pass(), Evaluation { value: None, verdict: Verdict::NotEvaluated, ..fail() }] {
+    for evaluation in [
+        fail(),
+        pass(),
+        pass(),
+        Evaluation {
+            value: None,
+            verdict: Verdict::NotEvaluated,
+            ..fail()
+        },
+    ] {
         assert_eq!(metrics.record(&evaluation, NOW), None);
     }
     let request = request(&metrics);
     let resource = request.resource_metrics[0].resource.as_ref().unwrap();
     assert_eq!(
         labels(&resource.attributes),
-        format!("service.instance.id=5f1c service.name=spanscore service.version={}", env!("CARGO_PKG_VERSION"))
+        format!(
+            "service.instance.id=5f1c service.name=spanscore service.version={}",
+            env!("CARGO_PKG_VERSION")
+        )
     );
     let evaluations = sum(&request, "spanscore.evaluations");
     assert!(evaluations.is_monotonic);
@@ -112,10 +147,21 @@ fn evaluations_are_counted_by_five_labels() {
         ]
     );
     let scores = histogram(&request);
-    assert_eq!(scores.data_points.len(), 2, "what has no score is in no histogram");
-    let passed = scores.data_points.iter().find(|point| labels(&point.attributes).contains("label=pass")).unwrap();
+    assert_eq!(
+        scores.data_points.len(),
+        2,
+        "what has no score is in no histogram"
+    );
+    let passed = scores
+        .data_points
+        .iter()
+        .find(|point| labels(&point.attributes).contains("label=pass"))
+        .unwrap();
     assert_eq!((passed.count, passed.sum), (2, Some(2.0)));
-    assert_eq!(passed.explicit_bounds, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]);
+    assert_eq!(
+        passed.explicit_bounds,
+        [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    );
     assert_eq!(passed.bucket_counts, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
     assert!(passed.exemplars.is_empty(), "no trace ids in metrics");
 }
@@ -124,12 +170,19 @@ fn evaluations_are_counted_by_five_labels() {
 fn cumulative_sums_grow_and_keep_their_start() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&pass(), NOW);
-    let first = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
+    let first = sum(&request(&metrics), "spanscore.evaluations")
+        .data_points
+        .remove(0);
     metrics.record(&pass(), NOW);
-    let second = sum(&request(&metrics), "spanscore.evaluations").data_points.remove(0);
+    let second = sum(&request(&metrics), "spanscore.evaluations")
+        .data_points
+        .remove(0);
     assert!(first.start_time_unix_nano > 0);
     assert_eq!(first.start_time_unix_nano, second.start_time_unix_nano);
-    assert_eq!(second.value, Some(opentelemetry_proto::tonic::metrics::v1::number_data_point::Value::AsInt(2)));
+    assert_eq!(
+        second.value,
+        Some(opentelemetry_proto::tonic::metrics::v1::number_data_point::Value::AsInt(2))
+    );
 }
 
 #[test]
@@ -156,27 +209,77 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
 fn revisions_count_only_where_the_label_changes() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&fail(), NOW);
-    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..fail() }, NOW);
-    metrics.record(&Evaluation { revision: 2, previous: previous(Verdict::Fail, 1), ..pass() }, NOW);
+    metrics.record(
+        &Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Fail, 0),
+            ..fail()
+        },
+        NOW,
+    );
+    metrics.record(
+        &Evaluation {
+            revision: 2,
+            previous: previous(Verdict::Fail, 1),
+            ..pass()
+        },
+        NOW,
+    );
     let request = request(&metrics);
-    assert_eq!(counts(&sum(&request, "spanscore.evaluations")).iter().map(|(_, n)| n).sum::<i64>(), 1);
-    assert_eq!(counts(&sum(&request, "spanscore.evaluation.revisions")), [("from=fail to=pass".to_owned(), 1)]);
-    assert_eq!(histogram(&request).data_points.iter().map(|point| point.count).sum::<u64>(), 1);
+    assert_eq!(
+        counts(&sum(&request, "spanscore.evaluations"))
+            .iter()
+            .map(|(_, n)| n)
+            .sum::<i64>(),
+        1
+    );
+    assert_eq!(
+        counts(&sum(&request, "spanscore.evaluation.revisions")),
+        [("from=fail to=pass".to_owned(), 1)]
+    );
+    assert_eq!(
+        histogram(&request)
+            .data_points
+            .iter()
+            .map(|point| point.count)
+            .sum::<u64>(),
+        1
+    );
 }
 
 #[test]
 fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
-    let metrics = metrics(Temporality::Cumulative, Limits { max_services: 2, max_agents: 3 });
+    let metrics = metrics(
+        Temporality::Cumulative,
+        Limits {
+            max_services: 2,
+            max_agents: 3,
+        },
+    );
     for (service, agent) in [("a", "x"), ("b", "y")] {
         assert_eq!(metrics.record(&of(pass(), service, agent), NOW), None);
     }
-    assert_eq!(metrics.record(&of(pass(), "c", "z"), NOW), Some(Folded::Services));
+    assert_eq!(
+        metrics.record(&of(pass(), "c", "z"), NOW),
+        Some(Folded::Services)
+    );
     assert_eq!(metrics.record(&of(pass(), "d", "z"), NOW), None);
-    assert_eq!(metrics.record(&of(pass(), "a", "w"), NOW), Some(Folded::Agents));
+    assert_eq!(
+        metrics.record(&of(pass(), "a", "w"), NOW),
+        Some(Folded::Agents)
+    );
     assert_eq!(metrics.record(&of(pass(), "e", "v"), NOW), None);
     let series: Vec<_> = counts(&sum(&request(&metrics), "spanscore.evaluations"));
-    let short = |text: &str| text.replace(" criterion=checkout-order evaluator=tool_call_order label=pass", "");
-    let series: Vec<_> = series.iter().map(|(labels, n)| format!("{} {n}", short(labels))).collect();
+    let short = |text: &str| {
+        text.replace(
+            " criterion=checkout-order evaluator=tool_call_order label=pass",
+            "",
+        )
+    };
+    let series: Vec<_> = series
+        .iter()
+        .map(|(labels, n)| format!("{} {n}", short(labels)))
+        .collect();
     assert_eq!(
         series,
         [
@@ -194,33 +297,75 @@ fn names_are_cut_at_64_characters() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&of(pass(), &"ü".repeat(65), ""), NOW);
     metrics.record(&of(pass(), &format!("{}!", "ü".repeat(64)), ""), NOW);
-    let expected = format!("agent= criterion=checkout-order evaluator=tool_call_order label=pass service={}", "ü".repeat(64));
-    assert_eq!(counts(&sum(&request(&metrics), "spanscore.evaluations")), [(expected, 2)]);
+    let expected = format!(
+        "agent= criterion=checkout-order evaluator=tool_call_order label=pass service={}",
+        "ü".repeat(64)
+    );
+    assert_eq!(
+        counts(&sum(&request(&metrics), "spanscore.evaluations")),
+        [(expected, 2)]
+    );
 }
 
-/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever comes, an instrument stays within its bound, every
-/// evaluation is counted once, and criteria are told apart longest.
+/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever comes, an
+/// instrument stays within its bound, every evaluation is counted once, and criteria are told apart
+/// longest.
 #[test]
 fn an_instrument_has_at_most_2_000_series() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     let mut warnings = Vec::new();
-    let criteria: Vec<_> = (0..700).map(|n| criterion(&format!("criterion-{n:03}"))).collect();
+    let criteria: Vec<_> = (0..700)
+        .map(|n| criterion(&format!("criterion-{n:03}")))
+        .collect();
     for n in 0..6_000 {
         let criterion = criteria[n % 40].clone();
-        let evaluation = of(Evaluation { criterion, ..pass() }, &format!("service-{}", n % 200), &format!("agent-{}", n / 60));
+        let evaluation = of(
+            Evaluation {
+                criterion,
+                ..pass()
+            },
+            &format!("service-{}", n % 200),
+            &format!("agent-{}", n / 60),
+        );
         warnings.extend(metrics.record(&evaluation, NOW));
     }
     for criterion in &criteria {
-        warnings.extend(metrics.record(&of(Evaluation { criterion: criterion.clone(), ..fail() }, "late", "late"), NOW));
+        warnings.extend(metrics.record(
+            &of(
+                Evaluation {
+                    criterion: criterion.clone(),
+                    ..fail()
+                },
+                "late",
+                "late",
+            ),
+            NOW,
+        ));
     }
     assert_eq!(warnings, [Folded::Series, Folded::Services]);
     let request = request(&metrics);
     let series = counts(&sum(&request, "spanscore.evaluations"));
-    assert!((1_900..=MAX_SERIES).contains(&series.len()), "{} series", series.len());
+    assert!(
+        (1_900..=MAX_SERIES).contains(&series.len()),
+        "{} series",
+        series.len()
+    );
     assert_eq!(series.iter().map(|(_, n)| n).sum::<i64>(), 6_700);
-    assert!(series.iter().all(|(labels, _)| !labels.contains("otel.metric.overflow")));
-    assert!(series.iter().any(|(labels, _)| labels.starts_with("agent=_other criterion=criterion-039 ")));
-    assert!(series.iter().any(|(labels, n)| labels.starts_with("agent=_other criterion=_other ") && *n > 100));
+    assert!(
+        series
+            .iter()
+            .all(|(labels, _)| !labels.contains("otel.metric.overflow"))
+    );
+    assert!(
+        series
+            .iter()
+            .any(|(labels, _)| labels.starts_with("agent=_other criterion=criterion-039 "))
+    );
+    assert!(
+        series
+            .iter()
+            .any(|(labels, n)| labels.starts_with("agent=_other criterion=_other ") && *n > 100)
+    );
     assert!(histogram(&request).data_points.len() <= MAX_SERIES);
 }
 
@@ -229,13 +374,38 @@ fn the_page_to_scrape_is_openmetrics_text() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&of(pass(), "shop \"north\"\\\n", "b"), NOW);
     metrics.record(&of(fail(), "shop", "a"), NOW);
-    metrics.record(&Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }, NOW);
+    metrics.record(
+        &Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Fail, 0),
+            ..pass()
+        },
+        NOW,
+    );
     let mut page = String::new();
     metrics.render(&mut page);
-    assert_eq!(page.lines().filter(|line| line.contains("_bucket{")).count(), 2 * 12 + 13);
-    let few = |line: &&str| !line.contains("_bucket{") || ["0.6", "0.7", "+Inf"].iter().any(|le| line.contains(&format!("le=\"{le}\"")));
-    let page: Vec<_> =
-        page.lines().filter(few).map(|line| line.replace("criterion=\"checkout-order\",evaluator=\"tool_call_order\",", "")).collect();
+    assert_eq!(
+        page.lines()
+            .filter(|line| line.contains("_bucket{"))
+            .count(),
+        2 * 12 + 13
+    );
+    let few = |line: &&str| {
+        !line.contains("_bucket{")
+            || ["0.6", "0.7", "+Inf"]
+                .iter()
+                .any(|le| line.contains(&format!("le=\"{le}\"")))
+    };
+    let page: Vec<_> = page
+        .lines()
+        .filter(few)
+        .map(|line| {
+            line.replace(
+                "criterion=\"checkout-order\",evaluator=\"tool_call_order\",",
+                "",
+            )
+        })
+        .collect();
     insta::assert_snapshot!(page.join("\n"), @r#"
     # HELP spanscore_evaluations Evaluations of finished traces
     # TYPE spanscore_evaluations counter

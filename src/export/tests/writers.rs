@@ -1,5 +1,6 @@
-//! Scores on their way into backends' own APIs: what each is asked, when, how often, and what becomes of scores that it will not have. The
-//! backends are scripted; the requests are those of their public documentation, but only tests/backends.rs proves that a real one takes them.
+//! Scores on their way into backends' own APIs: what each is asked, when, how often, and what
+//! becomes of scores that it will not have. The backends are scripted; the requests are those of
+//! their public documentation, but only tests/backends.rs proves that a real one takes them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +21,14 @@ use crate::transport::peer::{Peer, Received, Reply};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });
-    written.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    config.scores.writers.push(serde_json::from_value(json!({ kind: written })).unwrap());
+    written
+        .as_object_mut()
+        .unwrap()
+        .extend(keys.as_object().unwrap().clone());
+    config
+        .scores
+        .writers
+        .push(serde_json::from_value(json!({ kind: written })).unwrap());
 }
 
 /// Writes to Phoenix alone, and tries again within milliseconds.
@@ -29,7 +36,12 @@ fn to_phoenix(address: SocketAddr) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
-    writer(&mut config, "phoenix", address, json!({ "api_key": "hunter2" }));
+    writer(
+        &mut config,
+        "phoenix",
+        address,
+        json!({ "api_key": "hunter2" }),
+    );
     config
 }
 
@@ -38,15 +50,23 @@ fn body(received: &Received) -> Value {
 }
 
 fn label(received: &Received) -> String {
-    body(received)["data"][0]["result"]["label"].as_str().unwrap().to_owned()
+    body(received)["data"][0]["result"]["label"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn of_trace(evaluation: Evaluation, id: u8) -> Evaluation {
-    with(evaluation, |trajectory| trajectory.trace_id = TraceId::try_new(&[id; 16]).unwrap())
+    with(evaluation, |trajectory| {
+        trajectory.trace_id = TraceId::try_new(&[id; 16]).unwrap()
+    })
 }
 
 fn dropped(telemetry: &Telemetry, shape: &'static str, reason: &'static str) -> u64 {
-    telemetry.counter("spanscore_scores_dropped_total", &[("shape", shape), ("reason", reason)])
+    telemetry.counter(
+        "spanscore_scores_dropped_total",
+        &[("shape", shape), ("reason", reason)],
+    )
 }
 
 fn sent(telemetry: &Telemetry, shape: &'static str) -> u64 {
@@ -61,18 +81,36 @@ fn only_call(writer: &Writer, evaluation: &Evaluation) -> (String, Value) {
     let mut calls: Vec<Call> = writer.calls(&[evaluation], END + 1_500_000_000);
     assert_eq!((calls.len(), calls[0].n_evaluations), (1, 1));
     let Call { targets, body, .. } = calls.remove(0);
-    let targets: Vec<String> = targets.iter().map(|target| format!("{} {}", target.method, target.path)).collect();
-    (targets.join(", else "), serde_json::from_str(&body).unwrap())
+    let targets: Vec<String> = targets
+        .iter()
+        .map(|target| format!("{} {}", target.method, target.path))
+        .collect();
+    (
+        targets.join(", else "),
+        serde_json::from_str(&body).unwrap(),
+    )
 }
 
 fn pretty(body: &Value) -> String {
-    serde_json::to_string_pretty(body).unwrap().replace(criterion("checkout-order").revision(), "REVISION")
+    serde_json::to_string_pretty(body)
+        .unwrap()
+        .replace(criterion("checkout-order").revision(), "REVISION")
 }
 
 fn error() -> Evaluation {
-    let error = EvaluationError { kind: "missing_argument", message: "`run` has no `command`".to_owned() };
-    let error = Evaluation { value: None, verdict: Verdict::Error, error: Some(error), ..fail() };
-    saying(error, |said| said.explanation = "cannot be judged".to_owned())
+    let error = EvaluationError {
+        kind: "missing_argument",
+        message: "`run` has no `command`".to_owned(),
+    };
+    let error = Evaluation {
+        value: None,
+        verdict: Verdict::Error,
+        error: Some(error),
+        ..fail()
+    };
+    saying(error, |said| {
+        said.explanation = "cannot be judged".to_owned()
+    })
 }
 
 // === what is asked ===
@@ -107,8 +145,17 @@ fn phoenix_is_asked_for_annotations_that_overwrite() {
       ]
     }
     "#);
-    let (_, body) = only_call(&Writer::Phoenix, &Evaluation { criterion: criterion("note"), ..fail() });
-    assert_eq!(body["data"][0]["name"], "note_", "Phoenix refuses its own word");
+    let (_, body) = only_call(
+        &Writer::Phoenix,
+        &Evaluation {
+            criterion: criterion("note"),
+            ..fail()
+        },
+    );
+    assert_eq!(
+        body["data"][0]["name"], "note_",
+        "Phoenix refuses its own word"
+    );
 }
 
 #[test]
@@ -148,7 +195,10 @@ fn mlflow_is_asked_to_update_an_assessment_or_to_create_it() {
     "#);
     let (_, body) = only_call(&Writer::Mlflow, &error());
     let words = "cannot be judged `run` has no `command`";
-    assert_eq!(body["assessment"]["feedback"], json!({ "error": { "error_code": "error", "error_message": words } }));
+    assert_eq!(
+        body["assessment"]["feedback"],
+        json!({ "error": { "error_code": "error", "error_message": words } })
+    );
 }
 
 #[test]
@@ -176,7 +226,10 @@ fn langfuse_is_asked_for_a_score_with_an_id() {
     }
     "#);
     let (_, body) = only_call(&Writer::Langfuse, &error());
-    assert_eq!((&body["value"], &body["dataType"]), (&json!("error"), &json!("CATEGORICAL")));
+    assert_eq!(
+        (&body["value"], &body["dataType"]),
+        (&json!("error"), &json!("CATEGORICAL"))
+    );
 }
 
 #[test]
@@ -220,10 +273,19 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
       }
     }
     "#);
-    let (_, body) = only_call(&Writer::Datadog(Settings { ml_app: Some("shop-bot".to_owned()) }), &error());
+    let (_, body) = only_call(
+        &Writer::Datadog(Settings {
+            ml_app: Some("shop-bot".to_owned()),
+        }),
+        &error(),
+    );
     let metric = &body["data"]["attributes"]["metrics"][0];
     assert_eq!(
-        (&metric["ml_app"], &metric["metric_type"], &metric["categorical_value"]),
+        (
+            &metric["ml_app"],
+            &metric["metric_type"],
+            &metric["categorical_value"]
+        ),
         (&json!("shop-bot"), &json!("categorical"), &json!("error"))
     );
     assert_eq!(metric.get("assessment"), None, "neither passed nor failed");
@@ -233,12 +295,21 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
 fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
     let many: Vec<Evaluation> = vec![fail(); 250];
     let calls = Writer::Phoenix.calls(&many.iter().collect::<Vec<_>>(), END);
-    assert_eq!(calls.iter().map(|call| call.n_evaluations).collect::<Vec<_>>(), [100, 100, 50]);
+    assert_eq!(
+        calls
+            .iter()
+            .map(|call| call.n_evaluations)
+            .collect::<Vec<_>>(),
+        [100, 100, 50]
+    );
 
     let before = SpanId::try_new(&[9; 8]);
     let moved = Evaluation {
         revision: 1,
-        previous: previous(Verdict::Fail, 0).map(|previous| crate::evaluate::Previous { subject: before, ..previous }),
+        previous: previous(Verdict::Fail, 0).map(|previous| crate::evaluate::Previous {
+            subject: before,
+            ..previous
+        }),
         ..pass()
     };
     let (_, body) = only_call(&Writer::Phoenix, &moved);
@@ -246,20 +317,43 @@ fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|told| (told["span_id"].as_str().unwrap(), told["result"]["label"].as_str().unwrap()))
+        .map(|told| {
+            (
+                told["span_id"].as_str().unwrap(),
+                told["result"]["label"].as_str().unwrap(),
+            )
+        })
         .collect();
-    assert_eq!(told, [("00f067aa0ba902b7", "pass"), ("0909090909090909", "replaced")]);
+    assert_eq!(
+        told,
+        [
+            ("00f067aa0ba902b7", "pass"),
+            ("0909090909090909", "replaced")
+        ]
+    );
     assert_eq!(body["data"][1]["result"]["score"], Value::Null);
 
     let of_logs = with(fail(), |trajectory| trajectory.subject = None);
-    assert_eq!(Writer::Phoenix.calls(&[&of_logs], END), [], "nothing to attach it to");
+    assert_eq!(
+        Writer::Phoenix.calls(&[&of_logs], END),
+        [],
+        "nothing to attach it to"
+    );
 }
 
 #[test]
 fn values_are_private_in_every_writer() {
-    for writer in [Writer::Phoenix, Writer::Mlflow, Writer::Langfuse, Writer::Datadog(Settings { ml_app: None })] {
+    for writer in [
+        Writer::Phoenix,
+        Writer::Mlflow,
+        Writer::Langfuse,
+        Writer::Datadog(Settings { ml_app: None }),
+    ] {
         let calls = writer.calls(&[&fail()], END);
-        assert!(!calls.is_empty() && calls.iter().all(|call| !call.body.contains(SECRET)), "{writer:?}");
+        assert!(
+            !calls.is_empty() && calls.iter().all(|call| !call.body.contains(SECRET)),
+            "{writer:?}"
+        );
     }
 }
 
@@ -267,23 +361,47 @@ fn values_are_private_in_every_writer() {
 
 #[tokio::test]
 async fn a_score_waits_until_its_span_is_acknowledged_and_says_who_we_are() {
-    let otlp = Peer::start(|n, _| if n < 3 { Reply::http(503) } else { Reply::taken() }).await;
+    let otlp = Peer::start(|n, _| {
+        if n < 3 {
+            Reply::http(503)
+        } else {
+            Reply::taken()
+        }
+    })
+    .await;
     let phoenix = Peer::willing().await;
     let mut config = to_phoenix(phoenix.address);
     config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail(), of_trace(pass(), 1)]);
-    assert_eq!(queued(&telemetry, "writer_phoenix"), 2, "in the books from the beginning");
+    assert_eq!(
+        queued(&telemetry, "writer_phoenix"),
+        2,
+        "in the books from the beginning"
+    );
     assert!(running.drain(in_time()).await.is_empty());
     let (spans, scores) = (otlp.received(), phoenix.received());
     assert_eq!((spans.len(), scores.len()), (4, 2), "one trace a request");
     assert!(scores.iter().all(|score| score.at >= spans[3].at));
     assert_eq!(scores[0].path, "/base/v1/span_annotations");
     assert_eq!(
-        (&scores[0].headers["authorization"], &scores[0].headers["content-type"]),
-        (&"Bearer hunter2".parse().unwrap(), &"application/json".parse().unwrap())
+        (
+            &scores[0].headers["authorization"],
+            &scores[0].headers["content-type"]
+        ),
+        (
+            &"Bearer hunter2".parse().unwrap(),
+            &"application/json".parse().unwrap()
+        )
     );
-    assert_eq!((sent(&telemetry, "score_spans"), sent(&telemetry, "writer_phoenix"), queued(&telemetry, "writer_phoenix")), (2, 2, 0));
+    assert_eq!(
+        (
+            sent(&telemetry, "score_spans"),
+            sent(&telemetry, "writer_phoenix"),
+            queued(&telemetry, "writer_phoenix")
+        ),
+        (2, 2, 0)
+    );
     assert!(!format!("{config:?}").contains("hunter2") && !config.to_yaml().contains("hunter2"));
 }
 
@@ -303,50 +421,104 @@ async fn a_score_without_a_score_span_does_not_wait_for_one() {
 
 #[tokio::test]
 async fn a_refused_score_span_does_not_take_its_score_with_it() {
-    let (otlp, phoenix) = (Peer::start(|_, _| Reply::http(400)).await, Peer::willing().await);
+    let (otlp, phoenix) = (
+        Peer::start(|_, _| Reply::http(400)).await,
+        Peer::willing().await,
+    );
     let mut config = to_phoenix(phoenix.address);
     config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     assert!(running.drain(in_time()).await.is_empty());
-    assert_eq!((dropped(&telemetry, "score_spans", "invalid_argument"), sent(&telemetry, "writer_phoenix")), (1, 1));
+    assert_eq!(
+        (
+            dropped(&telemetry, "score_spans", "invalid_argument"),
+            sent(&telemetry, "writer_phoenix")
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_revision_never_overtakes_what_it_corrects() {
-    let phoenix = Peer::start(|n, _| if n < 2 { Reply::http(404) } else { Reply::taken() }).await;
+    let phoenix = Peer::start(|n, _| {
+        if n < 2 {
+            Reply::http(404)
+        } else {
+            Reply::taken()
+        }
+    })
+    .await;
     let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
     export(&exporter, &[fail()]);
     phoenix.has_received(1).await;
-    export(&exporter, &[Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }]);
+    export(
+        &exporter,
+        &[Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Fail, 0),
+            ..pass()
+        }],
+    );
     export(&exporter, &[of_trace(error(), 7)]);
     assert!(running.drain(in_time()).await.is_empty());
-    let of_trace: Vec<String> = phoenix.received().iter().map(label).filter(|label| label != "error").collect();
-    assert_eq!(of_trace[of_trace.len() - 2..], ["fail", "pass"], "{of_trace:?}");
-    assert_eq!((sent(&telemetry, "writer_phoenix"), queued(&telemetry, "writer_phoenix")), (3, 0));
+    let of_trace: Vec<String> = phoenix
+        .received()
+        .iter()
+        .map(label)
+        .filter(|label| label != "error")
+        .collect();
+    assert_eq!(
+        of_trace[of_trace.len() - 2..],
+        ["fail", "pass"],
+        "{of_trace:?}"
+    );
+    assert_eq!(
+        (
+            sent(&telemetry, "writer_phoenix"),
+            queued(&telemetry, "writer_phoenix")
+        ),
+        (3, 0)
+    );
 }
 
 #[tokio::test]
 async fn mlflow_creates_once_and_updates_from_then_on() {
     let is_there = Arc::new(AtomicBool::new(false));
-    let mlflow = Peer::start(move |_, received| match received.path.ends_with("/assessments") {
-        true => {
-            is_there.store(true, Ordering::Relaxed);
-            Reply::taken()
-        }
-        false if is_there.load(Ordering::Relaxed) => Reply::taken(),
-        false => Reply::http(404),
-    })
+    let mlflow = Peer::start(
+        move |_, received| match received.path.ends_with("/assessments") {
+            true => {
+                is_there.store(true, Ordering::Relaxed);
+                Reply::taken()
+            }
+            false if is_there.load(Ordering::Relaxed) => Reply::taken(),
+            false => Reply::http(404),
+        },
+    )
     .await;
     let mut config = to_phoenix(mlflow.address);
     config.scores.writers.clear();
     writer(&mut config, "mlflow", mlflow.address, json!({}));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
-    export(&exporter, &[Evaluation { revision: 1, previous: previous(Verdict::Fail, 0), ..pass() }]);
+    export(
+        &exporter,
+        &[Evaluation {
+            revision: 1,
+            previous: previous(Verdict::Fail, 0),
+            ..pass()
+        }],
+    );
     assert!(running.drain(in_time()).await.is_empty());
-    let values: Vec<_> =
-        mlflow.received().iter().map(|received| body(received)["assessment"]["feedback"]["value"].as_f64().unwrap()).collect();
+    let values: Vec<_> = mlflow
+        .received()
+        .iter()
+        .map(|received| {
+            body(received)["assessment"]["feedback"]["value"]
+                .as_f64()
+                .unwrap()
+        })
+        .collect();
     assert_eq!(values, [2.0 / 3.0, 2.0 / 3.0, 1.0]);
     assert_eq!(sent(&telemetry, "writer_mlflow"), 2);
 }
@@ -354,7 +526,14 @@ async fn mlflow_creates_once_and_updates_from_then_on() {
 /// Spans reach a backend late, but not for ever.
 #[tokio::test]
 async fn an_unknown_span_is_asked_for_for_ten_minutes_and_holds_nobody_up() {
-    let phoenix = Peer::start(|_, received| if label(received) == "fail" { Reply::http(404) } else { Reply::taken() }).await;
+    let phoenix = Peer::start(|_, received| {
+        if label(received) == "fail" {
+            Reply::http(404)
+        } else {
+            Reply::taken()
+        }
+    })
+    .await;
     let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
     export(&exporter, &[fail()]);
     phoenix.has_received(2).await;
@@ -385,18 +564,43 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
         (Reply::http(413), "too_large"),
         (Reply::http(415), "unimplemented"),
         (Reply::http(422), "invalid_argument"),
-        (Reply::Http { status: 302, headers: vec![("location", "/login".to_owned())], body: Vec::new() }, "redirected"),
+        (
+            Reply::Http {
+                status: 302,
+                headers: vec![("location", "/login".to_owned())],
+                body: Vec::new(),
+            },
+            "redirected",
+        ),
         (Reply::http(409), "refused"),
     ];
     for (reply, reason) in refusals {
-        let phoenix = Peer::start(move |_, received| if label(received) == "fail" { reply.clone() } else { Reply::taken() }).await;
+        let phoenix = Peer::start(move |_, received| {
+            if label(received) == "fail" {
+                reply.clone()
+            } else {
+                Reply::taken()
+            }
+        })
+        .await;
         let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
         export(&exporter, &[fail(), of_trace(pass(), 1)]);
         assert!(running.drain(in_time()).await.is_empty());
-        assert_eq!((dropped(&telemetry, "writer_phoenix", reason), sent(&telemetry, "writer_phoenix")), (1, 1), "{reason}");
+        assert_eq!(
+            (
+                dropped(&telemetry, "writer_phoenix", reason),
+                sent(&telemetry, "writer_phoenix")
+            ),
+            (1, 1),
+            "{reason}"
+        );
     }
     let passing = [
-        Reply::Http { status: 429, headers: vec![("retry-after", "0".to_owned())], body: Vec::new() },
+        Reply::Http {
+            status: 429,
+            headers: vec![("retry-after", "0".to_owned())],
+            body: Vec::new(),
+        },
         Reply::http(500),
         Reply::http(502),
         Reply::http(503),
@@ -405,11 +609,16 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
     ];
     for reply in passing {
         let again = reply.clone();
-        let phoenix = Peer::start(move |n, _| if n < 3 { again.clone() } else { Reply::taken() }).await;
+        let phoenix =
+            Peer::start(move |n, _| if n < 3 { again.clone() } else { Reply::taken() }).await;
         let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), PLENTY, None);
         export(&exporter, &[fail()]);
         assert!(running.drain(in_time()).await.is_empty());
-        assert_eq!((phoenix.received().len(), sent(&telemetry, "writer_phoenix")), (4, 1), "{reply:?}");
+        assert_eq!(
+            (phoenix.received().len(), sent(&telemetry, "writer_phoenix")),
+            (4, 1),
+            "{reply:?}"
+        );
     }
     // A yes is a yes, whatever stands in it.
     let phoenix = Peer::start(|_, _| Reply::Http {
@@ -431,17 +640,31 @@ async fn what_finds_no_room_or_no_time_is_counted() {
     for id in 1..=250 {
         export(&exporter, &[of_trace(fail(), id)]);
     }
-    let left = running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50)).await;
+    let left = running
+        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50))
+        .await;
     let lost = dropped(&telemetry, "writer_phoenix", "queue_full");
     assert!(lost > 100, "{lost}");
-    assert_eq!(dropped(&telemetry, "writer_phoenix", "shutdown"), left["writer_phoenix"]);
-    assert_eq!((lost + left["writer_phoenix"], queued(&telemetry, "writer_phoenix")), (250, 0));
+    assert_eq!(
+        dropped(&telemetry, "writer_phoenix", "shutdown"),
+        left["writer_phoenix"]
+    );
+    assert_eq!(
+        (
+            lost + left["writer_phoenix"],
+            queued(&telemetry, "writer_phoenix")
+        ),
+        (250, 0)
+    );
 }
 
 /// The score spans' own backend is gone, so scores pile up before they may go.
 #[tokio::test]
 async fn what_waits_for_its_span_is_bounded_too() {
-    let (otlp, phoenix) = (Peer::start(|_, _| Reply::Silence).await, Peer::willing().await);
+    let (otlp, phoenix) = (
+        Peer::start(|_, _| Reply::Silence).await,
+        Peer::willing().await,
+    );
     let mut config = to_phoenix(phoenix.address);
     config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, 128 << 10, None);
@@ -450,7 +673,15 @@ async fn what_waits_for_its_span_is_bounded_too() {
     }
     let lost = dropped(&telemetry, "writer_phoenix", "queue_full");
     assert!(lost > 100, "{lost}");
-    running.drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50)).await;
+    running
+        .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(50))
+        .await;
     let lost_at_all = lost + dropped(&telemetry, "writer_phoenix", "shutdown");
-    assert_eq!((lost_at_all + sent(&telemetry, "writer_phoenix"), queued(&telemetry, "writer_phoenix")), (250, 0));
+    assert_eq!(
+        (
+            lost_at_all + sent(&telemetry, "writer_phoenix"),
+            queued(&telemetry, "writer_phoenix")
+        ),
+        (250, 0)
+    );
 }

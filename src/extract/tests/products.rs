@@ -1,5 +1,5 @@
-//! Spans of products that have no capture in `tests/captures`, as those products document or were seen to write them.
-//! They do not prove that a newer version still writes them so.
+//! Spans of products that have no capture in `tests/captures`, as those products document or were
+//! seen to write them. They do not prove that a newer version still writes them so.
 
 use serde_json::json;
 
@@ -14,17 +14,26 @@ fn judgeval_names_its_tools_by_the_span_alone() {
             .with("judgment.output", "\"found\"")
             .with("judgment.update_id", 1),
     );
-    assert_eq!((&*call.name, args(&call), result(&call), &*call.convention), ("search", json!({"query": "x"}), json!("found"), "judgment"));
+    assert_eq!(
+        (&*call.name, args(&call), result(&call), &*call.convention),
+        ("search", json!({"query": "x"}), json!("found"), "judgment")
+    );
     assert_eq!(&*call.result.unwrap().text, "found");
 }
 
 #[test]
 fn a_span_exported_at_its_start_is_partial() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    let partial = span(1, 0, "run", 5, 5).with("judgment.span_kind", "agent").with("judgment.update_id", 0).made(recogniser.keys());
+    let partial = span(1, 0, "run", 5, 5)
+        .with("judgment.span_kind", "agent")
+        .with("judgment.update_id", 0)
+        .made(recogniser.keys());
     let mark = mark(&partial, &recogniser);
     assert!(mark.partial && mark.agent_run && mark.update == 0 && !mark.tool_call);
-    let whole = span(1, 0, "run", 5, 9).with("judgment.span_kind", "agent").with("judgment.update_id", 1).made(recogniser.keys());
+    let whole = span(1, 0, "run", 5, 9)
+        .with("judgment.span_kind", "agent")
+        .with("judgment.update_id", 1)
+        .made(recogniser.keys());
     let mark = super::mark(&whole, &recogniser);
     assert!(!mark.partial && mark.update == 1);
 }
@@ -43,7 +52,10 @@ fn langsmith_fails_with_a_status_ok() {
             .event("exception", &[]),
     );
     assert!(call.error);
-    assert_eq!((&*call.convention, args(&call), call.agent.as_deref()), ("langsmith", json!({"amount": 42.5}), Some("billing")));
+    assert_eq!(
+        (&*call.convention, args(&call), call.agent.as_deref()),
+        ("langsmith", json!({"amount": 42.5}), Some("billing"))
+    );
 }
 
 #[test]
@@ -59,8 +71,14 @@ fn voltagent_names_the_sub_agent_beside_its_parent() {
             .with("entity.name", "travel-desk")
             .with("subagent.name", "weather"),
     );
-    assert_eq!((&*call.name, call.agent.as_deref(), call.call_id.as_deref()), ("get_weather", Some("weather"), Some("call_1")));
-    assert_eq!((args(&call), result(&call), &*call.convention), (json!({"city": "Oslo"}), json!({"temp": 3}), "voltagent"));
+    assert_eq!(
+        (&*call.name, call.agent.as_deref(), call.call_id.as_deref()),
+        ("get_weather", Some("weather"), Some("call_1"))
+    );
+    assert_eq!(
+        (args(&call), result(&call), &*call.convention),
+        (json!({"city": "Oslo"}), json!({"temp": 3}), "voltagent")
+    );
 }
 
 #[test]
@@ -76,8 +94,14 @@ fn traceloop_for_javascript_tells_the_name_in_the_result() {
                 r#"{"lc":1,"type":"constructor","id":["langchain_core","messages","ToolMessage"],"kwargs":{"content":"{\"temp\":3}","name":"get_weather","tool_call_id":"call_9","status":"success"}}"#,
             ),
     );
-    assert_eq!((&*call.name, call.call_id.as_deref(), call.agent.as_deref()), ("get_weather", Some("call_9"), Some("travel_desk")));
-    assert_eq!((args(&call), result(&call)), (json!({"city": "Oslo"}), json!({"temp": 3})));
+    assert_eq!(
+        (&*call.name, call.call_id.as_deref(), call.agent.as_deref()),
+        ("get_weather", Some("call_9"), Some("travel_desk"))
+    );
+    assert_eq!(
+        (args(&call), result(&call)),
+        (json!({"city": "Oslo"}), json!({"temp": 3}))
+    );
 }
 
 #[test]
@@ -92,7 +116,10 @@ fn adk_for_javascript_drops_all_attributes_of_a_failed_call() {
     ]);
     assert_eq!(names(&calls), ["book_flight", "book_flight"]);
     assert_eq!(&*calls.tool_calls[0].convention, "span_name");
-    assert_eq!((args(&calls.tool_calls[1]), result(&calls.tool_calls[1])), (json!({"id": 1}), json!("booked")));
+    assert_eq!(
+        (args(&calls.tool_calls[1]), result(&calls.tool_calls[1])),
+        (json!({"id": 1}), json!("booked"))
+    );
 }
 
 #[test]
@@ -106,19 +133,33 @@ fn openinference_for_vercel_leaks_its_errors() {
             .with("tool.name", "book")
             .status(Status::Error)
     };
-    let trajectory = taken(&[call(1, 10).event("exception", &[]), call(2, 20).with("ai.toolCall.result", "\"ok\"")]);
-    let errors: Vec<bool> = trajectory.tool_calls.iter().map(|call| call.error).collect();
+    let trajectory = taken(&[
+        call(1, 10).event("exception", &[]),
+        call(2, 20).with("ai.toolCall.result", "\"ok\""),
+    ]);
+    let errors: Vec<bool> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| call.error)
+        .collect();
     assert_eq!(errors, [true, false]);
 }
 
 #[test]
 fn mastra_refuses_an_input_with_a_status_ok() {
     let call = |result: &str| {
-        only(tool(1, 0, "book", 1, 2).with("mastra.span.type", "tool_call").with("gen_ai.tool.call.result", result).status(Status::Ok))
+        only(
+            tool(1, 0, "book", 1, 2)
+                .with("mastra.span.type", "tool_call")
+                .with("gen_ai.tool.call.result", result)
+                .status(Status::Ok),
+        )
     };
     assert!(call("{\"error\":true,\"message\":\"input\"}").error);
     assert!(!call("{\"error\":\"none\"}").error && &*call("{}").convention == "mastra");
-    let chunk = span(1, 0, "model_chunk", 1, 2).with("mastra.span.type", "model_chunk").with("gen_ai.operation.name", "model_chunk");
+    let chunk = span(1, 0, "model_chunk", 1, 2)
+        .with("mastra.span.type", "model_chunk")
+        .with("gen_ai.operation.name", "model_chunk");
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     assert!(!mark(&chunk.made(recogniser.keys()), &recogniser).tool_call);
 }
@@ -128,19 +169,34 @@ fn strands_keeps_values_in_events() {
     let call = only(
         tool(1, 0, "search", 1, 2)
             .with("gen_ai.tool.status", "error")
-            .event("gen_ai.tool.message", &[("content", "{\"q\": 1}"), ("role", "tool")])
-            .event("gen_ai.choice", &[("message", "[{\"text\": \"Error: no\"}]")]),
+            .event(
+                "gen_ai.tool.message",
+                &[("content", "{\"q\": 1}"), ("role", "tool")],
+            )
+            .event(
+                "gen_ai.choice",
+                &[("message", "[{\"text\": \"Error: no\"}]")],
+            ),
     );
-    assert_eq!((args(&call), result(&call), call.error), (json!({"q": 1}), json!("Error: no"), true));
+    assert_eq!(
+        (args(&call), result(&call), call.error),
+        (json!({"q": 1}), json!("Error: no"), true)
+    );
 }
 
 #[test]
 fn a_guardrail_with_a_tool_name_is_no_call() {
     let trajectory = taken(&[
         agent(1, 0, "desk", 0, 9),
-        span(2, 1, "guardrail", 1, 2).with("openinference.span.kind", "GUARDRAIL").with("tool.name", "pii"),
-        span(3, 1, "made up", 1, 2).with("tool.name", "x").with("tool.synthesized", true),
-        span(4, 1, "handoff", 1, 2).with("traceloop.span.kind", "tool").with("gen_ai.operation.name", "handoff"),
+        span(2, 1, "guardrail", 1, 2)
+            .with("openinference.span.kind", "GUARDRAIL")
+            .with("tool.name", "pii"),
+        span(3, 1, "made up", 1, 2)
+            .with("tool.name", "x")
+            .with("tool.synthesized", true),
+        span(4, 1, "handoff", 1, 2)
+            .with("traceloop.span.kind", "tool")
+            .with("gen_ai.operation.name", "handoff"),
     ]);
     assert!(trajectory.tool_calls.is_empty());
 }
@@ -148,9 +204,16 @@ fn a_guardrail_with_a_tool_name_is_no_call() {
 #[test]
 fn a_plain_completion_of_vercels_sdk_is_no_agent_run() {
     let plain = span(1, 0, "ai.generateText", 0, 9).with("ai.operationId", "ai.generateText");
-    let request = span(2, 1, "ai.generateText.doGenerate", 1, 8).with("ai.operationId", "ai.generateText.doGenerate");
+    let request = span(2, 1, "ai.generateText.doGenerate", 1, 8)
+        .with("ai.operationId", "ai.generateText.doGenerate");
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    assert!(trajectory(&trace(&[plain.clone(), request.clone()], &recogniser), &recogniser).is_none());
+    assert!(
+        trajectory(
+            &trace(&[plain.clone(), request.clone()], &recogniser),
+            &recogniser
+        )
+        .is_none()
+    );
     let with_tools = request.with("ai.prompt.tools", json!(["{}"]));
     assert_eq!(taken(&[plain, with_tools]).agent_runs.len(), 1);
 }
@@ -160,32 +223,67 @@ fn claude_code_tells_of_a_failure_below_the_call() {
     let spans = [
         span(1, 0, "claude_code.interaction", 0, 9).with("session.id", "s1"),
         span(2, 1, "claude_code.llm_request", 1, 2).with("gen_ai.system", "anthropic"),
-        span(3, 1, "claude_code.tool", 3, 5).with("tool_name", "Bash").with("tool_use_id", "t1").with("tool_input", "{\"command\":\"ls\"}"),
+        span(3, 1, "claude_code.tool", 3, 5)
+            .with("tool_name", "Bash")
+            .with("tool_use_id", "t1")
+            .with("tool_input", "{\"command\":\"ls\"}"),
         span(4, 3, "claude_code.tool.blocked_on_user", 3, 4).with("decision", "accept"),
-        span(5, 3, "claude_code.tool.execution", 4, 5).with("success", "false").with("error", "exit 1"),
-        span(6, 1, "claude_code.tool", 6, 7).with("tool_name", "Read").with("gen_ai.tool.call.id", "t2"),
+        span(5, 3, "claude_code.tool.execution", 4, 5)
+            .with("success", "false")
+            .with("error", "exit 1"),
+        span(6, 1, "claude_code.tool", 6, 7)
+            .with("tool_name", "Read")
+            .with("gen_ai.tool.call.id", "t2"),
         span(7, 6, "claude_code.tool.execution", 6, 7).with("success", true),
     ];
     let trajectory = taken(&spans);
     let seen: Vec<_> = (trajectory.tool_calls.iter())
-        .map(|call| (&*call.name, call.call_id.as_deref(), call.error, call.agent.as_deref(), call.step))
+        .map(|call| {
+            (
+                &*call.name,
+                call.call_id.as_deref(),
+                call.error,
+                call.agent.as_deref(),
+                call.step,
+            )
+        })
         .collect();
-    assert_eq!(seen, [("Bash", Some("t1"), true, Some("claude_code"), 0), ("Read", Some("t2"), false, Some("claude_code"), 0)]);
-    assert_eq!((args(&trajectory.tool_calls[0]), trajectory.session.as_deref()), (json!({"command": "ls"}), Some("s1")));
+    assert_eq!(
+        seen,
+        [
+            ("Bash", Some("t1"), true, Some("claude_code"), 0),
+            ("Read", Some("t2"), false, Some("claude_code"), 0)
+        ]
+    );
+    assert_eq!(
+        (
+            args(&trajectory.tool_calls[0]),
+            trajectory.session.as_deref()
+        ),
+        (json!({"command": "ls"}), Some("s1"))
+    );
 }
 
 #[test]
 fn llama_index_names_the_agent_whose_turn_it_is() {
     let turn = |id, at, name: &str| {
-        let event = format!("AgentInput(input=[\"current_agent_name='nobody'\"], current_agent_name='{name}')");
+        let event = format!(
+            "AgentInput(input=[\"current_agent_name='nobody'\"], current_agent_name='{name}')"
+        );
         span(id, 1, "AgentWorkflow.setup_agent", at, at + 1)
             .with("openinference.span.kind", "CHAIN")
-            .with("input.value", json!({ "ctx": "<Context>", "ev": event }).to_string())
+            .with(
+                "input.value",
+                json!({ "ctx": "<Context>", "ev": event }).to_string(),
+            )
     };
     let call = |id, parent, at, name: &str| {
-        span(id, parent, "FunctionTool.acall", at, at + 1).with("openinference.span.kind", "TOOL").with("tool.name", name)
+        span(id, parent, "FunctionTool.acall", at, at + 1)
+            .with("openinference.span.kind", "TOOL")
+            .with("tool.name", name)
     };
-    let model = |id, at| span(id, 1, "OpenAI.achat", at, at + 1).with("openinference.span.kind", "LLM");
+    let model =
+        |id, at| span(id, 1, "OpenAI.achat", at, at + 1).with("openinference.span.kind", "LLM");
     let spans = [
         span(1, 0, "AgentWorkflow.run", 0, 99).with("openinference.span.kind", "CHAIN"),
         turn(2, 1, "writer"),
@@ -199,38 +297,88 @@ fn llama_index_names_the_agent_whose_turn_it_is() {
         call(10, 1, 10, "publish"),
     ];
     let trajectory = taken(&spans);
-    let seen: Vec<_> = (trajectory.tool_calls.iter()).map(|call| (&*call.name, call.agent.as_deref(), call.step)).collect();
-    assert_eq!(seen, [("draft", Some("writer"), 0), ("review", Some("reviewer"), 0), ("publish", Some("reviewer"), 1)]);
-    assert_eq!((trajectory.agent.as_deref(), trajectory.agent_runs.len()), (Some("writer"), 1));
+    let seen: Vec<_> = (trajectory.tool_calls.iter())
+        .map(|call| (&*call.name, call.agent.as_deref(), call.step))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("draft", Some("writer"), 0),
+            ("review", Some("reviewer"), 0),
+            ("publish", Some("reviewer"), 1)
+        ]
+    );
+    assert_eq!(
+        (trajectory.agent.as_deref(), trajectory.agent_runs.len()),
+        (Some("writer"), 1)
+    );
 }
 
 #[test]
 fn a_haystack_conversation_without_its_end_is_no_certainty() {
     let message = |role: &str, content: &str| {
-        format!("ChatMessage(_role=<ChatRole.{}: '{role}'>, _content=[{content}], _name=None, _meta={{}})", role.to_uppercase())
+        format!(
+            "ChatMessage(_role=<ChatRole.{}: '{role}'>, _content=[{content}], _name=None, _meta={{}})",
+            role.to_uppercase()
+        )
     };
-    let call = |id: u8| format!("ToolCall(tool_name='search', arguments={{'n': {id}}}, id='c{id}', extra=None)");
+    let call = |id: u8| {
+        format!("ToolCall(tool_name='search', arguments={{'n': {id}}}, id='c{id}', extra=None)")
+    };
     let messages = [
         message("user", "TextContent(text='ToolCall(tool_name=1)')"),
         message("assistant", &format!("{}, {}", call(1), call(2))),
-        message("tool", &format!("ToolCallResult(result='no', origin={}, error=True)", call(1))),
+        message(
+            "tool",
+            &format!(
+                "ToolCallResult(result='no', origin={}, error=True)",
+                call(1)
+            ),
+        ),
         message("assistant", &call(3)),
     ];
     let run = |output: &str| {
         span(1, 0, "Agent.run", 0, 9)
             .with("openinference.span.kind", "CHAIN")
-            .with("input.value", json!({ "messages": messages[..1] }).to_string())
+            .with(
+                "input.value",
+                json!({ "messages": messages[..1] }).to_string(),
+            )
             .with("output.value", output)
     };
     let output = json!({ "messages": messages, "last_message": messages[3] }).to_string();
     let trajectory = taken(&[run(&output)]);
-    let seen: Vec<_> =
-        (trajectory.tool_calls.iter()).map(|call| (call.call_id.as_deref(), call.error, call.step, call.parallel_group)).collect();
-    assert_eq!(seen, [(Some("c1"), true, 0, Some(1)), (Some("c2"), false, 0, Some(1)), (Some("c3"), false, 1, None)]);
-    assert_eq!((args(&trajectory.tool_calls[2]), &*trajectory.tool_calls[2].convention), (json!({"n": 3}), "haystack.messages"));
+    let seen: Vec<_> = (trajectory.tool_calls.iter())
+        .map(|call| {
+            (
+                call.call_id.as_deref(),
+                call.error,
+                call.step,
+                call.parallel_group,
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (Some("c1"), true, 0, Some(1)),
+            (Some("c2"), false, 0, Some(1)),
+            (Some("c3"), false, 1, None)
+        ]
+    );
+    assert_eq!(
+        (
+            args(&trajectory.tool_calls[2]),
+            &*trajectory.tool_calls[2].convention
+        ),
+        (json!({"n": 3}), "haystack.messages")
+    );
     assert!(trajectory.from_messages && !trajectory.cut_short);
     let trajectory = taken(&[run(&output[..output.find("'c3'").unwrap()]).cut("output.value")]);
-    assert_eq!((trajectory.tool_calls.len(), trajectory.cut_short), (2, true));
+    assert_eq!(
+        (trajectory.tool_calls.len(), trajectory.cut_short),
+        (2, true)
+    );
 }
 
 #[test]
@@ -243,5 +391,9 @@ fn adk_for_python_wraps_results_and_knows_no_id_of_a_failed_call() {
     );
     assert_eq!((result(&call), call.call_id), (json!(3), None));
     let call = only(tool(1, 0, "search", 1, 2).with("gen_ai.tool.call.result", "{\"result\": 3}"));
-    assert_eq!(result(&call), json!({"result": 3}), "another's result is its own business");
+    assert_eq!(
+        result(&call),
+        json!({"result": 3}),
+        "another's result is its own business"
+    );
 }

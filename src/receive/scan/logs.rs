@@ -1,5 +1,6 @@
-//! The body of a log request that was found valid in, the records that tell of tool calls out: those whose event name the key set wants. Obeys
-//! the key set; does not know what the keys mean, nor whose calls these are.
+//! The body of a log request that was found valid in, the records that tell of tool calls out:
+//! those whose event name the key set wants. Obeys the key set; does not know what the keys mean,
+//! nor whose calls these are.
 
 use std::sync::Arc;
 
@@ -24,23 +25,41 @@ const EVENT_NAME: u64 = 12;
 const TIME: u64 = key(1, FIXED64);
 const OBSERVED_TIME: u64 = key(11, FIXED64);
 
-/// The records that tell of tool calls, in the order of the request. Each keeps facts within the bounds of a span's.
+/// The records that tell of tool calls, in the order of the request. Each keeps facts within the
+/// bounds of a span's.
 pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
     let mut keeper = Keeper::new(keys);
-    let mut resources = Resources { keeper: Some(Keeper::new(keys)), seen: HashSet::new(), last: None };
+    let mut resources = Resources {
+        keeper: Some(Keeper::new(keys)),
+        seen: HashSet::new(),
+        last: None,
+    };
     let mut calls = Vec::new();
     for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
         let mut resource = None;
-        for record in delimited_fields(resource_logs, SCOPE_LOGS).flat_map(|scope| delimited_fields(scope, LOG_RECORDS)) {
-            let Some(wanted_body) = keys.wants_record(event_name(record)) else { continue };
+        for record in delimited_fields(resource_logs, SCOPE_LOGS)
+            .flat_map(|scope| delimited_fields(scope, LOG_RECORDS))
+        {
+            let Some(wanted_body) = keys.wants_record(event_name(record)) else {
+                continue;
+            };
             let resource = resource.get_or_insert_with(|| {
                 let pieces: Pieces<'_> = delimited_fields(resource_logs, RESOURCE_FIELD).collect();
                 resources.intern(&pieces)
             });
-            calls.extend(log_call(record, wanted_body, &mut keeper, Arc::clone(resource)));
+            calls.extend(log_call(
+                record,
+                wanted_body,
+                &mut keeper,
+                Arc::clone(resource),
+            ));
         }
     }
-    Batch { log_calls: calls, pieces_size: keeper.finish(), ..Batch::default() }
+    Batch {
+        log_calls: calls,
+        pieces_size: keeper.finish(),
+        ..Batch::default()
+    }
 }
 
 fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
@@ -54,26 +73,43 @@ fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], Held<'_>, &[u8])> {
     })
 }
 
-/// The event's name: in its field, before that field was invented in an attribute, or else the body.
+/// The event's name: in its field, before that field was invented in an attribute, or else the
+/// body.
 fn event_name(record: &[u8]) -> &[u8] {
     let name = last_field(record, EVENT_NAME);
     if !name.is_empty() {
         return name;
     }
-    let named = attributes(record).find(|(key, held, _)| *key == b"event.name" && held.kind == HeldKind::Str);
+    let named = attributes(record)
+        .find(|(key, held, _)| *key == b"event.name" && held.kind == HeldKind::Str);
     match named {
         Some((_, held, _)) => held.bytes,
         None => any_value(last_field(record, BODY), RECURSION_LIMIT).map_or(&[], |held| held.bytes),
     }
 }
 
-fn log_call(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>, resource: Arc<Resource>) -> Option<LogCall> {
+fn log_call(
+    record: &[u8],
+    wanted_body: WantedBody,
+    keeper: &mut Keeper<'_>,
+    resource: Arc<Resource>,
+) -> Option<LogCall> {
     let keys = keeper.keys();
     keeper.names(event_name(record), b"");
     if let Some(key) = keys.id(LogCall::TRACE_ID) {
         let trace_id = TraceId::try_new(last_field(record, TRACE_ID));
-        let trace_id = trace_id.as_ref().map_or(&[][..], |trace_id| trace_id.as_bytes());
-        keeper.attribute(Kept { key, keep: Keep::Value, suffix: b"" }, Held::bytes(HeldKind::Bytes, trace_id), record);
+        let trace_id = trace_id
+            .as_ref()
+            .map_or(&[][..], |trace_id| trace_id.as_bytes());
+        keeper.attribute(
+            Kept {
+                key,
+                keep: Keep::Value,
+                suffix: b"",
+            },
+            Held::bytes(HeldKind::Bytes, trace_id),
+            record,
+        );
     }
     for (key, held, encoded) in attributes(record) {
         if let Some(kept) = keys.find(key) {
@@ -88,8 +124,16 @@ fn log_call(record: &[u8], wanted_body: WantedBody, keeper: &mut Keeper<'_>, res
     }
     let facts = keeper.take();
     let span_id = SpanId::try_new(last_field(record, SPAN_ID));
-    let record_id = Sha256::digest(record).first_chunk::<8>().and_then(|digest| SpanId::try_new(digest))?;
-    Some(LogCall { record_id, time_unix_nanos: time(record), span_id, resource, facts })
+    let record_id = Sha256::digest(record)
+        .first_chunk::<8>()
+        .and_then(|digest| SpanId::try_new(digest))?;
+    Some(LogCall {
+        record_id,
+        time_unix_nanos: time(record),
+        span_id,
+        resource,
+        facts,
+    })
 }
 
 /// When it happened, else when it was observed, Unix nanoseconds.

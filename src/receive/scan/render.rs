@@ -1,19 +1,23 @@
-//! OTLP arrays and maps as compact JSON: a validated `KeyValue` in, the text of its value out, up to a length. Bytes become base64, NaN and the
-//! infinities strings, as in OTLP/JSON. Merges what is repeated as prost does. Does not know who reads the text.
+//! OTLP arrays and maps as compact JSON: a validated `KeyValue` in, the text of its value out, up
+//! to a length. Bytes become base64, NaN and the infinities strings, as in OTLP/JSON. Merges what
+//! is repeated as prost does. Does not know who reads the text.
 
 use std::io;
 
 use data_encoding::BASE64;
 use smallvec::{SmallVec, smallvec};
 
-use super::value::{ARRAY, BOOL, BYTES, DOUBLE, Held, HeldKind, INT, KEY, KVLIST, STRINDEX, STRING, VALUE};
+use super::value::{
+    ARRAY, BOOL, BYTES, DOUBLE, Held, HeldKind, INT, KEY, KVLIST, STRINDEX, STRING, VALUE,
+};
 use super::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, tag_of};
 
-/// One value, in as many pieces as it was sent: a message that is repeated means all of its pieces together.
+/// One value, in as many pieces as it was sent: a message that is repeated means all of its pieces
+/// together.
 type Pieces<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Write a value, the field `field` of a message, as JSON to `text`, at most `limit` bytes of it. Returns whether it had to be cut; a cut text ends at a
-/// character's boundary.
+/// Write a value, the field `field` of a message, as JSON to `text`, at most `limit` bytes of it.
+/// Returns whether it had to be cut; a cut text ends at a character's boundary.
 pub(super) fn value_as_json(message: &[u8], field: u64, limit: usize, text: &mut Vec<u8>) -> bool {
     text.clear();
     let mut out = Bounded { text, limit };
@@ -125,7 +129,12 @@ fn write_map(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
         if i > 0 {
             write(out, b",")?;
         }
-        write_string(delimited_fields(key_value, tag_of(KEY)).last().unwrap_or_default(), out)?;
+        write_string(
+            delimited_fields(key_value, tag_of(KEY))
+                .last()
+                .unwrap_or_default(),
+            out,
+        )?;
         write(out, b":")?;
         write_value(&delimited_fields(key_value, tag_of(VALUE)).collect(), out)?;
     }
@@ -145,14 +154,19 @@ fn write_double(value: f64, out: &mut Bounded<'_>) -> Result<(), Full> {
 }
 
 fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), Full> {
-    // Escaping only lengthens, so what lies beyond the limit need not be looked at. A character that is split there is replaced and then cut off.
+    // Escaping only lengthens, so what lies beyond the limit need not be looked at. A character
+    // that is split there is replaced and then cut off.
     let head = &text[..text.len().min(out.limit.saturating_add(4))];
-    Ok(serde_json::to_writer(out, String::from_utf8_lossy(head).as_ref())?)
+    Ok(serde_json::to_writer(
+        out,
+        String::from_utf8_lossy(head).as_ref(),
+    )?)
 }
 
 fn write_bytes(bytes: &[u8], out: &mut Bounded<'_>) -> Result<(), Full> {
     write(out, b"\"")?;
-    // Three bytes become four letters, so that the limit holds for the bytes as well; 48 at a time need no padding between.
+    // Three bytes become four letters, so that the limit holds for the bytes as well; 48 at a time
+    // need no padding between.
     for chunk in bytes.chunks(48) {
         write(out, BASE64.encode(chunk).as_bytes())?;
     }

@@ -1,7 +1,10 @@
-//! OTLP messages as tables, and the one validating walk over them: bytes and a table in, a verdict out. What is read closely has a walk of its
-//! own; all else is checked here. Knows which fields messages have; does not know what anybody wants of them.
+//! OTLP messages as tables, and the one validating walk over them: bytes and a table in, a verdict
+//! out. What is read closely has a walk of its own; all else is checked here. Knows which fields
+//! messages have; does not know what anybody wants of them.
 
-use super::wire::{Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, enter, tag_of};
+use super::wire::{
+    Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, enter, tag_of,
+};
 
 /// A message, by its fields: a fault names the field it lies in.
 pub(in crate::receive) struct Shape {
@@ -45,7 +48,10 @@ impl Shape {
     const N_TAGS: usize = 17;
 
     pub(in crate::receive) const fn new<const N: usize>(rows: [Row; N]) -> Self {
-        let mut by_tag = [Field { name: "", kind: Kind::Unknown }; Self::N_TAGS];
+        let mut by_tag = [Field {
+            name: "",
+            kind: Kind::Unknown,
+        }; Self::N_TAGS];
         let mut i = 0;
         while i < N {
             let (tag, name, kind) = rows[i];
@@ -65,13 +71,22 @@ impl Shape {
         Ok(())
     }
 
-    /// Is what stands behind this key a field of this shape? For walks that read some fields themselves.
-    pub(in crate::receive) fn check_field(&self, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<(), Fault> {
+    /// Is what stands behind this key a field of this shape? For walks that read some fields
+    /// themselves.
+    pub(in crate::receive) fn check_field(
+        &self,
+        found: u64,
+        cursor: &mut Cursor<'_>,
+        depth: u32,
+    ) -> Result<(), Fault> {
         let tag = tag_of(found);
-        let field = usize::try_from(tag).ok().and_then(|tag| self.by_tag.get(tag));
+        let field = usize::try_from(tag)
+            .ok()
+            .and_then(|tag| self.by_tag.get(tag));
         match field {
             Some(field) if !matches!(field.kind, Kind::Unknown) => {
-                check_kind(field.kind, found, cursor, depth).map_err(|fault| fault.within(field.name))
+                check_kind(field.kind, found, cursor, depth)
+                    .map_err(|fault| fault.within(field.name))
             }
             _ => cursor.other(found, 0, depth),
         }
@@ -98,7 +113,11 @@ fn check_kind(kind: Kind, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Re
         }
         (Kind::Fixed64s, LEN) => {
             let packed = cursor.delimited()?;
-            if packed.len().is_multiple_of(8) { Ok(()) } else { Err(Fault::new(Reason::PackedLength, packed)) }
+            if packed.len().is_multiple_of(8) {
+                Ok(())
+            } else {
+                Err(Fault::new(Reason::PackedLength, packed))
+            }
         }
         // A bit for every tag: the field is known, so its wire type is wrong.
         _ => cursor.other(found, u32::MAX, depth),
@@ -122,15 +141,31 @@ pub(in crate::receive) static ANY_VALUE: Shape = Shape::new([
 
 pub(in crate::receive) static ARRAY_VALUE: Shape = Shape::new([(1, "values", Message(&ANY_VALUE))]);
 
-pub(in crate::receive) static KEY_VALUE_LIST: Shape = Shape::new([(1, "values", Message(&KEY_VALUE))]);
+pub(in crate::receive) static KEY_VALUE_LIST: Shape =
+    Shape::new([(1, "values", Message(&KEY_VALUE))]);
 
-pub(in crate::receive) static KEY_VALUE: Shape =
-    Shape::new([(1, "key", Str), (2, "value", Message(&ANY_VALUE)), (3, "key_strindex", Varint)]);
+pub(in crate::receive) static KEY_VALUE: Shape = Shape::new([
+    (1, "key", Str),
+    (2, "value", Message(&ANY_VALUE)),
+    (3, "key_strindex", Varint),
+]);
 
-pub(in crate::receive) static RESOURCE: Shape =
-    Shape::new([(1, "attributes", Message(&KEY_VALUE)), (2, "dropped_attributes_count", Varint), (3, "entity_refs", Message(&ENTITY_REF))]);
+pub(in crate::receive) static RESOURCE: Shape = Shape::new([
+    (1, "attributes", Message(&KEY_VALUE)),
+    (2, "dropped_attributes_count", Varint),
+    (3, "entity_refs", Message(&ENTITY_REF)),
+]);
 
-static ENTITY_REF: Shape = Shape::new([(1, "schema_url", Str), (2, "type", Str), (3, "id_keys", Str), (4, "description_keys", Str)]);
+static ENTITY_REF: Shape = Shape::new([
+    (1, "schema_url", Str),
+    (2, "type", Str),
+    (3, "id_keys", Str),
+    (4, "description_keys", Str),
+]);
 
-pub(in crate::receive) static SCOPE: Shape =
-    Shape::new([(1, "name", Str), (2, "version", Str), (3, "attributes", Message(&KEY_VALUE)), (4, "dropped_attributes_count", Varint)]);
+pub(in crate::receive) static SCOPE: Shape = Shape::new([
+    (1, "name", Str),
+    (2, "version", Str),
+    (3, "attributes", Message(&KEY_VALUE)),
+    (4, "dropped_attributes_count", Varint),
+]);

@@ -1,12 +1,15 @@
-//! One span of a request: its bytes in, a slim [`Span`] out. Validates all of it in the same pass. Knows the fields of spans, events and links;
-//! does not know where in the request the span stood.
+//! One span of a request: its bytes in, a slim [`Span`] out. Validates all of it in the same pass.
+//! Knows the fields of spans, events and links; does not know where in the request the span stood.
 
 use std::sync::Arc;
 
 use super::keep::{Keeper, KnownKey, KnownKeys};
 use super::shape::{KEY_VALUE, Kind, Shape};
 use super::value::{Held, HeldKind, any_value, key_value, plain_key_value, short_text};
-use super::wire::{Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, delimited_fields, enter, key, tag_of};
+use super::wire::{
+    Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, delimited_fields, enter, key,
+    tag_of,
+};
 use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
 
 const TRACE_ID: u64 = key(1, LEN);
@@ -85,19 +88,30 @@ pub(super) struct SpanWalk<'k, 'b> {
 
 impl<'k, 'b> SpanWalk<'k, 'b> {
     pub(super) fn new(keeper: Option<Keeper<'k>>) -> Self {
-        Self { keeper, known_keys: KnownKeys::new() }
+        Self {
+            keeper,
+            known_keys: KnownKeys::new(),
+        }
     }
 
-    /// All spans were walked: make their facts readable. How many bytes the pieces take that these lie in.
+    /// All spans were walked: make their facts readable. How many bytes the pieces take that these
+    /// lie in.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)
     }
 
     /// Validate a span and add it to the batch, or count it there if it has no ids.
-    pub(super) fn span(&mut self, bytes: &'b [u8], depth: u32, resource: &Arc<Resource>, batch: &mut Batch) -> Result<(), Fault> {
+    pub(super) fn span(
+        &mut self,
+        bytes: &'b [u8],
+        depth: u32,
+        resource: &Arc<Resource>,
+        batch: &mut Batch,
+    ) -> Result<(), Fault> {
         let mut fields = Fields::default();
         let written = self.fields(bytes, depth, &mut fields, None)?;
-        // Names stand first in the facts. Should one come late, the span is read again knowing them.
+        // Names stand first in the facts. Should one come late, the span is read again knowing
+        // them.
         if fields.late_name {
             let names = fields.names;
             if let Some(keeper) = &mut self.keeper {
@@ -109,14 +123,19 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         check_id(fields.trace_id, TRACE_ID_SIZE).map_err(|fault| fault.within("trace_id"))?;
         check_id(fields.span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))?;
         check_id(fields.parent_id, SPAN_ID_SIZE).map_err(|fault| fault.within("parent_span_id"))?;
-        let (Some(trace_id), Some(span_id)) = (TraceId::try_new(fields.trace_id), SpanId::try_new(fields.span_id)) else {
+        let (Some(trace_id), Some(span_id)) = (
+            TraceId::try_new(fields.trace_id),
+            SpanId::try_new(fields.span_id),
+        ) else {
             batch.n_without_ids += 1;
             if let Some(keeper) = &mut self.keeper {
                 keeper.discard();
             }
             return Ok(());
         };
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
+        let Some(keeper) = &mut self.keeper else {
+            return Ok(());
+        };
         if !written {
             keeper.names(fields.names.name, fields.names.trace_state);
         }
@@ -139,9 +158,16 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Read the fields, keeping attributes and events on the way. Returns whether the names were written into the facts: that is done before the
-    /// first attribute or event that is kept, with the names as they are `given`, else as they have been read by then.
-    fn fields(&mut self, bytes: &'b [u8], depth: u32, fields: &mut Fields<'b>, given: Option<Names<'b>>) -> Result<bool, Fault> {
+    /// Read the fields, keeping attributes and events on the way. Returns whether the names were
+    /// written into the facts: that is done before the first attribute or event that is kept, with
+    /// the names as they are `given`, else as they have been read by then.
+    fn fields(
+        &mut self,
+        bytes: &'b [u8],
+        depth: u32,
+        fields: &mut Fields<'b>,
+        given: Option<Names<'b>>,
+    ) -> Result<bool, Fault> {
         let mut written = false;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
@@ -150,7 +176,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     fields.n_attributes = fields.n_attributes.saturating_add(1);
                     let encoded = cursor.delimited()?;
                     let depth = enter(depth, encoded)?;
-                    let (known, held) = self.attribute(encoded, depth).map_err(|fault| fault.within("attributes"))?;
+                    let (known, held) = self
+                        .attribute(encoded, depth)
+                        .map_err(|fault| fault.within("attributes"))?;
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                     {
@@ -162,7 +190,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 SPAN_ID => fields.span_id = cursor.delimited()?,
                 PARENT_SPAN_ID => fields.parent_id = cursor.delimited()?,
                 TRACE_STATE => {
-                    fields.names.trace_state = cursor.string().map_err(|fault| fault.within("trace_state"))?;
+                    fields.names.trace_state = cursor
+                        .string()
+                        .map_err(|fault| fault.within("trace_state"))?;
                     fields.late_name = written;
                 }
                 NAME => {
@@ -172,15 +202,19 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 START => fields.start_unix_nanos = cursor.fixed64()?,
                 END => fields.end_unix_nanos = cursor.fixed64()?,
                 FLAGS => fields.flags = cursor.fixed32()?,
-                KIND | DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT | DROPPED_LINKS_COUNT => drop(cursor.varint()?),
+                KIND | DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT | DROPPED_LINKS_COUNT => {
+                    drop(cursor.varint()?)
+                }
                 STATUS => {
                     let status = cursor.delimited()?;
-                    read_status(status, enter(depth, status)?, &mut fields.status_code).map_err(|fault| fault.within("status"))?;
+                    read_status(status, enter(depth, status)?, &mut fields.status_code)
+                        .map_err(|fault| fault.within("status"))?;
                 }
                 EVENTS => {
                     let event = cursor.delimited()?;
                     let names = given.unwrap_or(fields.names);
-                    self.event(event, enter(depth, event)?, &mut written, names).map_err(|fault| fault.within("events"))?;
+                    self.event(event, enter(depth, event)?, &mut written, names)
+                        .map_err(|fault| fault.within("events"))?;
                 }
                 LINKS => {
                     let link = cursor.delimited()?;
@@ -193,11 +227,27 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     }
 
     /// Validate an event; keep it if its name is in the key set.
-    fn event(&mut self, bytes: &'b [u8], depth: u32, written: &mut bool, names: Names<'b>) -> Result<(), Fault> {
-        let name = delimited_fields(bytes, tag_of(EVENT_NAME)).last().unwrap_or_default();
-        let kept_name = self.keeper.as_ref().and_then(|keeper| keeper.keys().find(name)).filter(|kept| kept.suffix.is_empty());
-        let Some(keeper) = &mut self.keeper else { return EVENT.check(bytes, depth) };
-        let Some(kept_name) = kept_name else { return EVENT.check(bytes, depth) };
+    fn event(
+        &mut self,
+        bytes: &'b [u8],
+        depth: u32,
+        written: &mut bool,
+        names: Names<'b>,
+    ) -> Result<(), Fault> {
+        let name = delimited_fields(bytes, tag_of(EVENT_NAME))
+            .last()
+            .unwrap_or_default();
+        let kept_name = self
+            .keeper
+            .as_ref()
+            .and_then(|keeper| keeper.keys().find(name))
+            .filter(|kept| kept.suffix.is_empty());
+        let Some(keeper) = &mut self.keeper else {
+            return EVENT.check(bytes, depth);
+        };
+        let Some(kept_name) = kept_name else {
+            return EVENT.check(bytes, depth);
+        };
         write_names(keeper, written, names);
         let is_open = keeper.begin_event(kept_name.key);
         let mut cursor = Cursor::new(bytes);
@@ -206,7 +256,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 EVENT_ATTRIBUTES => {
                     let encoded = cursor.delimited()?;
                     let depth = enter(depth, encoded)?;
-                    let (known, held) = self.attribute(encoded, depth).map_err(|fault| fault.within("attributes"))?;
+                    let (known, held) = self
+                        .attribute(encoded, depth)
+                        .map_err(|fault| fault.within("attributes"))?;
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                         && is_open
@@ -225,10 +277,19 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
 
     /// Validate an attribute: which known key it has, unless it has none, and what it holds.
     #[inline(always)]
-    fn attribute(&mut self, encoded: &'b [u8], depth: u32) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
-        let Some((key, value)) = plain_key_value(encoded) else { return self.rare_attribute(encoded, depth) };
+    fn attribute(
+        &mut self,
+        encoded: &'b [u8],
+        depth: u32,
+    ) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+        let Some((key, value)) = plain_key_value(encoded) else {
+            return self.rare_attribute(encoded, depth);
+        };
         let keys = self.keeper.as_ref().map(Keeper::keys);
-        let known = self.known_keys.lookup(keys, key).map_err(|fault| fault.within("key"))?;
+        let known = self
+            .known_keys
+            .lookup(keys, key)
+            .map_err(|fault| fault.within("key"))?;
         let depth = enter(depth, value)?;
         let held = match short_text(value) {
             Some(text) => check_utf8(text).map(|()| Held::bytes(HeldKind::Str, text)),
@@ -238,7 +299,11 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     }
 
     #[inline(never)]
-    fn rare_attribute(&mut self, encoded: &'b [u8], depth: u32) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+    fn rare_attribute(
+        &mut self,
+        encoded: &'b [u8],
+        depth: u32,
+    ) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
         let keys = self.keeper.as_ref().map(Keeper::keys);
         let mut known = None;
         let (_, held) = key_value(encoded, depth, |key| {
@@ -286,5 +351,15 @@ fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
 /// An id has its length or is empty: the one thing in which the scan is stricter than prost.
 #[inline(always)]
 fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
-    if id.len() == expected || id.is_empty() { Ok(()) } else { Err(Fault::new(Reason::IdLength { expected, found: id.len() }, id)) }
+    if id.len() == expected || id.is_empty() {
+        Ok(())
+    } else {
+        Err(Fault::new(
+            Reason::IdLength {
+                expected,
+                found: id.len(),
+            },
+            id,
+        ))
+    }
 }

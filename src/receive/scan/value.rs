@@ -1,11 +1,12 @@
-//! Attributes and their values, validated in place: the bytes of a `KeyValue` or `AnyValue` in, what it holds out. Follows prost where a field is
-//! repeated: the last one counts, and messages merge. Does not know which attributes anybody wants.
+//! Attributes and their values, validated in place: the bytes of a `KeyValue` or `AnyValue` in,
+//! what it holds out. Follows prost where a field is repeated: the last one counts, and messages
+//! merge. Does not know which attributes anybody wants.
 
 use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in registers, where the copies of an enum were a third
-/// of the scan's time.
+/// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in
+/// registers, where the copies of an enum were a third of the scan's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held<'b> {
     pub(super) kind: HeldKind,
@@ -37,23 +38,39 @@ impl<'b> Held<'b> {
     pub(super) const NOTHING: Self = Self::of_kind(HeldKind::Nothing);
 
     pub(super) const fn of_kind(kind: HeldKind) -> Self {
-        Self { kind, bytes: &[], bits: 0 }
+        Self {
+            kind,
+            bytes: &[],
+            bits: 0,
+        }
     }
 
     #[inline(always)]
     pub(super) fn bytes(kind: HeldKind, bytes: &'b [u8]) -> Self {
-        Self { kind, bytes, bits: 0 }
+        Self {
+            kind,
+            bytes,
+            bits: 0,
+        }
     }
 
     #[inline(always)]
     pub(super) fn bits(kind: HeldKind, bits: u64) -> Self {
-        Self { kind, bytes: &[], bits }
+        Self {
+            kind,
+            bytes: &[],
+            bits,
+        }
     }
 
     /// What a value is after `later` was merged into it.
     #[inline(always)]
     fn merge(self, later: Self) -> Self {
-        if later.kind == HeldKind::Nothing { self } else { later }
+        if later.kind == HeldKind::Nothing {
+            self
+        } else {
+            later
+        }
     }
 }
 
@@ -72,7 +89,8 @@ pub(super) const KVLIST: u64 = key(6, LEN);
 pub(super) const BYTES: u64 = key(7, LEN);
 pub(super) const STRINDEX: u64 = key(8, VARINT);
 
-/// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one check of UTF-8 serves both.
+/// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one
+/// check of UTF-8 serves both.
 pub(super) fn key_value<'b>(
     bytes: &'b [u8],
     depth: u32,
@@ -89,7 +107,10 @@ pub(super) fn key_value<'b>(
             }
             VALUE => {
                 let value = cursor.delimited()?;
-                held = held.merge(any_value(value, enter(depth, value)?).map_err(|fault| fault.within("value"))?);
+                held = held.merge(
+                    any_value(value, enter(depth, value)?)
+                        .map_err(|fault| fault.within("value"))?,
+                );
             }
             KEY_STRINDEX => drop(cursor.varint()?),
             other => cursor.other(other, 0b1110, depth)?,
@@ -98,14 +119,21 @@ pub(super) fn key_value<'b>(
     Ok((name, held))
 }
 
-/// Key and value of a `KeyValue` as nearly all look: a key of up to 127 bytes, then one value, and nothing else. The fast path of [`key_value`],
-/// which says what is wrong where this is `None`; neither has been validated.
+/// Key and value of a `KeyValue` as nearly all look: a key of up to 127 bytes, then one value, and
+/// nothing else. The fast path of [`key_value`], which says what is wrong where this is `None`;
+/// neither has been validated.
 #[inline(always)]
 pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else { return None };
+    let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else {
+        return None;
+    };
     let (key, rest) = rest.split_at_checked(usize::from(key_len))?;
     let mut cursor = Cursor::new(rest);
-    let value = if cursor.varint().ok()? == VALUE { cursor.delimited().ok()? } else { return None };
+    let value = if cursor.varint().ok()? == VALUE {
+        cursor.delimited().ok()?
+    } else {
+        return None;
+    };
     cursor.is_empty().then_some((key, value))
 }
 
@@ -149,6 +177,8 @@ fn rare_value(found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<HeldKin
             Ok(HeldKind::Nested)
         }
         STRINDEX => cursor.varint().map(|_| HeldKind::Index),
-        _ => ANY_VALUE.check_field(found, cursor, depth).map(|()| HeldKind::Nothing),
+        _ => ANY_VALUE
+            .check_field(found, cursor, depth)
+            .map(|()| HeldKind::Nothing),
     }
 }

@@ -1,9 +1,11 @@
-//! The protobuf wire format, read in place: bytes in, keys, numbers and slices out, or a fault that says where the bytes stop making sense.
-//! Accepts exactly what prost's decoder accepts (its source, version 0.14, is the specification). Knows no message.
+//! The protobuf wire format, read in place: bytes in, keys, numbers and slices out, or a fault that
+//! says where the bytes stop making sense. Accepts exactly what prost's decoder accepts (its
+//! source, version 0.14, is the specification). Knows no message.
 
 use std::fmt;
 
-/// How deep messages and groups may lie in each other. Prost's default; what is deeper is refused, so that no request exhausts the stack.
+/// How deep messages and groups may lie in each other. Prost's default; what is deeper is refused,
+/// so that no request exhausts the stack.
 pub(in crate::receive) const RECURSION_LIMIT: u32 = 100;
 
 pub(in crate::receive) const VARINT: u64 = 0;
@@ -38,7 +40,8 @@ impl ScanError {
         self.offset
     }
 
-    /// The field in which the fault lies, as names from the request down joined by dots; empty for the request itself.
+    /// The field in which the fault lies, as names from the request down joined by dots; empty for
+    /// the request itself.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -75,16 +78,23 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => write!(f, "a field is longer than what is left"),
-            Self::InvalidVarint => write!(f, "a variable-length number is cut off or longer than 64 bits"),
+            Self::InvalidVarint => write!(
+                f,
+                "a variable-length number is cut off or longer than 64 bits"
+            ),
             Self::InvalidKey => write!(f, "a field key is longer than 32 bits"),
             Self::InvalidWireType(wire_type) => write!(f, "there is no wire type {wire_type}"),
-            Self::UnexpectedWireType(wire_type) => write!(f, "wire type {wire_type} does not fit the field"),
+            Self::UnexpectedWireType(wire_type) => {
+                write!(f, "wire type {wire_type} does not fit the field")
+            }
             Self::TagZero => write!(f, "there is no field number 0"),
             Self::StrayEndGroup => write!(f, "a group ends that was not begun"),
             Self::TooDeep => write!(f, "messages are nested more than {RECURSION_LIMIT} deep"),
             Self::NotUtf8 => write!(f, "a string is not valid UTF-8"),
             Self::PackedLength => write!(f, "packed numbers do not fill their field"),
-            Self::IdLength { expected, found } => write!(f, "an id must have {expected} bytes (or none), not {found}"),
+            Self::IdLength { expected, found } => {
+                write!(f, "an id must have {expected} bytes (or none), not {found}")
+            }
         }
     }
 }
@@ -96,7 +106,8 @@ pub(in crate::receive) struct Fault(Box<Flaw>);
 #[derive(Debug)]
 struct Flaw {
     reason: Reason,
-    /// Where it was found, as an address: slices of the body do not know their offset, and on the good path nobody needs it.
+    /// Where it was found, as an address: slices of the body do not know their offset, and on the
+    /// good path nobody needs it.
     address: usize,
     /// From the innermost field up.
     path: Vec<&'static str>,
@@ -106,7 +117,11 @@ impl Fault {
     #[cold]
     #[inline(never)]
     pub(in crate::receive) fn new(reason: Reason, at: &[u8]) -> Self {
-        Self(Box::new(Flaw { reason, address: at.as_ptr().addr(), path: Vec::new() }))
+        Self(Box::new(Flaw {
+            reason,
+            address: at.as_ptr().addr(),
+            path: Vec::new(),
+        }))
     }
 
     /// The fault lies in this field.
@@ -122,12 +137,21 @@ impl Fault {
     #[inline(never)]
     pub(in crate::receive) fn locate(mut self, body: &[u8]) -> ScanError {
         self.0.path.reverse();
-        let offset = self.0.address.saturating_sub(body.as_ptr().addr()).min(body.len());
-        ScanError { reason: self.0.reason, path: self.0.path.join("."), offset }
+        let offset = self
+            .0
+            .address
+            .saturating_sub(body.as_ptr().addr())
+            .min(body.len());
+        ScanError {
+            reason: self.0.reason,
+            path: self.0.path.join("."),
+            offset,
+        }
     }
 }
 
-/// The allowance of a message inside one that has `depth` left. Prost counts the same way: the request's own fields have 100.
+/// The allowance of a message inside one that has `depth` left. Prost counts the same way: the
+/// request's own fields have 100.
 #[inline(always)]
 pub(in crate::receive) fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     match depth.checked_sub(1) {
@@ -136,8 +160,8 @@ pub(in crate::receive) fn enter(depth: u32, at: &[u8]) -> Result<u32, Fault> {
     }
 }
 
-/// Reads fields from the front of a message. What is rarely called takes and returns it by value: a cursor whose address is handed out lives in
-/// memory, one that is not lives in registers.
+/// Reads fields from the front of a message. What is rarely called takes and returns it by value: a
+/// cursor whose address is handed out lives in memory, one that is not lives in registers.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::receive) struct Cursor<'a> {
     rest: &'a [u8],
@@ -201,12 +225,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A length and that many bytes. Prost compares a length with what is left of the whole request and notices only afterwards that a message
-    /// was overrun; both refuse the same bytes.
+    /// A length and that many bytes. Prost compares a length with what is left of the whole request
+    /// and notices only afterwards that a message was overrun; both refuse the same bytes.
     #[inline(always)]
     pub(in crate::receive) fn delimited(&mut self) -> Result<&'a [u8], Fault> {
         let len = self.varint()?;
-        match usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len)) {
+        match usize::try_from(len)
+            .ok()
+            .and_then(|len| self.rest.split_at_checked(len))
+        {
             Some((bytes, rest)) => {
                 self.rest = rest;
                 Ok(bytes)
@@ -223,10 +250,16 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// What stands behind a key that the message does not read: an unknown field is skipped; a known one (`known` has its bit set) has the wrong
-    /// wire type, since its right key would have been read.
+    /// What stands behind a key that the message does not read: an unknown field is skipped; a
+    /// known one (`known` has its bit set) has the wrong wire type, since its right key would have
+    /// been read.
     #[inline(always)]
-    pub(in crate::receive) fn other(&mut self, key: u64, known: u32, depth: u32) -> Result<(), Fault> {
+    pub(in crate::receive) fn other(
+        &mut self,
+        key: u64,
+        known: u32,
+        depth: u32,
+    ) -> Result<(), Fault> {
         *self = self.past_other(key, known, depth)?;
         Ok(())
     }
@@ -234,7 +267,10 @@ impl<'a> Cursor<'a> {
     #[inline(never)]
     fn past_other(mut self, key: u64, known: u32, depth: u32) -> Result<Self, Fault> {
         let wire_type = self.check_key(key)?;
-        if known.checked_shr(tag_of(key) as u32).is_some_and(|bits| bits & 1 == 1) {
+        if known
+            .checked_shr(tag_of(key) as u32)
+            .is_some_and(|bits| bits & 1 == 1)
+        {
             return Err(Fault::new(Reason::UnexpectedWireType(wire_type), self.rest));
         }
         self.skip(key, depth)?;
@@ -291,7 +327,8 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     Err(Fault::new(Reason::InvalidVarint, bytes))
 }
 
-/// The length-delimited fields with this tag, in bytes that have been validated; others are passed over.
+/// The length-delimited fields with this tag, in bytes that have been validated; others are passed
+/// over.
 pub(in crate::receive) fn delimited_fields(bytes: &[u8], tag: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor::new(bytes);
     std::iter::from_fn(move || {
@@ -308,14 +345,21 @@ pub(in crate::receive) fn delimited_fields(bytes: &[u8], tag: u64) -> impl Itera
 
 #[inline(always)]
 pub(in crate::receive) fn check_utf8(bytes: &[u8]) -> Result<(), Fault> {
-    if is_short_ascii(bytes) { Ok(()) } else { check_long_utf8(bytes) }
+    if is_short_ascii(bytes) {
+        Ok(())
+    } else {
+        check_long_utf8(bytes)
+    }
 }
 
 #[inline(never)]
 fn check_long_utf8(bytes: &[u8]) -> Result<(), Fault> {
     match simdutf8::basic::from_utf8(bytes) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Fault::new(Reason::NotUtf8, bytes.get(valid_up_to(bytes)..).unwrap_or(bytes))),
+        Err(_) => Err(Fault::new(
+            Reason::NotUtf8,
+            bytes.get(valid_up_to(bytes)..).unwrap_or(bytes),
+        )),
     }
 }
 
@@ -325,12 +369,17 @@ fn valid_up_to(bytes: &[u8]) -> usize {
     std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len)
 }
 
-/// Most strings are short and ASCII. Overlapping loads look at up to 32 bytes without a loop or a call, which is where the standard library's
-/// check spends its time on them.
+/// Most strings are short and ASCII. Overlapping loads look at up to 32 bytes without a loop or a
+/// call, which is where the standard library's check spends its time on them.
 #[inline(always)]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
-    let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(HIGH, u64::from_le_bytes);
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 8)
+            .and_then(|word| word.try_into().ok())
+            .map_or(HIGH, u64::from_le_bytes)
+    };
     let len = bytes.len();
     match len {
         16..=32 => (word(0) | word(8) | word(len - 16) | word(len - 8)) & HIGH == 0,

@@ -1,5 +1,5 @@
-//! Bodies without sockets: how they come apart, what they cost, when they are given up. Time is tokio's paused clock.
-//! They do not prove how hyper hands bodies over.
+//! Bodies without sockets: how they come apart, what they cost, when they are given up. Time is
+//! tokio's paused clock. They do not prove how hyper hands bodies over.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,12 @@ struct Chunks {
 impl Chunks {
     fn of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
-        Self { chunks, pause: Duration::ZERO, sleep: None, hangs: false }
+        Self {
+            chunks,
+            pause: Duration::ZERO,
+            sleep: None,
+            hangs: false,
+        }
     }
 }
 
@@ -26,10 +31,15 @@ impl Body for Chunks {
     type Data = Bytes;
     type Error = String;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
         if self.pause > Duration::ZERO {
             let pause = self.pause;
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+            let sleep = self
+                .sleep
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
             std::task::ready!(sleep.as_mut().poll(cx));
             self.sleep = None;
         }
@@ -42,7 +52,11 @@ impl Body for Chunks {
 }
 
 fn limits(max_size: usize, budget: usize) -> Limits {
-    Limits { max_size, setting: "`receivers.otlp.max_request_size`", budget: Budget::new(budget) }
+    Limits {
+        max_size,
+        setting: "`receivers.otlp.max_request_size`",
+        budget: Budget::new(budget),
+    }
 }
 
 fn taken(limits: &Limits) -> usize {
@@ -67,12 +81,22 @@ async fn any_way_of_cutting_a_body_gives_the_same_message() {
     for (encoding, packed) in cases {
         let compressed = u8::from(encoding != Encoding::Identity);
         for size in [1_usize, 3, 5, 6, 1_000, 65_536, usize::MAX] {
-            for (framing, body) in [(Framing::Whole, packed.clone()), (Framing::Prefixed, framed(compressed, &packed))] {
+            for (framing, body) in [
+                (Framing::Whole, packed.clone()),
+                (Framing::Prefixed, framed(compressed, &packed)),
+            ] {
                 let limits = limits(plain.len(), plain.len());
                 let mut body = Chunks::of(body.chunks(size.min(body.len())));
                 let held = read(&mut body, framing, encoding, &limits).await.unwrap();
-                assert!(held.bytes == plain, "{encoding:?} {framing:?} in chunks of {size}");
-                assert_eq!(taken(&limits), plain.len(), "{encoding:?} {framing:?} in chunks of {size}");
+                assert!(
+                    held.bytes == plain,
+                    "{encoding:?} {framing:?} in chunks of {size}"
+                );
+                assert_eq!(
+                    taken(&limits),
+                    plain.len(),
+                    "{encoding:?} {framing:?} in chunks of {size}"
+                );
                 drop(held);
                 assert_eq!(taken(&limits), 0);
             }
@@ -85,9 +109,18 @@ async fn a_message_in_one_piece_is_not_copied_unless_it_is_small() {
     let limits = limits(1 << 20, 1 << 20);
     for (size, copied) in [(100_usize, true), (100_000, false)] {
         let chunk = Bytes::from(framed(0, &text(size)));
-        let mut body = Chunks { chunks: VecDeque::from([chunk.clone()]), ..Chunks::of([]) };
-        let held = read(&mut body, Framing::Prefixed, Encoding::Identity, &limits).await.unwrap();
-        assert_eq!(held.bytes.as_ptr() != chunk[5..].as_ptr(), copied, "{size} bytes");
+        let mut body = Chunks {
+            chunks: VecDeque::from([chunk.clone()]),
+            ..Chunks::of([])
+        };
+        let held = read(&mut body, Framing::Prefixed, Encoding::Identity, &limits)
+            .await
+            .unwrap();
+        assert_eq!(
+            held.bytes.as_ptr() != chunk[5..].as_ptr(),
+            copied,
+            "{size} bytes"
+        );
     }
 }
 
@@ -110,7 +143,10 @@ async fn one_byte_too_many_is_too_large_however_it_is_packed() {
                     false => assert_eq!(read.unwrap_err().reason(), "too_large", "{encoding:?}"),
                 }
                 assert_eq!(taken(&limits), 0);
-                assert!(body.chunks.is_empty(), "the rest of the body is read, so that the sender gets to read our answer");
+                assert!(
+                    body.chunks.is_empty(),
+                    "the rest of the body is read, so that the sender gets to read our answer"
+                );
             }
         }
     }
@@ -119,9 +155,20 @@ async fn one_byte_too_many_is_too_large_however_it_is_packed() {
 #[tokio::test(start_paused = true)]
 async fn a_bomb_is_refused_with_no_more_memory_than_the_limit() {
     let zeros = vec![0; 32 << 20];
-    for (encoding, bomb) in [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zstd, zstd(&zeros)), (Encoding::Deflate, zlib(&zeros))] {
+    for (encoding, bomb) in [
+        (Encoding::Gzip, gzip(&zeros)),
+        (Encoding::Zstd, zstd(&zeros)),
+        (Encoding::Deflate, zlib(&zeros)),
+    ] {
         let limits = limits(64 << 10, 64 << 10);
-        let refusal = read(&mut Chunks::of([bomb.as_slice()]), Framing::Whole, encoding, &limits).await.unwrap_err();
+        let refusal = read(
+            &mut Chunks::of([bomb.as_slice()]),
+            Framing::Whole,
+            encoding,
+            &limits,
+        )
+        .await
+        .unwrap_err();
         assert_eq!(refusal.reason(), "too_large", "{encoding:?}: {refusal:?}");
         assert_eq!(taken(&limits), 0);
     }
@@ -130,27 +177,40 @@ async fn a_bomb_is_refused_with_no_more_memory_than_the_limit() {
 #[test]
 fn room_is_asked_for_with_what_is_unread() {
     let plain = text(200_000);
-    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Deflate, zlib(&plain))] {
+    for (encoding, packed) in [
+        (Encoding::Gzip, gzip(&plain)),
+        (Encoding::Deflate, zlib(&plain)),
+    ] {
         let mut unpacked = Vec::new();
         let mut n_asked = 0;
         let mut decoder = encoding.decoder().unwrap().unwrap();
         let grow = |bytes: &mut Vec<u8>, n_unread: usize| {
             // As much of the one is unread as of the other is not unpacked, to a tenth.
             let left = n_unread * plain.len() / packed.len();
-            assert!(left.abs_diff(plain.len() - bytes.len()) < plain.len() / 10, "{encoding:?}: {n_unread} unread after {}", bytes.len());
+            assert!(
+                left.abs_diff(plain.len() - bytes.len()) < plain.len() / 10,
+                "{encoding:?}: {n_unread} unread after {}",
+                bytes.len()
+            );
             n_asked += 1;
             bytes.reserve_exact(20_000);
             Ok(())
         };
         decoder.feed(&packed, &mut unpacked, grow).unwrap();
-        assert!(unpacked == plain && n_asked > 9, "{encoding:?}: asked {n_asked} times");
+        assert!(
+            unpacked == plain && n_asked > 9,
+            "{encoding:?}: asked {n_asked} times"
+        );
     }
 }
 
 #[test]
 fn what_a_body_says_of_its_length_is_room_enough_for_it() {
     let plain = text(100_000);
-    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Zstd, zstd(&plain))] {
+    for (encoding, packed) in [
+        (Encoding::Gzip, gzip(&plain)),
+        (Encoding::Zstd, zstd(&plain)),
+    ] {
         let mut unpacked = Vec::new();
         let mut n_asked = 0;
         let mut decoder = encoding.decoder().unwrap().unwrap();
@@ -162,7 +222,10 @@ fn what_a_body_says_of_its_length_is_room_enough_for_it() {
             Ok(())
         };
         decoder.feed(&packed, &mut unpacked, grow).unwrap();
-        assert!(unpacked == plain && n_asked == 1, "{encoding:?}: asked {n_asked} times");
+        assert!(
+            unpacked == plain && n_asked == 1,
+            "{encoding:?}: asked {n_asked} times"
+        );
         assert_eq!(decoder.claimed_len(&packed[..3]), None, "{encoding:?}");
     }
 }
@@ -172,9 +235,23 @@ async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
     let plain = text(50_000);
     let packed = gzip(&plain);
     let limits = limits(200_000, 300_000);
-    let _other = read(&mut Chunks::of([&text(200_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+    let _other = read(
+        &mut Chunks::of([&text(200_000)[..]]),
+        Framing::Whole,
+        Encoding::Identity,
+        &limits,
+    )
+    .await
+    .unwrap();
     assert!(packed.len() * 4 > 100_000, "a guess would not fit");
-    let held = read(&mut Chunks::of([packed.as_slice()]), Framing::Whole, Encoding::Gzip, &limits).await.unwrap();
+    let held = read(
+        &mut Chunks::of([packed.as_slice()]),
+        Framing::Whole,
+        Encoding::Gzip,
+        &limits,
+    )
+    .await
+    .unwrap();
     assert!(held.bytes == plain);
 }
 
@@ -186,9 +263,27 @@ async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_
     boasting[at..].fill(0xff);
     for n_left in [8_192, 1 << 30] {
         let limits = limits(1 << 30, (1 << 20) + n_left);
-        let _other = read(&mut Chunks::of([&vec![0; 1 << 20][..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
-        let refusal = read(&mut Chunks::of([boasting.as_slice()]), Framing::Whole, Encoding::Gzip, &limits).await.unwrap_err();
-        assert_eq!(refusal.reason(), "malformed", "{n_left} bytes left: {refusal:?}");
+        let _other = read(
+            &mut Chunks::of([&vec![0; 1 << 20][..]]),
+            Framing::Whole,
+            Encoding::Identity,
+            &limits,
+        )
+        .await
+        .unwrap();
+        let refusal = read(
+            &mut Chunks::of([boasting.as_slice()]),
+            Framing::Whole,
+            Encoding::Gzip,
+            &limits,
+        )
+        .await
+        .unwrap_err();
+        assert_eq!(
+            refusal.reason(),
+            "malformed",
+            "{n_left} bytes left: {refusal:?}"
+        );
     }
 }
 
@@ -204,19 +299,31 @@ fn any_cut_of_what_is_compressed_unpacks_to_the_same_and_half_of_it_is_not_taken
     ];
     for (encoding, first, second) in cases {
         let packed = [first.as_slice(), &second].concat();
-        for (cut, capacity) in (0..=packed.len()).flat_map(|cut| [1, plain.len(), 4_096].map(|capacity| (cut, capacity))) {
+        for (cut, capacity) in (0..=packed.len())
+            .flat_map(|cut| [1, plain.len(), 4_096].map(|capacity| (cut, capacity)))
+        {
             let grow = |bytes: &mut Vec<u8>, _: usize| {
                 bytes.reserve_exact(capacity);
                 Ok(())
             };
             let unpacked = |pieces: &[&[u8]]| {
-                let (mut decoder, mut unpacked) = (encoding.decoder().unwrap().unwrap(), Vec::new());
-                pieces.iter().for_each(|piece| decoder.feed(piece, &mut unpacked, grow).unwrap());
+                let (mut decoder, mut unpacked) =
+                    (encoding.decoder().unwrap().unwrap(), Vec::new());
+                pieces
+                    .iter()
+                    .for_each(|piece| decoder.feed(piece, &mut unpacked, grow).unwrap());
                 decoder.finish().map(|()| unpacked)
             };
-            assert!(unpacked(&[&packed[..cut], &packed[cut..]]).unwrap() == plain, "{encoding:?} cut at {cut}, {capacity} bytes at once");
+            assert!(
+                unpacked(&[&packed[..cut], &packed[cut..]]).unwrap() == plain,
+                "{encoding:?} cut at {cut}, {capacity} bytes at once"
+            );
             let is_whole = cut == first.len() || cut == packed.len();
-            assert_eq!(unpacked(&[&packed[..cut]]).is_ok(), is_whole, "{encoding:?} cut off at {cut}");
+            assert_eq!(
+                unpacked(&[&packed[..cut]]).is_ok(),
+                is_whole,
+                "{encoding:?} cut off at {cut}"
+            );
         }
     }
 }
@@ -226,7 +333,9 @@ async fn a_body_about_as_long_as_one_piece_is_read_like_any_other() {
     use flate2::{Compression, GzBuilder};
     let plain = text(1_000);
     let packed = |name_len: usize| {
-        let mut encoder = GzBuilder::new().filename(vec![b'n'; name_len]).write(Vec::new(), Compression::fast());
+        let mut encoder = GzBuilder::new()
+            .filename(vec![b'n'; name_len])
+            .write(Vec::new(), Compression::fast());
         std::io::Write::write_all(&mut encoder, &plain).unwrap();
         encoder.finish().unwrap()
     };
@@ -235,19 +344,38 @@ async fn a_body_about_as_long_as_one_piece_is_read_like_any_other() {
         assert_eq!(packed.len(), len);
         for size in [1_000, 16_384, 65_536, len] {
             let limits = limits(1 << 20, 1 << 20);
-            let held = read(&mut Chunks::of(packed.chunks(size)), Framing::Whole, Encoding::Gzip, &limits).await.unwrap();
+            let held = read(
+                &mut Chunks::of(packed.chunks(size)),
+                Framing::Whole,
+                Encoding::Gzip,
+                &limits,
+            )
+            .await
+            .unwrap();
             assert!(held.bytes == plain, "{len} bytes in chunks of {size}");
         }
     }
 }
 
-/// Guessed too small, it would be copied again; guessed too large, copied at the end to give the rest back.
+/// Guessed too small, it would be copied again; guessed too large, copied at the end to give the
+/// rest back.
 #[tokio::test(start_paused = true)]
 async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
     let mut rng = fastrand::Rng::with_seed(7);
-    let mut line = || format!("{{\"gen_ai.operation.name\": \"execute_tool\", \"gen_ai.tool.call.id\": {}}}\n", rng.u32(..));
-    let plain: Vec<u8> = std::iter::repeat_with(|| line().into_bytes()).take(15_000).flatten().collect();
-    for (encoding, packed) in [(Encoding::Gzip, gzip(&plain)), (Encoding::Deflate, zlib(&plain))] {
+    let mut line = || {
+        format!(
+            "{{\"gen_ai.operation.name\": \"execute_tool\", \"gen_ai.tool.call.id\": {}}}\n",
+            rng.u32(..)
+        )
+    };
+    let plain: Vec<u8> = std::iter::repeat_with(|| line().into_bytes())
+        .take(15_000)
+        .flatten()
+        .collect();
+    for (encoding, packed) in [
+        (Encoding::Gzip, gzip(&plain)),
+        (Encoding::Deflate, zlib(&plain)),
+    ] {
         let body = framed(1, &packed);
         assert!(
             plain.len() > 6 * packed.len() && packed.len() > 140_000 && plain.len() < 4 << 20,
@@ -256,12 +384,24 @@ async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
             plain.len()
         );
         let limits = limits(4 << 20, 4 << 20);
-        let mut body = Chunks { hangs: true, ..Chunks::of([&body[..packed.len() / 2 + 5]]) };
+        let mut body = Chunks {
+            hangs: true,
+            ..Chunks::of([&body[..packed.len() / 2 + 5]])
+        };
         let reading = read(&mut body, Framing::Prefixed, encoding, &limits);
         tokio::pin!(reading);
-        assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), &mut reading)
+                .await
+                .is_err()
+        );
         let expected = plain.len()..plain.len() * 5 / 4;
-        assert!(expected.contains(&taken(&limits)), "{encoding:?}: {} bytes taken for {}", taken(&limits), plain.len());
+        assert!(
+            expected.contains(&taken(&limits)),
+            "{encoding:?}: {} bytes taken for {}",
+            taken(&limits),
+            plain.len()
+        );
     }
 }
 
@@ -273,29 +413,121 @@ async fn truncated_and_damaged_bodies_are_malformed() {
     flipped[25_000] ^= 0x40;
     let twice = [framed(0, &plain), framed(0, &plain)].concat();
     let cases: Vec<(&str, Framing, Encoding, Vec<u8>)> = vec![
-        ("half a gzip", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() / 2].to_vec()),
-        ("gzip without its checksum", Framing::Whole, Encoding::Gzip, gzipped[..gzipped.len() - 4].to_vec()),
-        ("gzip with a wrong bit", Framing::Whole, Encoding::Gzip, flipped),
-        ("gzip and garbage", Framing::Whole, Encoding::Gzip, [gzipped.as_slice(), b"garbage"].concat()),
-        ("half a zstd", Framing::Whole, Encoding::Zstd, zstded[..zstded.len() / 2].to_vec()),
-        ("zstd and garbage", Framing::Whole, Encoding::Zstd, [zstded.as_slice(), b"garbage"].concat()),
-        ("half a zlib", Framing::Whole, Encoding::Deflate, zlibbed[..zlibbed.len() / 2].to_vec()),
-        ("zlib and garbage", Framing::Whole, Encoding::Deflate, [zlibbed.as_slice(), b"garbage"].concat()),
-        ("not gzip at all", Framing::Whole, Encoding::Gzip, plain.clone()),
-        ("not zstd at all", Framing::Whole, Encoding::Zstd, plain.clone()),
-        ("nothing, as gzip", Framing::Whole, Encoding::Gzip, Vec::new()),
-        ("nothing, as zstd", Framing::Whole, Encoding::Zstd, Vec::new()),
-        ("no message", Framing::Prefixed, Encoding::Identity, Vec::new()),
-        ("half a prefix", Framing::Prefixed, Encoding::Identity, vec![0, 0, 0]),
-        ("half a message", Framing::Prefixed, Encoding::Identity, framed(0, &plain)[..20_000].to_vec()),
+        (
+            "half a gzip",
+            Framing::Whole,
+            Encoding::Gzip,
+            gzipped[..gzipped.len() / 2].to_vec(),
+        ),
+        (
+            "gzip without its checksum",
+            Framing::Whole,
+            Encoding::Gzip,
+            gzipped[..gzipped.len() - 4].to_vec(),
+        ),
+        (
+            "gzip with a wrong bit",
+            Framing::Whole,
+            Encoding::Gzip,
+            flipped,
+        ),
+        (
+            "gzip and garbage",
+            Framing::Whole,
+            Encoding::Gzip,
+            [gzipped.as_slice(), b"garbage"].concat(),
+        ),
+        (
+            "half a zstd",
+            Framing::Whole,
+            Encoding::Zstd,
+            zstded[..zstded.len() / 2].to_vec(),
+        ),
+        (
+            "zstd and garbage",
+            Framing::Whole,
+            Encoding::Zstd,
+            [zstded.as_slice(), b"garbage"].concat(),
+        ),
+        (
+            "half a zlib",
+            Framing::Whole,
+            Encoding::Deflate,
+            zlibbed[..zlibbed.len() / 2].to_vec(),
+        ),
+        (
+            "zlib and garbage",
+            Framing::Whole,
+            Encoding::Deflate,
+            [zlibbed.as_slice(), b"garbage"].concat(),
+        ),
+        (
+            "not gzip at all",
+            Framing::Whole,
+            Encoding::Gzip,
+            plain.clone(),
+        ),
+        (
+            "not zstd at all",
+            Framing::Whole,
+            Encoding::Zstd,
+            plain.clone(),
+        ),
+        (
+            "nothing, as gzip",
+            Framing::Whole,
+            Encoding::Gzip,
+            Vec::new(),
+        ),
+        (
+            "nothing, as zstd",
+            Framing::Whole,
+            Encoding::Zstd,
+            Vec::new(),
+        ),
+        (
+            "no message",
+            Framing::Prefixed,
+            Encoding::Identity,
+            Vec::new(),
+        ),
+        (
+            "half a prefix",
+            Framing::Prefixed,
+            Encoding::Identity,
+            vec![0, 0, 0],
+        ),
+        (
+            "half a message",
+            Framing::Prefixed,
+            Encoding::Identity,
+            framed(0, &plain)[..20_000].to_vec(),
+        ),
         ("two messages", Framing::Prefixed, Encoding::Identity, twice),
-        ("a strange flag", Framing::Prefixed, Encoding::Gzip, framed(2, &gzipped)),
-        ("compressed, nobody knows how", Framing::Prefixed, Encoding::Identity, framed(1, &gzipped)),
+        (
+            "a strange flag",
+            Framing::Prefixed,
+            Encoding::Gzip,
+            framed(2, &gzipped),
+        ),
+        (
+            "compressed, nobody knows how",
+            Framing::Prefixed,
+            Encoding::Identity,
+            framed(1, &gzipped),
+        ),
     ];
     for (name, framing, encoding, body) in cases {
         for size in [1_000, 100_000] {
             let limits = limits(1 << 20, 1 << 20);
-            let refusal = read(&mut Chunks::of(body.chunks(size)), framing, encoding, &limits).await.expect_err(name);
+            let refusal = read(
+                &mut Chunks::of(body.chunks(size)),
+                framing,
+                encoding,
+                &limits,
+            )
+            .await
+            .expect_err(name);
             assert_eq!(refusal.reason(), "malformed", "{name}: {refusal:?}");
             assert_eq!(taken(&limits), 0, "{name}");
         }
@@ -306,12 +538,20 @@ async fn truncated_and_damaged_bodies_are_malformed() {
 async fn concatenated_members_and_frames_are_one_body() {
     let (left, right) = (text(30_000), text(20_000));
     let plain = [left.as_slice(), &right].concat();
-    for (encoding, packed) in
-        [(Encoding::Gzip, [gzip(&left), gzip(&right)].concat()), (Encoding::Zstd, [zstd(&left), zstd(&right)].concat())]
-    {
+    for (encoding, packed) in [
+        (Encoding::Gzip, [gzip(&left), gzip(&right)].concat()),
+        (Encoding::Zstd, [zstd(&left), zstd(&right)].concat()),
+    ] {
         for size in [13, 1_000_000] {
             let limits = limits(1 << 20, 1 << 20);
-            let held = read(&mut Chunks::of(packed.chunks(size)), Framing::Whole, encoding, &limits).await.unwrap();
+            let held = read(
+                &mut Chunks::of(packed.chunks(size)),
+                Framing::Whole,
+                encoding,
+                &limits,
+            )
+            .await
+            .unwrap();
             assert!(held.bytes == plain, "{encoding:?}");
         }
     }
@@ -319,23 +559,44 @@ async fn concatenated_members_and_frames_are_one_body() {
 
 #[tokio::test(start_paused = true)]
 async fn a_zstd_frame_with_a_huge_window_gets_no_memory() {
-    // Magic number, no content size, a window of 2^25 bytes, which the library's own limit would let pass.
+    // Magic number, no content size, a window of 2^25 bytes, which the library's own limit would
+    // let pass.
     let header: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 15 << 3];
     let limits = limits(1 << 20, 1 << 20);
-    let refusal = read(&mut Chunks::of([header, &[0; 100]]), Framing::Whole, Encoding::Zstd, &limits).await.unwrap_err();
-    assert!(refusal.message().contains("Frame requires too much memory"), "{refusal:?}");
+    let refusal = read(
+        &mut Chunks::of([header, &[0; 100]]),
+        Framing::Whole,
+        Encoding::Zstd,
+        &limits,
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        refusal.message().contains("Frame requires too much memory"),
+        "{refusal:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sender_that_falls_silent_or_drips_is_given_up_and_its_room_given_back() {
     let start = tokio::time::Instant::now();
     let limits = limits(1 << 20, 1 << 20);
-    let mut silent = Chunks { hangs: true, ..Chunks::of([&text(5_000)[..]]) };
-    let refusal = read(&mut silent, Framing::Whole, Encoding::Identity, &limits).await.unwrap_err();
+    let mut silent = Chunks {
+        hangs: true,
+        ..Chunks::of([&text(5_000)[..]])
+    };
+    let refusal = read(&mut silent, Framing::Whole, Encoding::Identity, &limits)
+        .await
+        .unwrap_err();
     assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 30));
     let start = tokio::time::Instant::now();
-    let mut dripping = Chunks { pause: Duration::from_secs(20), ..Chunks::of(text(100).chunks(1)) };
-    let refusal = read(&mut dripping, Framing::Whole, Encoding::Identity, &limits).await.unwrap_err();
+    let mut dripping = Chunks {
+        pause: Duration::from_secs(20),
+        ..Chunks::of(text(100).chunks(1))
+    };
+    let refusal = read(&mut dripping, Framing::Whole, Encoding::Identity, &limits)
+        .await
+        .unwrap_err();
     assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 120));
     assert_eq!(taken(&limits), 0);
 }
@@ -343,14 +604,38 @@ async fn a_sender_that_falls_silent_or_drips_is_given_up_and_its_room_given_back
 #[tokio::test(start_paused = true)]
 async fn out_of_room_is_not_too_large() {
     let limits = limits(10_000, 15_000);
-    let first = read(&mut Chunks::of([&text(9_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
-    for (encoding, packed) in [(Encoding::Identity, text(9_000)), (Encoding::Gzip, gzip(&text(9_000)))] {
-        let refusal = read(&mut Chunks::of(packed.chunks(999)), Framing::Whole, encoding, &limits).await.unwrap_err();
+    let first = read(
+        &mut Chunks::of([&text(9_000)[..]]),
+        Framing::Whole,
+        Encoding::Identity,
+        &limits,
+    )
+    .await
+    .unwrap();
+    for (encoding, packed) in [
+        (Encoding::Identity, text(9_000)),
+        (Encoding::Gzip, gzip(&text(9_000))),
+    ] {
+        let refusal = read(
+            &mut Chunks::of(packed.chunks(999)),
+            Framing::Whole,
+            encoding,
+            &limits,
+        )
+        .await
+        .unwrap_err();
         assert_eq!(refusal.reason(), "in_flight_full", "{encoding:?}");
         assert_eq!(taken(&limits), 9_000);
     }
     drop(first);
-    read(&mut Chunks::of([&text(9_000)[..]]), Framing::Whole, Encoding::Identity, &limits).await.unwrap();
+    read(
+        &mut Chunks::of([&text(9_000)[..]]),
+        Framing::Whole,
+        Encoding::Identity,
+        &limits,
+    )
+    .await
+    .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,11 +643,22 @@ async fn an_announced_length_takes_no_room_before_its_bytes_come() {
     let limits = limits(1 << 20, 1 << 20);
     let mut prefix = framed(0, &[]);
     prefix[1..].copy_from_slice(&(1_u32 << 20).to_be_bytes());
-    let mut body = Chunks { hangs: true, ..Chunks::of([prefix.as_slice(), &[1; 100], &[2; 100]]) };
+    let mut body = Chunks {
+        hangs: true,
+        ..Chunks::of([prefix.as_slice(), &[1; 100], &[2; 100]])
+    };
     let reading = read(&mut body, Framing::Prefixed, Encoding::Identity, &limits);
     tokio::pin!(reading);
-    assert!(tokio::time::timeout(Duration::from_secs(1), &mut reading).await.is_err());
-    assert!(taken(&limits) <= 8 << 10, "{} bytes taken for 200", taken(&limits));
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), &mut reading)
+            .await
+            .is_err()
+    );
+    assert!(
+        taken(&limits) <= 8 << 10,
+        "{} bytes taken for 200",
+        taken(&limits)
+    );
 }
 
 proptest::proptest! {

@@ -1,5 +1,5 @@
-//! OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client where tonic would not send what we want to see answered.
-//! Does not prove how other languages' clients read the answers.
+//! OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client where tonic would not send what we
+//! want to see answered. Does not prove how other languages' clients read the answers.
 
 use std::pin::pin;
 
@@ -21,7 +21,11 @@ use super::*;
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 async fn connect(served: &Served) -> GrpcChannel {
-    GrpcChannel::from_shared(format!("http://{}", served.address)).unwrap().connect().await.unwrap()
+    GrpcChannel::from_shared(format!("http://{}", served.address))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap()
 }
 
 // === a bare client ===
@@ -43,18 +47,28 @@ struct Called {
 
 impl Bare {
     fn new(served: &Served) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).http2_only(true).build_http(), address: served.address }
+        Self {
+            client: Client::builder(TokioExecutor::new())
+                .http2_only(true)
+                .build_http(),
+            address: served.address,
+        }
     }
 
     async fn call(&self, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Called {
-        let mut request = Request::post(format!("http://{}{path}", self.address)).header("te", "trailers");
+        let mut request =
+            Request::post(format!("http://{}{path}", self.address)).header("te", "trailers");
         if !headers.iter().any(|(name, _)| *name == "content-type") {
             request = request.header("content-type", "application/grpc");
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.client.request(request.body(Full::new(Bytes::from(body))).unwrap()).await.unwrap();
+        let response = self
+            .client
+            .request(request.body(Full::new(Bytes::from(body))).unwrap())
+            .await
+            .unwrap();
         let (head, body) = response.into_parts();
         let collected = body.collect().await.unwrap();
         let mut status = head.headers.clone();
@@ -65,8 +79,13 @@ impl Bare {
             headers: head.headers,
             data: collected.to_bytes(),
             code: status.as_ref().map(|status| status.code() as i32),
-            message: status.as_ref().map(|status| status.message().to_owned()).unwrap_or_default(),
-            details: status.map(|status| status.get_error_details()).unwrap_or_default(),
+            message: status
+                .as_ref()
+                .map(|status| status.message().to_owned())
+                .unwrap_or_default(),
+            details: status
+                .map(|status| status.get_error_details())
+                .unwrap_or_default(),
         }
     }
 
@@ -84,7 +103,11 @@ impl Bare {
 async fn every_signal_and_every_encoding_arrives_as_it_was_sent() {
     let served = serve(|_, _| {}).await;
     let channel = connect(&served).await;
-    for encoding in [None, Some(CompressionEncoding::Gzip), Some(CompressionEncoding::Zstd)] {
+    for encoding in [
+        None,
+        Some(CompressionEncoding::Gzip),
+        Some(CompressionEncoding::Zstd),
+    ] {
         let mut traces = TraceServiceClient::new(channel.clone());
         let mut logs = LogsServiceClient::new(channel.clone());
         let mut metrics = MetricsServiceClient::new(channel.clone());
@@ -93,14 +116,42 @@ async fn every_signal_and_every_encoding_arrives_as_it_was_sent() {
             logs = logs.send_compressed(encoding);
             metrics = metrics.send_compressed(encoding);
         }
-        let answer = traces.export(spans(3, &"text ".repeat(10_000))).await.unwrap();
-        assert_eq!(answer.metadata().get("grpc-accept-encoding").unwrap(), "identity,gzip,zstd,deflate");
+        let answer = traces
+            .export(spans(3, &"text ".repeat(10_000)))
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.metadata().get("grpc-accept-encoding").unwrap(),
+            "identity,gzip,zstd,deflate"
+        );
         assert_eq!(answer.into_inner().partial_success, None);
-        assert_eq!(logs.export(log_records(4)).await.unwrap().into_inner().partial_success, None);
-        assert_eq!(metrics.export(metric_points(5)).await.unwrap().into_inner().partial_success, None);
+        assert_eq!(
+            logs.export(log_records(4))
+                .await
+                .unwrap()
+                .into_inner()
+                .partial_success,
+            None
+        );
+        assert_eq!(
+            metrics
+                .export(metric_points(5))
+                .await
+                .unwrap()
+                .into_inner()
+                .partial_success,
+            None
+        );
         let received = served.intake.take();
-        let seen: Vec<_> = received.iter().map(|received| (received.signal, received.n_items)).collect();
-        assert_eq!(seen, [(Signal::Traces, 3), (Signal::Logs, 4), (Signal::Metrics, 5)], "{encoding:?}");
+        let seen: Vec<_> = received
+            .iter()
+            .map(|received| (received.signal, received.n_items))
+            .collect();
+        assert_eq!(
+            seen,
+            [(Signal::Traces, 3), (Signal::Logs, 4), (Signal::Metrics, 5)],
+            "{encoding:?}"
+        );
         assert!(received[0].body == spans(3, &"text ".repeat(10_000)).encode_to_vec());
         assert!(received[1].body == log_records(4).encode_to_vec());
         assert!(received[2].body == metric_points(5).encode_to_vec());
@@ -113,7 +164,9 @@ async fn unknown_fields_are_received_as_they_came() {
     let served = serve(|_, _| {}).await;
     // Field 1000 of a request, which no version of OTLP has.
     let request = [spans(1, "x").encode_to_vec(), vec![0xc2, 0x3e, 3, 1, 2, 3]].concat();
-    let called = Bare::new(&served).call(EXPORT, &[], framed(0, &request)).await;
+    let called = Bare::new(&served)
+        .call(EXPORT, &[], framed(0, &request))
+        .await;
     assert_eq!(called.code, Some(0), "{}", called.message);
     assert_eq!(served.intake.take_one().body, request);
 }
@@ -122,8 +175,24 @@ async fn unknown_fields_are_received_as_they_came() {
 async fn an_empty_request_succeeds_and_is_not_handed_on() {
     let served = serve(|_, _| {}).await;
     let mut client = TraceServiceClient::new(connect(&served).await);
-    assert_eq!(client.export(ExportTraceServiceRequest::default()).await.unwrap().into_inner().partial_success, None);
-    assert_eq!(client.export(spans(0, "")).await.unwrap().into_inner().partial_success, None);
+    assert_eq!(
+        client
+            .export(ExportTraceServiceRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .partial_success,
+        None
+    );
+    assert_eq!(
+        client
+            .export(spans(0, ""))
+            .await
+            .unwrap()
+            .into_inner()
+            .partial_success,
+        None
+    );
     assert!(served.intake.take().is_empty());
 }
 
@@ -134,12 +203,22 @@ async fn concurrent_streams_of_one_connection_are_all_received() {
     let mut calls = JoinSet::new();
     for n_spans in 1..=100 {
         let mut client = client.clone();
-        calls.spawn(async move { client.export(spans(n_spans, &"x".repeat(n_spans * 10))).await.map(|_| ()) });
+        calls.spawn(async move {
+            client
+                .export(spans(n_spans, &"x".repeat(n_spans * 10)))
+                .await
+                .map(|_| ())
+        });
     }
     while let Some(called) = calls.join_next().await {
         called.unwrap().unwrap();
     }
-    let mut sizes: Vec<_> = served.intake.take().iter().map(|received| received.n_items).collect();
+    let mut sizes: Vec<_> = served
+        .intake
+        .take()
+        .iter()
+        .map(|received| received.n_items)
+        .collect();
     sizes.sort_unstable();
     assert_eq!(sizes, (1..=100).collect::<Vec<_>>());
     served.assert_nothing_in_flight().await;
@@ -149,25 +228,62 @@ async fn concurrent_streams_of_one_connection_are_all_received() {
 async fn named_headers_are_handed_on_and_no_others() {
     let served = serve(|config, _| config.forward.pass_headers = vec!["X-Tenant".to_owned()]).await;
     let mut request = tonic::Request::new(spans(1, "x"));
-    request.metadata_mut().insert("x-tenant", "blue".parse().unwrap());
-    request.metadata_mut().insert("x-other", "no".parse().unwrap());
-    TraceServiceClient::new(connect(&served).await).export(request).await.unwrap();
+    request
+        .metadata_mut()
+        .insert("x-tenant", "blue".parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("x-other", "no".parse().unwrap());
+    TraceServiceClient::new(connect(&served).await)
+        .export(request)
+        .await
+        .unwrap();
     let headers = served.intake.take_one().headers;
-    assert_eq!(headers, [(HeaderName::from_static("x-tenant"), HeaderValue::from_static("blue"))]);
+    assert_eq!(
+        headers,
+        [(
+            HeaderName::from_static("x-tenant"),
+            HeaderValue::from_static("blue")
+        )]
+    );
 }
 
 #[tokio::test]
 async fn the_health_check_answers_probes() {
     let served = serve(|_, _| {}).await;
     let bare = Bare::new(&served);
-    let check = |service: &str| framed(0, &[vec![0x0a, service.len() as u8], service.into()].concat());
+    let check = |service: &str| {
+        framed(
+            0,
+            &[vec![0x0a, service.len() as u8], service.into()].concat(),
+        )
+    };
     let health = "/grpc.health.v1.Health/Check";
-    assert_eq!(bare.call(health, &[], framed(0, &[])).await.data, framed(0, &[8, 2]), "not ready yet");
+    assert_eq!(
+        bare.call(health, &[], framed(0, &[])).await.data,
+        framed(0, &[8, 2]),
+        "not ready yet"
+    );
     served.telemetry.enter(crate::telemetry::Phase::Serving);
-    assert_eq!(bare.call(health, &[], framed(0, &[])).await.data, framed(0, &[8, 1]));
-    let known = bare.call(health, &[], check("opentelemetry.proto.collector.logs.v1.LogsService")).await;
-    assert_eq!((known.code, known.data), (Some(0), framed(0, &[8, 1]).into()));
-    assert_eq!(bare.call(health, &[], check("other.Service")).await.code, Some(Code::NotFound as i32));
+    assert_eq!(
+        bare.call(health, &[], framed(0, &[])).await.data,
+        framed(0, &[8, 1])
+    );
+    let known = bare
+        .call(
+            health,
+            &[],
+            check("opentelemetry.proto.collector.logs.v1.LogsService"),
+        )
+        .await;
+    assert_eq!(
+        (known.code, known.data),
+        (Some(0), framed(0, &[8, 1]).into())
+    );
+    assert_eq!(
+        bare.call(health, &[], check("other.Service")).await.code,
+        Some(Code::NotFound as i32)
+    );
 }
 
 // === what does not ===
@@ -183,7 +299,10 @@ async fn malformed_requests_are_refused_whole_and_the_next_good_one_works() {
         ("no message", Vec::new()),
         ("half a prefix", vec![0, 0]),
         ("less than announced", framed(0, &good)[..20].to_vec()),
-        ("two messages", [framed(0, &good), framed(0, &good)].concat()),
+        (
+            "two messages",
+            [framed(0, &good), framed(0, &good)].concat(),
+        ),
         ("compressed, nobody knows how", framed(1, &gzip(&good))),
         (
             "a trace id of five bytes",
@@ -197,10 +316,18 @@ async fn malformed_requests_are_refused_whole_and_the_next_good_one_works() {
     let n_cases = cases.len() as u64;
     for (name, body) in cases {
         let called = bare.call(EXPORT, &[], body).await;
-        assert_eq!((called.http_status, called.code), (200, Some(Code::InvalidArgument as i32)), "{name}: {}", called.message);
+        assert_eq!(
+            (called.http_status, called.code),
+            (200, Some(Code::InvalidArgument as i32)),
+            "{name}: {}",
+            called.message
+        );
         assert!(called.details.retry_info().is_none(), "{name}");
         assert!(!called.message.is_empty(), "{name}");
-        assert!(called.data.is_empty() && served.intake.take().is_empty(), "{name}: nothing is taken");
+        assert!(
+            called.data.is_empty() && served.intake.take().is_empty(),
+            "{name}: nothing is taken"
+        );
         bare.good_request_works(&served).await;
     }
     assert_eq!(served.refused_requests("traces", "malformed"), n_cases);
@@ -216,15 +343,26 @@ async fn sixty_five_mebibytes_are_too_large_and_not_to_be_sent_again() {
     .await;
     let channel = connect(&served).await;
     let large = spans(1, &"x".repeat(65 << 20));
-    for encoding in [None, Some(CompressionEncoding::Gzip), Some(CompressionEncoding::Zstd)] {
+    for encoding in [
+        None,
+        Some(CompressionEncoding::Gzip),
+        Some(CompressionEncoding::Zstd),
+    ] {
         let mut client = TraceServiceClient::new(channel.clone());
         if let Some(encoding) = encoding {
             client = client.send_compressed(encoding);
         }
         let status = client.export(large.clone()).await.unwrap_err();
-        assert_eq!(status.code(), Code::ResourceExhausted, "{encoding:?}: {status:?}");
+        assert_eq!(
+            status.code(),
+            Code::ResourceExhausted,
+            "{encoding:?}: {status:?}"
+        );
         assert!(status.get_error_details().retry_info().is_none());
-        assert!(status.message().contains("larger than 67108864 bytes"), "{status:?}");
+        assert!(
+            status.message().contains("larger than 67108864 bytes"),
+            "{status:?}"
+        );
         client.export(spans(1, "good")).await.unwrap();
         assert_eq!(served.intake.take_one().n_items, 1);
     }
@@ -234,13 +372,27 @@ async fn sixty_five_mebibytes_are_too_large_and_not_to_be_sent_again() {
 #[tokio::test]
 async fn what_could_never_fit_is_too_large_and_the_answer_names_the_setting() {
     let in_flight = serve(|_, budgets| budgets.in_flight = 10_000).await;
-    let status = TraceServiceClient::new(connect(&in_flight).await).export(spans(1, &"x".repeat(20_000))).await.unwrap_err();
+    let status = TraceServiceClient::new(connect(&in_flight).await)
+        .export(spans(1, &"x".repeat(20_000)))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("`receivers.otlp.max_in_flight`"), "{status:?}");
+    assert!(
+        status.message().contains("`receivers.otlp.max_in_flight`"),
+        "{status:?}"
+    );
     let queue = serve(|_, budgets| budgets.forward_queue = 20_000).await;
-    let status = TraceServiceClient::new(connect(&queue).await).export(spans(1, &"x".repeat(12_000))).await.unwrap_err();
+    let status = TraceServiceClient::new(connect(&queue).await)
+        .export(spans(1, &"x".repeat(12_000)))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("half of `forward.queue.max_size`"), "{status:?}");
+    assert!(
+        status
+            .message()
+            .contains("half of `forward.queue.max_size`"),
+        "{status:?}"
+    );
 }
 
 #[tokio::test]
@@ -248,25 +400,57 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
     let served = serve(|_, _| {}).await;
     let mut client = TraceServiceClient::new(connect(&served).await);
     let cases = [
-        (Refusal::Full { retry_after: Duration::from_secs(7) }, Code::Unavailable, Some(7), "queue_full"),
-        (Refusal::Full { retry_after: Duration::ZERO }, Code::Unavailable, Some(1), "queue_full"),
+        (
+            Refusal::Full {
+                retry_after: Duration::from_secs(7),
+            },
+            Code::Unavailable,
+            Some(7),
+            "queue_full",
+        ),
+        (
+            Refusal::Full {
+                retry_after: Duration::ZERO,
+            },
+            Code::Unavailable,
+            Some(1),
+            "queue_full",
+        ),
         (Refusal::Draining, Code::Unavailable, Some(1), "draining"),
-        (Refusal::TooLarge { limit: 9 }, Code::ResourceExhausted, None, "too_large"),
+        (
+            Refusal::TooLarge { limit: 9 },
+            Code::ResourceExhausted,
+            None,
+            "too_large",
+        ),
     ];
     for (refusal, code, seconds, reason) in cases {
         served.intake.refuse(refusal);
         let before = served.refused_requests("traces", reason);
         let status = client.export(spans(3, "x")).await.unwrap_err();
-        let delay = status.get_error_details().retry_info().and_then(|retry_info| retry_info.retry_delay);
-        assert_eq!((status.code(), delay), (code, seconds.map(Duration::from_secs)), "{refusal:?}");
+        let delay = status
+            .get_error_details()
+            .retry_info()
+            .and_then(|retry_info| retry_info.retry_delay);
+        assert_eq!(
+            (status.code(), delay),
+            (code, seconds.map(Duration::from_secs)),
+            "{refusal:?}"
+        );
         assert_eq!(served.refused_requests("traces", reason), before + 1);
         served.intake.refuse(None);
         client.export(spans(1, "good")).await.unwrap();
         assert_eq!(served.intake.take_one().n_items, 1);
     }
     let books = served.telemetry.books();
-    assert_eq!(books["traces"].refused["queue_full"], 6, "the items of a readable request are counted");
-    assert_eq!(books["traces"].accepted, 0, "accepting is the intake's to count");
+    assert_eq!(
+        books["traces"].refused["queue_full"], 6,
+        "the items of a readable request are counted"
+    );
+    assert_eq!(
+        books["traces"].accepted, 0,
+        "accepting is the intake's to count"
+    );
 }
 
 #[tokio::test]
@@ -274,8 +458,11 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let served = serve(|_, budgets| budgets.in_flight = 1 << 20).await;
     // A request that has sent 900 of its 1 000 KiB and is in no hurry.
     let (sender, body) = Pieces::new();
-    let slow: Client<_, _> = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Pieces>();
-    let request = Request::post(format!("http://{}{EXPORT}", served.address)).header("content-type", "application/grpc");
+    let slow: Client<_, _> = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Pieces>();
+    let request = Request::post(format!("http://{}{EXPORT}", served.address))
+        .header("content-type", "application/grpc");
     let calling = tokio::spawn(slow.request(request.body(body).unwrap()));
     let message = framed(0, &spans(1, &"x".repeat(1_000 << 10)).encode_to_vec());
     let (first, last) = message.split_at(900 << 10);
@@ -284,15 +471,27 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
         tokio::task::yield_now().await;
     }
     let mut client = TraceServiceClient::new(connect(&served).await);
-    let status = client.export(spans(1, &"x".repeat(200 << 10))).await.unwrap_err();
+    let status = client
+        .export(spans(1, &"x".repeat(200 << 10)))
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert_eq!(status.get_error_details().retry_info().and_then(|info| info.retry_delay), Some(Duration::from_secs(1)));
+    assert_eq!(
+        status
+            .get_error_details()
+            .retry_info()
+            .and_then(|info| info.retry_delay),
+        Some(Duration::from_secs(1))
+    );
     assert_eq!(served.refused_requests("traces", "in_flight_full"), 1);
     sender.send(Bytes::copy_from_slice(last)).await.unwrap();
     drop(sender);
     assert_eq!(calling.await.unwrap().unwrap().status(), 200);
     assert_eq!(served.intake.take_one().body.len(), message.len() - 5);
-    client.export(spans(1, &"x".repeat(200 << 10))).await.unwrap();
+    client
+        .export(spans(1, &"x".repeat(200 << 10)))
+        .await
+        .unwrap();
     served.assert_nothing_in_flight().await;
 }
 
@@ -300,10 +499,16 @@ async fn too_much_in_flight_is_unavailable_until_there_is_room() {
 async fn a_client_that_goes_away_gives_its_room_back() {
     let served = serve(|_, _| {}).await;
     let (sender, body) = Pieces::new();
-    let client: Client<_, _> = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Pieces>();
-    let request = Request::post(format!("http://{}{EXPORT}", served.address)).header("content-type", "application/grpc");
+    let client: Client<_, _> = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Pieces>();
+    let request = Request::post(format!("http://{}{EXPORT}", served.address))
+        .header("content-type", "application/grpc");
     let mut calling = Box::pin(client.request(request.body(body).unwrap()));
-    sender.send(framed(0, &[0; 500_000])[..400_000].to_vec().into()).await.unwrap();
+    sender
+        .send(framed(0, &[0; 500_000])[..400_000].to_vec().into())
+        .await
+        .unwrap();
     let arrived = async {
         while served.budget.state().0 < 399_000 {
             tokio::task::yield_now().await;
@@ -323,15 +528,38 @@ async fn what_we_do_not_speak_is_unimplemented() {
     let served = serve(|_, _| {}).await;
     let bare = Bare::new(&served);
     let body = framed(1, &spans(1, "x").encode_to_vec());
-    let called = bare.call(EXPORT, &[("grpc-encoding", "snappy")], body.clone()).await;
+    let called = bare
+        .call(EXPORT, &[("grpc-encoding", "snappy")], body.clone())
+        .await;
     assert_eq!(called.code, Some(Code::Unimplemented as i32));
-    assert_eq!(called.headers["grpc-accept-encoding"], "identity,gzip,zstd,deflate");
-    for path in ["/opentelemetry.proto.collector.trace.v1.TraceService/Other", "/some.Service/Export", "/"] {
+    assert_eq!(
+        called.headers["grpc-accept-encoding"],
+        "identity,gzip,zstd,deflate"
+    );
+    for path in [
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Other",
+        "/some.Service/Export",
+        "/",
+    ] {
         let called = bare.call(path, &[], body.clone()).await;
-        assert_eq!((called.http_status, called.code), (200, Some(Code::Unimplemented as i32)), "{path}");
+        assert_eq!(
+            (called.http_status, called.code),
+            (200, Some(Code::Unimplemented as i32)),
+            "{path}"
+        );
     }
-    let web = bare.call(EXPORT, &[("content-type", "application/grpc-web+proto")], body.clone()).await;
-    assert_eq!((web.http_status, web.code), (404, None), "gRPC-Web is no gRPC");
+    let web = bare
+        .call(
+            EXPORT,
+            &[("content-type", "application/grpc-web+proto")],
+            body.clone(),
+        )
+        .await;
+    assert_eq!(
+        (web.http_status, web.code),
+        (404, None),
+        "gRPC-Web is no gRPC"
+    );
     bare.good_request_works(&served).await;
 }
 
@@ -339,7 +567,13 @@ async fn what_we_do_not_speak_is_unimplemented() {
 async fn deflate_is_read_since_grpc_of_python_offers_it() {
     let served = serve(|_, _| {}).await;
     let request = spans(1, "x").encode_to_vec();
-    let called = Bare::new(&served).call(EXPORT, &[("grpc-encoding", "deflate")], framed(1, &zlib(&request))).await;
+    let called = Bare::new(&served)
+        .call(
+            EXPORT,
+            &[("grpc-encoding", "deflate")],
+            framed(1, &zlib(&request)),
+        )
+        .await;
     assert_eq!(called.code, Some(0), "{}", called.message);
     assert_eq!(served.intake.take_one().body, request);
 }
@@ -348,7 +582,9 @@ async fn deflate_is_read_since_grpc_of_python_offers_it() {
 async fn a_compressed_message_may_be_sent_plain() {
     let served = serve(|_, _| {}).await;
     let request = spans(1, "x").encode_to_vec();
-    let called = Bare::new(&served).call(EXPORT, &[("grpc-encoding", "gzip")], framed(0, &request)).await;
+    let called = Bare::new(&served)
+        .call(EXPORT, &[("grpc-encoding", "gzip")], framed(0, &request))
+        .await;
     assert_eq!(called.code, Some(0), "{}", called.message);
     assert_eq!(served.intake.take_one().body, request);
 }
@@ -357,8 +593,11 @@ async fn a_compressed_message_may_be_sent_plain() {
 async fn an_answer_that_comes_before_the_body_ends_reaches_its_client() {
     let served = serve(|_, _| {}).await;
     let (sender, body) = Pieces::new();
-    let client: Client<_, _> = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Pieces>();
-    let request = Request::post(format!("http://{}{EXPORT}", served.address)).header("content-type", "application/grpc");
+    let client: Client<_, _> = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http::<Pieces>();
+    let request = Request::post(format!("http://{}{EXPORT}", served.address))
+        .header("content-type", "application/grpc");
     let mut calling = pin!(client.request(request.body(body).unwrap()));
     // Two mebibytes are announced where one is allowed; they come in pieces.
     let message = framed(0, &vec![0; 2 << 20]);

@@ -1,5 +1,6 @@
-//! The receiver over real sockets, on port 0: every answer of the protocol, and the next good request after each bad one.
-//! Does not prove that other programs' clients agree with ours (the sidecar's tests run those), nor what the scan finds.
+//! The receiver over real sockets, on port 0: every answer of the protocol, and the next good
+//! request after each bad one. Does not prove that other programs' clients agree with ours (the
+//! sidecar's tests run those), nor what the scan finds.
 
 mod bodies;
 mod grpc;
@@ -13,7 +14,9 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric,
+};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::task::JoinSet;
 
@@ -88,32 +91,55 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         scoring_queue: 64 << 20,
     };
     change(&mut config, &mut budgets);
-    let settings = Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, true).unwrap();
+    let settings =
+        Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, true).unwrap();
     let budget = Arc::clone(&settings.limits.budget);
-    let (intake, telemetry) = (Arc::new(Notebook::default()), Arc::new(Telemetry::default()));
+    let (intake, telemetry) = (
+        Arc::new(Notebook::default()),
+        Arc::new(Telemetry::default()),
+    );
     let receiver = Receiver::new(settings, intake.clone(), telemetry.clone());
     let metrics = receiver.metrics();
-    let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), "receivers.otlp.grpc.listen", None).await.unwrap();
+    let port = Port::bind(
+        SocketAddr::from(([127, 0, 0, 1], 0)),
+        "receivers.otlp.grpc.listen",
+        None,
+    )
+    .await
+    .unwrap();
     let address = port.address().unwrap();
     let mut server = JoinSet::new();
     let pulse = telemetry.pulse("receiver", tokio::time::Instant::now().into_std());
     server.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry.clone()));
-    Served { address, intake, telemetry, budget, metrics, _server: server }
+    Served {
+        address,
+        intake,
+        telemetry,
+        budget,
+        metrics,
+        _server: server,
+    }
 }
 
 impl Served {
     pub(super) fn refused_requests(&self, signal: &'static str, reason: &'static str) -> u64 {
-        self.telemetry.counter("spanscore_receiver_refused_requests_total", &[("signal", signal), ("reason", reason)])
+        self.telemetry.counter(
+            "spanscore_receiver_refused_requests_total",
+            &[("signal", signal), ("reason", reason)],
+        )
     }
 
-    /// No request holds room any more. Room is given back when a request's task ends, which may be a moment after its answer.
+    /// No request holds room any more. Room is given back when a request's task ends, which may be
+    /// a moment after its answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         let empty = async {
             while self.budget.state().0 != 0 {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), empty).await.expect("room was not given back");
+        tokio::time::timeout(Duration::from_secs(10), empty)
+            .await
+            .expect("room was not given back");
     }
 }
 
@@ -127,26 +153,74 @@ pub(super) fn spans(n_spans: usize, text: &str) -> ExportTraceServiceRequest {
         attributes: vec![attribute("tool.name", "search"), attribute("text", text)],
         ..Default::default()
     };
-    let scope_spans = vec![ScopeSpans { spans: (0..n_spans).map(span).collect(), ..Default::default() }];
-    ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..Default::default() }] }
+    let scope_spans = vec![ScopeSpans {
+        spans: (0..n_spans).map(span).collect(),
+        ..Default::default()
+    }];
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans,
+            ..Default::default()
+        }],
+    }
 }
 
 pub(super) fn log_records(n_records: usize) -> ExportLogsServiceRequest {
-    let log_records = vec![LogRecord { severity_text: "INFO".to_owned(), ..Default::default() }; n_records];
-    let scope_logs = vec![ScopeLogs { log_records, ..Default::default() }];
-    ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { scope_logs, ..Default::default() }] }
+    let log_records = vec![
+        LogRecord {
+            severity_text: "INFO".to_owned(),
+            ..Default::default()
+        };
+        n_records
+    ];
+    let scope_logs = vec![ScopeLogs {
+        log_records,
+        ..Default::default()
+    }];
+    ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            scope_logs,
+            ..Default::default()
+        }],
+    }
 }
 
 pub(super) fn metric_points(n_points: usize) -> ExportMetricsServiceRequest {
-    let gauge = Gauge { data_points: vec![NumberDataPoint { time_unix_nano: 1, ..Default::default() }; n_points] };
-    let metrics = vec![Metric { name: "m".to_owned(), data: Some(metric::Data::Gauge(gauge)), ..Default::default() }];
-    let scope_metrics = vec![ScopeMetrics { metrics, ..Default::default() }];
-    ExportMetricsServiceRequest { resource_metrics: vec![ResourceMetrics { scope_metrics, ..Default::default() }] }
+    let gauge = Gauge {
+        data_points: vec![
+            NumberDataPoint {
+                time_unix_nano: 1,
+                ..Default::default()
+            };
+            n_points
+        ],
+    };
+    let metrics = vec![Metric {
+        name: "m".to_owned(),
+        data: Some(metric::Data::Gauge(gauge)),
+        ..Default::default()
+    }];
+    let scope_metrics = vec![ScopeMetrics {
+        metrics,
+        ..Default::default()
+    }];
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            scope_metrics,
+            ..Default::default()
+        }],
+    }
 }
 
 fn attribute(key: &str, text: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..Default::default() }
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(text.to_owned())),
+    });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..Default::default()
+    }
 }
 
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -189,7 +263,12 @@ impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }

@@ -1,5 +1,6 @@
-//! A message in, the same as the configuration file spells it out, and back. Protobuf's own JSON mapping does it, by the descriptors; what is
-//! left to do here is the pair that an expected count is in the file (`[">=", 2]`), and whole numbers, which protobuf's `Value` does not know.
+//! A message in, the same as the configuration file spells it out, and back. Protobuf's own JSON
+//! mapping does it, by the descriptors; what is left to do here is the pair that an expected count
+//! is in the file (`[">=", 2]`), and whole numbers, which protobuf's `Value` does not know.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::{Number, Value, json};
@@ -9,18 +10,26 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A message as the file spells it.
 pub(super) fn to_json(message: &DynamicMessage) -> Result<Value, serde_json::Error> {
-    let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(true);
+    let options = SerializeOptions::new()
+        .use_proto_field_name(true)
+        .stringify_64_bit_integers(true);
     let mut value = message.serialize_with_options(serde_json::value::Serializer, &options)?;
     whole_numbers(&mut value);
     each_count(&mut value, |count| {
         let operator = count.get("operator").cloned().unwrap_or_else(|| json!(""));
-        *count = json!([operator, count.get("count").cloned().unwrap_or_else(|| json!(0))]);
+        *count = json!([
+            operator,
+            count.get("count").cloned().unwrap_or_else(|| json!(0))
+        ]);
     });
     Ok(value)
 }
 
 /// A message of what is spelled as in the file.
-pub(super) fn from_json(value: &Value, descriptor: MessageDescriptor) -> Result<DynamicMessage, serde_json::Error> {
+pub(super) fn from_json(
+    value: &Value,
+    descriptor: MessageDescriptor,
+) -> Result<DynamicMessage, serde_json::Error> {
     let mut value = value.clone();
     each_count(&mut value, |count| {
         if let Value::Array(pair) = count {
@@ -41,12 +50,20 @@ fn each_count(value: &mut Value, mut change: impl FnMut(&mut Value)) {
             ("evaluate", value) => criteria.push(value),
             ("criterion" | "uncovered", value) => {
                 // A registration holds its criterion one level further down.
-                let at = if value.get("criterion").is_some() { listed("criterion/evaluate") } else { listed("evaluate") };
+                let at = if value.get("criterion").is_some() {
+                    listed("criterion/evaluate")
+                } else {
+                    listed("evaluate")
+                };
                 criteria.extend(value.pointer_mut(&at));
             }
             ("criteria", Value::Array(items)) => {
                 for item in items {
-                    let at = if item.get("criterion").is_some() { listed("criterion/evaluate") } else { listed("evaluate") };
+                    let at = if item.get("criterion").is_some() {
+                        listed("criterion/evaluate")
+                    } else {
+                        listed("evaluate")
+                    };
                     criteria.extend(item.pointer_mut(&at));
                 }
             }
@@ -54,7 +71,9 @@ fn each_count(value: &mut Value, mut change: impl FnMut(&mut Value)) {
         }
     }
     for evaluate in criteria {
-        if let Some(Value::Object(counts)) = evaluate.pointer_mut("/tool_call_count/tool_calls_count") {
+        if let Some(Value::Object(counts)) =
+            evaluate.pointer_mut("/tool_call_count/tool_calls_count")
+        {
             counts.values_mut().for_each(&mut change);
         }
     }
@@ -64,7 +83,10 @@ fn each_count(value: &mut Value, mut change: impl FnMut(&mut Value)) {
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT) {
+            if let Some(float) = number
+                .as_f64()
+                .filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT)
+            {
                 *number = Number::from(float as i64);
             }
         }

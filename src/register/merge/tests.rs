@@ -1,47 +1,85 @@
-//! Sets of criteria from two sources, by cases and by property. They do not prove that anything is judged by them.
+//! Sets of criteria from two sources, by cases and by property. They do not prove that anything is
+//! judged by them.
 
 use proptest::prelude::{Strategy, prop, proptest};
 
 use super::*;
 
 pub(in crate::register) fn criterion(name: &str, tool: &str) -> Criterion {
-    serde_json::from_value(json!({ "name": name, "evaluate": { "tool_call_order": { "tool_calls_order": [tool] } } })).unwrap()
+    serde_json::from_value(
+        json!({ "name": name, "evaluate": { "tool_call_order": { "tool_calls_order": [tool] } } }),
+    )
+    .unwrap()
 }
 
 fn registration(name: &str, tool: &str, expires_unix_nanos: Option<u64>) -> Registration {
-    Registration { criterion: criterion(name, tool).into(), expires_unix_nanos }
+    Registration {
+        criterion: criterion(name, tool).into(),
+        expires_unix_nanos,
+    }
 }
 
 fn names(registered: &Registered) -> Vec<(String, Vec<String>)> {
     let tools = |criterion: &Criterion| {
         let json = json!(criterion);
-        serde_json::from_value(json["evaluate"]["tool_call_order"]["tool_calls_order"].clone()).unwrap()
+        serde_json::from_value(json["evaluate"]["tool_call_order"]["tool_calls_order"].clone())
+            .unwrap()
     };
-    registered.in_force().iter().map(|criterion| (criterion.name.clone(), tools(criterion))).collect()
+    registered
+        .in_force()
+        .iter()
+        .map(|criterion| (criterion.name.clone(), tools(criterion)))
+        .collect()
 }
 
 #[test]
 fn the_api_stands_in_front_of_the_file_in_its_place_and_what_it_covers_is_seen_and_comes_back() {
     let file = Registered::new(vec![criterion("b", "file"), criterion("a", "file")], []);
-    let merged = file.with(registration("b", "api", None)).with(registration("c", "api", None));
+    let merged = file
+        .with(registration("b", "api", None))
+        .with(registration("c", "api", None));
     let of = |name: &str, tool: &str| (name.to_owned(), vec![tool.to_owned()]);
-    assert_eq!(names(&merged), [of("b", "api"), of("a", "file"), of("c", "api")]);
+    assert_eq!(
+        names(&merged),
+        [of("b", "api"), of("a", "file"), of("c", "api")]
+    );
     let shown = merged.get("b").unwrap().to_json();
-    assert_eq!((shown["source"].as_str(), shown["shadows"]["source"].as_str()), (Some("api"), Some("file")));
-    assert_eq!(shown["shadows"]["revision"], file.get("b").unwrap().to_json()["revision"]);
+    assert_eq!(
+        (
+            shown["source"].as_str(),
+            shown["shadows"]["source"].as_str()
+        ),
+        (Some("api"), Some("file"))
+    );
+    assert_eq!(
+        shown["shadows"]["revision"],
+        file.get("b").unwrap().to_json()["revision"]
+    );
     assert_eq!(names(&merged.without("b").without("c")), names(&file));
     assert_eq!(merged.without("b").without("c").etag(), file.etag());
     // A file that changes beneath does not move what covers it, but shows through.
     let later = merged.with_file(vec![criterion("b", "later")]);
     assert_eq!(names(&later), [of("b", "api"), of("c", "api")]);
-    assert_eq!(later.get("b").unwrap().criterion, merged.get("b").unwrap().criterion);
-    assert_ne!(later.get("b").unwrap().etag(), merged.get("b").unwrap().etag());
+    assert_eq!(
+        later.get("b").unwrap().criterion,
+        merged.get("b").unwrap().criterion
+    );
+    assert_ne!(
+        later.get("b").unwrap().etag(),
+        merged.get("b").unwrap().etag()
+    );
 }
 
 #[test]
 fn what_has_run_out_goes_at_its_time_and_not_before() {
-    let registered =
-        Registered::new(Vec::new(), [registration("a", "x", Some(10)), registration("b", "x", None), registration("c", "x", Some(20))]);
+    let registered = Registered::new(
+        Vec::new(),
+        [
+            registration("a", "x", Some(10)),
+            registration("b", "x", None),
+            registration("c", "x", Some(20)),
+        ],
+    );
     assert_eq!(registered.next_expiry(), Some(10));
     assert!(registered.expired(9).is_none());
     let left = registered.expired(10).unwrap();
@@ -61,16 +99,36 @@ fn the_revision_of_a_set_is_that_of_its_criteria_and_the_etag_tells_more() {
 
 #[test]
 fn changes_are_told_by_name_and_revision() {
-    let before = Registered::new(vec![criterion("a", "x"), criterion("b", "x"), criterion("c", "x")], []);
-    let after = Registered::new(vec![criterion("c", "x"), criterion("a", "y")], [registration("d", "x", None)]);
+    let before = Registered::new(
+        vec![
+            criterion("a", "x"),
+            criterion("b", "x"),
+            criterion("c", "x"),
+        ],
+        [],
+    );
+    let after = Registered::new(
+        vec![criterion("c", "x"), criterion("a", "y")],
+        [registration("d", "x", None)],
+    );
     let changes = before.changes_to(&after);
-    assert_eq!((changes.added, changes.changed, changes.removed), (vec!["d".to_owned()], vec!["a".to_owned()], vec!["b".to_owned()]));
+    assert_eq!(
+        (changes.added, changes.changed, changes.removed),
+        (
+            vec!["d".to_owned()],
+            vec!["a".to_owned()],
+            vec!["b".to_owned()]
+        )
+    );
     assert!(before.changes_to(&before).is_empty());
 }
 
 #[test]
 fn times_are_written_as_rfc_3339() {
-    assert_eq!(timestamp(1_795_000_000_500_000_000), "2026-11-18T11:06:40.500Z");
+    assert_eq!(
+        timestamp(1_795_000_000_500_000_000),
+        "2026-11-18T11:06:40.500Z"
+    );
 }
 
 #[derive(Debug, Clone)]
@@ -84,10 +142,16 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let pair = || (0..6_u8, 0..3_u8);
     prop::strategy::Union::new([
-        pair().prop_map(|(name, tool)| Step::With(name, tool)).boxed(),
+        pair()
+            .prop_map(|(name, tool)| Step::With(name, tool))
+            .boxed(),
         (0..6_u8).prop_map(Step::Without).boxed(),
-        prop::collection::vec(pair(), 0..4).prop_map(Step::File).boxed(),
-        prop::collection::vec(pair(), 0..4).prop_map(Step::All).boxed(),
+        prop::collection::vec(pair(), 0..4)
+            .prop_map(Step::File)
+            .boxed(),
+        prop::collection::vec(pair(), 0..4)
+            .prop_map(Step::All)
+            .boxed(),
     ])
 }
 

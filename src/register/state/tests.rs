@@ -1,12 +1,19 @@
-//! The state file over restarts, and what else may stand in its place. They do not prove that a disk keeps what it was told to sync.
+//! The state file over restarts, and what else may stand in its place. They do not prove that a
+//! disk keeps what it was told to sync.
 
 use super::*;
 use crate::register::merge::tests::criterion;
 
 fn registrations() -> Vec<Registration> {
     vec![
-        Registration { criterion: criterion("a", "x").into(), expires_unix_nanos: None },
-        Registration { criterion: criterion("b \"ü\" /", "y").into(), expires_unix_nanos: Some(1_795_000_000_123_456_789) },
+        Registration {
+            criterion: criterion("a", "x").into(),
+            expires_unix_nanos: None,
+        },
+        Registration {
+            criterion: criterion("b \"ü\" /", "y").into(),
+            expires_unix_nanos: Some(1_795_000_000_123_456_789),
+        },
     ]
 }
 
@@ -19,9 +26,20 @@ fn what_was_written_is_there_at_the_next_start_to_the_nanosecond() {
     file.write(&registrations()).unwrap();
     let (_, restored) = StateFile::open(&path).unwrap();
     assert_eq!(restored.registrations, registrations());
-    let revisions = |all: &[Registration]| all.iter().map(|registration| registration.criterion.revision().to_owned()).collect::<Vec<_>>();
-    assert_eq!(revisions(&restored.registrations), revisions(&registrations()));
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let revisions = |all: &[Registration]| {
+        all.iter()
+            .map(|registration| registration.criterion.revision().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        revisions(&restored.registrations),
+        revisions(&registrations())
+    );
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "no temporary file is left"
+    );
 }
 
 #[test]
@@ -30,8 +48,15 @@ fn a_write_that_was_cut_off_leaves_the_old_file() {
     let path = folder.path().join("state.json");
     let (file, _) = StateFile::open(&path).unwrap();
     file.write(&registrations()).unwrap();
-    fs::write(folder.path().join("state.json.tmp"), "{\"version\": 1, \"regi").unwrap();
-    assert_eq!(StateFile::open(&path).unwrap().1.registrations, registrations());
+    fs::write(
+        folder.path().join("state.json.tmp"),
+        "{\"version\": 1, \"regi",
+    )
+    .unwrap();
+    assert_eq!(
+        StateFile::open(&path).unwrap().1.registrations,
+        registrations()
+    );
 }
 
 #[test]
@@ -56,9 +81,19 @@ fn what_cannot_be_understood_is_kept_beside_and_the_rest_is_used() {
         fs::write(&path, &text).unwrap();
         let (_, restored) = StateFile::open(&path).unwrap();
         assert_eq!(restored.registrations.len(), n_good, "{text}");
-        assert!(restored.unusable.join("\n").contains(what), "{text}: {:?}", restored.unusable);
-        assert_eq!(fs::read_to_string(folder.path().join("state.json.unusable")).unwrap(), text);
-        assert!(StateFile::open(&path).unwrap().1.unusable.is_empty(), "the file itself is in order again");
+        assert!(
+            restored.unusable.join("\n").contains(what),
+            "{text}: {:?}",
+            restored.unusable
+        );
+        assert_eq!(
+            fs::read_to_string(folder.path().join("state.json.unusable")).unwrap(),
+            text
+        );
+        assert!(
+            StateFile::open(&path).unwrap().1.unusable.is_empty(),
+            "the file itself is in order again"
+        );
     }
 }
 
@@ -66,7 +101,12 @@ fn what_cannot_be_understood_is_kept_beside_and_the_rest_is_used() {
 fn a_file_that_cannot_be_read_or_written_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let error = StateFile::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("admin.state_file") && error.contains("cannot be read"), "{error}");
-    let error = StateFile::open(&folder.path().join("no/such/folder/state.json")).unwrap_err().to_string();
+    assert!(
+        error.contains("admin.state_file") && error.contains("cannot be read"),
+        "{error}"
+    );
+    let error = StateFile::open(&folder.path().join("no/such/folder/state.json"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("cannot be written"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! What a caller should not send: nothing of it may crash, hang or grow the process without bound. Clock time is not measured here; what bounds
-//! it are the limits.
+//! What a caller should not send: nothing of it may crash, hang or grow the process without bound.
+//! Clock time is not measured here; what bounds it are the limits.
 
 use proptest::prelude::{prop, proptest};
 
@@ -11,9 +11,12 @@ async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
     let deep = "[".repeat(100_000);
     let nested = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
-    let pattern = |source: &str| json!({ "evaluate": { "tool_calls": { "required": [source] } } }).to_string();
+    let pattern = |source: &str| {
+        json!({ "evaluate": { "tool_calls": { "required": [source] } } }).to_string()
+    };
     let long = "x".repeat(70_000);
-    let large = json!({ "evaluate": { "tool_call_order": { "tool_calls_order": [long] } } }).to_string();
+    let large =
+        json!({ "evaluate": { "tool_call_order": { "tool_calls_order": [long] } } }).to_string();
     let bodies: Vec<(&str, u16)> = vec![
         ("", 400),
         ("null", 400),
@@ -24,21 +27,57 @@ async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
         (deep.as_str(), 400),
         (nested.as_str(), 400),
         (bomb, 400),
-        ("name: other\nevaluate: { tool_call_order: { tool_calls_order: [x] } }", 400),
-        ("evaluate: { tool_call_order: { tool_calls_order: [] } }", 400),
-        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: .nan", 400),
-        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: 1.1", 400),
-        ("evaluate: { tool_call_order: { tool_calls_order: [x] } }\nfoo: 1", 400),
-        ("evaluate: { tool_call_order: { tool_calls_order: [\"${env:HOME}\"] } }\n---\nb: 1", 400),
+        (
+            "name: other\nevaluate: { tool_call_order: { tool_calls_order: [x] } }",
+            400,
+        ),
+        (
+            "evaluate: { tool_call_order: { tool_calls_order: [] } }",
+            400,
+        ),
+        (
+            "evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: .nan",
+            400,
+        ),
+        (
+            "evaluate: { tool_call_order: { tool_calls_order: [x] } }\nthreshold: 1.1",
+            400,
+        ),
+        (
+            "evaluate: { tool_call_order: { tool_calls_order: [x] } }\nfoo: 1",
+            400,
+        ),
+        (
+            "evaluate: { tool_call_order: { tool_calls_order: [\"${env:HOME}\"] } }\n---\nb: 1",
+            400,
+        ),
         (large.as_str(), 413),
     ];
     for (body, expected) in bodies {
         let (status, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], body).await;
-        assert_eq!(status, expected, "{}: {problem}", &body[..body.len().min(80)]);
-        assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
+        assert_eq!(
+            status,
+            expected,
+            "{}: {problem}",
+            &body[..body.len().min(80)]
+        );
+        assert!(
+            problem["detail"]
+                .as_str()
+                .is_some_and(|detail| !detail.is_empty()),
+            "{problem}"
+        );
     }
-    for source in ["(", "(?=a)", "(a)\\1", "a{1000}{1000}", "(?:\\p{L}{100}){100}", &"(".repeat(200)] {
-        let (status, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &pattern(source)).await;
+    for source in [
+        "(",
+        "(?=a)",
+        "(a)\\1",
+        "a{1000}{1000}",
+        "(?:\\p{L}{100}){100}",
+        &"(".repeat(200),
+    ] {
+        let (status, _, problem) =
+            call(&register, "PUT", "/v1/criteria/a", &[], &pattern(source)).await;
         assert_eq!(status, 400, "{source}: {problem}");
     }
     assert!(judged_by(&register).is_empty());
@@ -51,11 +90,36 @@ type Call<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 async fn patterns_that_are_read_again_are_counted_once() {
     let register = register("");
     let body = |n: usize| json!({ "evaluate": { "tool_calls": { "required": vec!["a"; n] } }, "threshold": 7, "foo": 1, "scope": "x" });
-    let (_, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &body(400).to_string()).await;
-    let pointers: Vec<_> = problem["errors"].as_array().unwrap().iter().map(|error| error["pointer"].as_str().unwrap()).collect();
+    let (_, _, problem) = call(
+        &register,
+        "PUT",
+        "/v1/criteria/a",
+        &[],
+        &body(400).to_string(),
+    )
+    .await;
+    let pointers: Vec<_> = problem["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| error["pointer"].as_str().unwrap())
+        .collect();
     assert_eq!(pointers, ["/threshold", "/foo", "/scope"], "{problem}");
-    let (_, _, problem) = call(&register, "PUT", "/v1/criteria/a", &[], &body(1_001).to_string()).await;
-    assert!(problem["detail"].as_str().unwrap().contains("more than 1000 patterns"), "{problem}");
+    let (_, _, problem) = call(
+        &register,
+        "PUT",
+        "/v1/criteria/a",
+        &[],
+        &body(1_001).to_string(),
+    )
+    .await;
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("more than 1000 patterns"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -63,8 +127,18 @@ async fn requests_that_make_no_sense_are_told_so() {
     let register = register("");
     let yaml = [("content-type", "application/yaml")];
     let cases: [Call<'_>; 14] = [
-        ("PUT", "/v1/criteria/a", &[("content-type", "application/x-www-form-urlencoded")], 415),
-        ("PUT", "/v1/criteria/a", &[("content-type", "text/plain")], 415),
+        (
+            "PUT",
+            "/v1/criteria/a",
+            &[("content-type", "application/x-www-form-urlencoded")],
+            415,
+        ),
+        (
+            "PUT",
+            "/v1/criteria/a",
+            &[("content-type", "text/plain")],
+            415,
+        ),
         ("PUT", "/v1/criteria/a?validate_only=maybe", &yaml, 400),
         ("PUT", "/v1/criteria/a?valdate_only=true", &yaml, 400),
         ("PUT", "/v1/criteria/a?ttl=1h&ttl=2h", &yaml, 400),
@@ -80,40 +154,124 @@ async fn requests_that_make_no_sense_are_told_so() {
     ];
     for (method, path, headers, expected) in cases {
         let (status, _, problem) = call(&register, method, path, headers, ORDER).await;
-        assert_eq!((status, &problem["status"]), (expected, &json!(expected)), "{method} {path}: {problem}");
+        assert_eq!(
+            (status, &problem["status"]),
+            (expected, &json!(expected)),
+            "{method} {path}: {problem}"
+        );
     }
     let name = "n".repeat(MAX_NAME_LENGTH + 1);
-    assert_eq!(call(&register, "PUT", &format!("/v1/criteria/{name}"), &[], ORDER).await.0, 400);
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            &format!("/v1/criteria/{name}"),
+            &[],
+            ORDER
+        )
+        .await
+        .0,
+        400
+    );
     assert!(judged_by(&register).is_empty());
 }
 
 #[tokio::test]
 async fn nothing_grows_without_bound() {
     let register = register("");
-    assert_eq!(call(&register, "PUT", "/v1/criteria/a", &[], &" ".repeat(MAX_BODY_SIZE + 1)).await.0, 413);
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria/a",
+            &[],
+            &" ".repeat(MAX_BODY_SIZE + 1)
+        )
+        .await
+        .0,
+        413
+    );
     let named = |n: usize| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } });
     let set = |n: usize| json!({ "criteria": (0..n).map(named).collect::<Vec<_>>() }).to_string();
-    assert_eq!(call(&register, "PUT", "/v1/criteria", &[], &set(MAX_REGISTRATIONS + 1)).await.0, 409);
-    assert_eq!(call(&register, "PUT", "/v1/criteria", &[], &set(MAX_REGISTRATIONS)).await.0, 200);
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria",
+            &[],
+            &set(MAX_REGISTRATIONS + 1)
+        )
+        .await
+        .0,
+        409
+    );
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria",
+            &[],
+            &set(MAX_REGISTRATIONS)
+        )
+        .await
+        .0,
+        200
+    );
     let (status, _, problem) = call(&register, "PUT", "/v1/criteria/one-more", &[], ORDER).await;
-    assert!(status == 409 && problem["detail"].as_str().unwrap().contains("more than 1000 registrations"), "{problem}");
+    assert!(
+        status == 409
+            && problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("more than 1000 registrations"),
+        "{problem}"
+    );
     // Attributes that selectors name keep their numbers for good.
     for round in 0..MAX_KEYS / 500 + 1 {
-        let attributes: serde_json::Map<String, Value> = (0..500).map(|n| (format!("k{round}.{n}"), json!("x"))).collect();
+        let attributes: serde_json::Map<String, Value> = (0..500)
+            .map(|n| (format!("k{round}.{n}"), json!("x")))
+            .collect();
         let set = json!({ "criteria": [{ "name": "a", "select": { "attributes": attributes }, "evaluate": named(0)["evaluate"] }] });
-        let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set.to_string()).await;
-        assert!(status == 200 || problem["detail"].as_str().unwrap().contains("selectors have named more than"), "{problem}");
+        let (status, _, problem) =
+            call(&register, "PUT", "/v1/criteria", &[], &set.to_string()).await;
+        assert!(
+            status == 200
+                || problem["detail"]
+                    .as_str()
+                    .unwrap()
+                    .contains("selectors have named more than"),
+            "{problem}"
+        );
     }
     assert!(register.0.rules.load().keys().len() <= MAX_KEYS);
     let patterns = |n: usize| json!({ "name": format!("p{n}"), "evaluate": { "tool_calls": { "required": vec!["a"; 30] } } });
     let set = json!({ "criteria": (0..40).map(patterns).collect::<Vec<_>>() }).to_string();
     let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set).await;
-    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("more than 1000 patterns"), "{problem}");
+    assert!(
+        status == 400
+            && problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("more than 1000 patterns"),
+        "{problem}"
+    );
     // The same by and by.
     for n in 0..40 {
-        let (status, _, problem) = call(&register, "PUT", &format!("/v1/criteria/p{n}"), &[], &patterns(n).to_string()).await;
-        let is_full = problem["detail"].as_str().is_some_and(|detail| detail.contains("more than 1000 patterns in all registrations"));
-        assert!(status == 201 && n < 33 || status == 409 && is_full, "{n}: {problem}");
+        let (status, _, problem) = call(
+            &register,
+            "PUT",
+            &format!("/v1/criteria/p{n}"),
+            &[],
+            &patterns(n).to_string(),
+        )
+        .await;
+        let is_full = problem["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("more than 1000 patterns in all registrations"));
+        assert!(
+            status == 201 && n < 33 || status == 409 && is_full,
+            "{n}: {problem}"
+        );
     }
 }
 
@@ -122,27 +280,54 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
     let register = register("");
     let calls = |n: usize| (0..n).map(|_| json!({ "name": "x" })).collect::<Vec<_>>();
     let ask = async |n_calls: usize, n_expected: usize, n_criteria: usize| {
-        let expected = (0..n_expected).map(|_| json!({ "name": "x", "args": {} })).collect::<Vec<_>>();
+        let expected = (0..n_expected)
+            .map(|_| json!({ "name": "x", "args": {} }))
+            .collect::<Vec<_>>();
         let criteria: Vec<Value> = (0..n_criteria)
             .map(|n| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_args": { "tool_calls": expected } } }))
             .collect();
-        let question = json!({ "trajectory": { "tool_calls": calls(n_calls) }, "criteria": criteria });
-        call(&register, "POST", "/v1/evaluate", &[], &question.to_string()).await.0
+        let question =
+            json!({ "trajectory": { "tool_calls": calls(n_calls) }, "criteria": criteria });
+        call(
+            &register,
+            "POST",
+            "/v1/evaluate",
+            &[],
+            &question.to_string(),
+        )
+        .await
+        .0
     };
     assert_eq!(ask(100, 100, 10).await, 200);
     assert_eq!(ask(10_001, 1, 1).await, 413);
     assert_eq!(ask(5_000, 2_000, 2).await, 413);
     let search = async |size: usize| {
-        let disallowed: Vec<Value> = (0..20).map(|n| json!({ "name": "x", "result": format!("[ab]{{9}}c{n}") })).collect();
+        let disallowed: Vec<Value> = (0..20)
+            .map(|n| json!({ "name": "x", "result": format!("[ab]{{9}}c{n}") }))
+            .collect();
         let question = json!({
             "trajectory": { "tool_calls": [{ "name": "x", "result": "ab".repeat(size / 2) }] },
             "criteria": [{ "name": "c", "evaluate": { "tool_calls": { "disallowed": disallowed } } }],
         });
-        call(&register, "POST", "/v1/evaluate", &[], &question.to_string()).await
+        call(
+            &register,
+            "POST",
+            "/v1/evaluate",
+            &[],
+            &question.to_string(),
+        )
+        .await
     };
     assert_eq!(search(10_000).await.0, 200);
     let (status, _, problem) = search(1 << 20).await;
-    assert!(status == 413 && problem["detail"].as_str().unwrap().contains("with 40 patterns are too many"), "{problem}");
+    assert!(
+        status == 413
+            && problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("with 40 patterns are too many"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -150,13 +335,27 @@ async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_num
     let register = register("");
     // Each mistake shows its line: were that the whole line, these would take gigabytes.
     let criteria = json!({ "criteria": vec![json!({ "x": 1 }); 5_000] }).to_string();
-    let keys = format!("{{{}}}", (0..20_000).map(|n| format!("\"k{n}\":1")).collect::<Vec<_>>().join(","));
+    let keys = format!(
+        "{{{}}}",
+        (0..20_000)
+            .map(|n| format!("\"k{n}\":1"))
+            .collect::<Vec<_>>()
+            .join(",")
+    );
     let twice = format!("{{{}}}", vec!["\"criteria\":[]"; 20_000].join(","));
     for (body, least) in [(criteria, 5_000), (keys, 20_000), (twice, 19_999)] {
         let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &body).await;
-        assert_eq!((status, problem["errors"].as_array().unwrap().len()), (400, 20));
+        assert_eq!(
+            (status, problem["errors"].as_array().unwrap().len()),
+            (400, 20)
+        );
         let detail = problem["detail"].as_str().unwrap();
-        let n_more: usize = detail.strip_suffix(" more").and_then(|detail| detail.rsplit(' ').next()).unwrap().parse().unwrap();
+        let n_more: usize = detail
+            .strip_suffix(" more")
+            .and_then(|detail| detail.rsplit(' ').next())
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!(n_more + 1 >= least, "{detail}");
         assert!(problem.to_string().len() < 20_000);
     }

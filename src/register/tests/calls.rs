@@ -8,44 +8,145 @@ use super::*;
 async fn a_criterion_is_registered_read_replaced_and_taken_out() {
     let register = register(FILE);
     let (status, etag, made) = call(&register, "PUT", "/v1/criteria/b", &[], ORDER).await;
-    assert_eq!((status, made["source"].as_str(), judged_by(&register)), (201, Some("api"), vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(
+        (status, made["source"].as_str(), judged_by(&register)),
+        (201, Some("api"), vec!["a".to_owned(), "b".to_owned()])
+    );
     assert_eq!(etag, format!("\"{}\"", made["etag"].as_str().unwrap()));
     let (status, again, read) = call(&register, "GET", "/v1/criteria/b", &[], "").await;
     assert_eq!((status, &again, &read), (200, &etag, &made));
-    assert_eq!(call(&register, "GET", "/v1/criteria/b", &[("if-none-match", &etag)], "").await.0, 304);
+    assert_eq!(
+        call(
+            &register,
+            "GET",
+            "/v1/criteria/b",
+            &[("if-none-match", &etag)],
+            ""
+        )
+        .await
+        .0,
+        304
+    );
     // JSON is taken as YAML is, and gives the same revision.
     let json = made["criterion"].to_string();
-    let (status, _, same) = call(&register, "PUT", "/v1/criteria/b", &[("content-type", "application/json")], &json).await;
+    let (status, _, same) = call(
+        &register,
+        "PUT",
+        "/v1/criteria/b",
+        &[("content-type", "application/json")],
+        &json,
+    )
+    .await;
     assert_eq!((status, &same["revision"]), (200, &made["revision"]));
     // In front of the file's.
     let (status, _, front) = call(&register, "PUT", "/v1/criteria/a", &[], ORDER).await;
-    assert_eq!((status, front["shadows"]["source"].as_str()), (200, Some("file")));
+    assert_eq!(
+        (status, front["shadows"]["source"].as_str()),
+        (200, Some("file"))
+    );
     let (status, _, gone) = call(&register, "DELETE", "/v1/criteria/a", &[], "").await;
-    assert_eq!((status, gone["uncovered"]["source"].as_str()), (200, Some("file")));
+    assert_eq!(
+        (status, gone["uncovered"]["source"].as_str()),
+        (200, Some("file"))
+    );
     let (status, _, problem) = call(&register, "DELETE", "/v1/criteria/a", &[], "").await;
-    assert!(status == 409 && problem["detail"].as_str().unwrap().contains("take it out there"), "{problem}");
-    assert_eq!(call(&register, "DELETE", "/v1/criteria/b", &[], "").await.0, 200);
-    assert_eq!(call(&register, "DELETE", "/v1/criteria/b", &[], "").await.0, 404);
+    assert!(
+        status == 409
+            && problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("take it out there"),
+        "{problem}"
+    );
+    assert_eq!(
+        call(&register, "DELETE", "/v1/criteria/b", &[], "").await.0,
+        200
+    );
+    assert_eq!(
+        call(&register, "DELETE", "/v1/criteria/b", &[], "").await.0,
+        404
+    );
     assert_eq!(judged_by(&register), ["a"]);
 }
 
 #[tokio::test]
 async fn of_two_writers_who_read_the_same_one_wins_and_the_other_is_told() {
     let register = register("");
-    let (_, etag, _) = call(&register, "PUT", "/v1/criteria/a", &[("if-none-match", "*")], ORDER).await;
-    assert_eq!(call(&register, "PUT", "/v1/criteria/a", &[("if-none-match", "*")], ORDER).await.0, 412);
+    let (_, etag, _) = call(
+        &register,
+        "PUT",
+        "/v1/criteria/a",
+        &[("if-none-match", "*")],
+        ORDER,
+    )
+    .await;
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria/a",
+            &[("if-none-match", "*")],
+            ORDER
+        )
+        .await
+        .0,
+        412
+    );
     let with = |tool: &str| ORDER.replace('y', tool);
     let mut racing = tokio::task::JoinSet::new();
     for writer in 0..16 {
         let (register, etag, body) = (register.clone(), etag.clone(), with(&format!("t{writer}")));
-        racing.spawn(async move { call(&register, "PUT", "/v1/criteria/a", &[("if-match", &etag)], &body).await.0 });
+        racing.spawn(async move {
+            call(
+                &register,
+                "PUT",
+                "/v1/criteria/a",
+                &[("if-match", &etag)],
+                &body,
+            )
+            .await
+            .0
+        });
     }
     let mut statuses: Vec<u16> = racing.join_all().await;
     statuses.sort_unstable();
     assert_eq!(statuses, [[200].as_slice(), &[412; 15]].concat());
-    assert_eq!(call(&register, "DELETE", "/v1/criteria/a", &[("if-match", &etag)], "").await.0, 412);
-    assert_eq!(call(&register, "PUT", "/v1/criteria/b", &[("if-match", "*")], ORDER).await.0, 412);
-    assert_eq!(call(&register, "DELETE", "/v1/criteria/a", &[("if-match", "*")], "").await.0, 200);
+    assert_eq!(
+        call(
+            &register,
+            "DELETE",
+            "/v1/criteria/a",
+            &[("if-match", &etag)],
+            ""
+        )
+        .await
+        .0,
+        412
+    );
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria/b",
+            &[("if-match", "*")],
+            ORDER
+        )
+        .await
+        .0,
+        412
+    );
+    assert_eq!(
+        call(
+            &register,
+            "DELETE",
+            "/v1/criteria/a",
+            &[("if-match", "*")],
+            ""
+        )
+        .await
+        .0,
+        200
+    );
 }
 
 #[tokio::test]
@@ -53,35 +154,131 @@ async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
     let register = register(FILE);
     let (_, set_before, _) = call(&register, "GET", "/v1/criteria", &[], "").await;
     let set = "criteria:\n- { name: b, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n- { name: c, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
-    let (status, etag, done) = call(&register, "PUT", "/v1/criteria", &[("if-match", &set_before)], set).await;
-    assert_eq!((status, &done["added"], judged_by(&register).len()), (200, &json!(["b", "c"]), 3));
-    assert_eq!(call(&register, "PUT", "/v1/criteria", &[("if-match", &set_before)], set).await.0, 412);
+    let (status, etag, done) = call(
+        &register,
+        "PUT",
+        "/v1/criteria",
+        &[("if-match", &set_before)],
+        set,
+    )
+    .await;
+    assert_eq!(
+        (status, &done["added"], judged_by(&register).len()),
+        (200, &json!(["b", "c"]), 3)
+    );
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria",
+            &[("if-match", &set_before)],
+            set
+        )
+        .await
+        .0,
+        412
+    );
     // One mistake, and nothing of it is done; both are told, each at its place.
     let wrong = "criteria:\n- { name: d, evaluate: { tool_call_ordr: {} } }\n- { name: e, threshold: 2, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
-    let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[("content-type", "application/yaml")], wrong).await;
+    let (status, _, problem) = call(
+        &register,
+        "PUT",
+        "/v1/criteria",
+        &[("content-type", "application/yaml")],
+        wrong,
+    )
+    .await;
     assert_eq!((status, judged_by(&register).len()), (400, 3));
     let errors = problem["errors"].as_array().unwrap();
     assert_eq!(
-        (&errors[0]["pointer"], &errors[0]["line"], &errors[0]["column"]),
-        (&json!("/criteria/0/evaluate/tool_call_ordr"), &json!(2), &json!(26))
+        (
+            &errors[0]["pointer"],
+            &errors[0]["line"],
+            &errors[0]["column"]
+        ),
+        (
+            &json!("/criteria/0/evaluate/tool_call_ordr"),
+            &json!(2),
+            &json!(26)
+        )
     );
-    assert_eq!((&errors[1]["pointer"], &errors[1]["line"]), (&json!("/criteria/1/threshold"), &json!(3)));
-    assert!(errors[0]["remedy"].as_str().unwrap().contains("did you mean `tool_call_order`?"), "{problem}");
-    let (status, _, done) = call(&register, "PUT", "/v1/criteria", &[("if-match", &etag)], "criteria: []").await;
-    assert_eq!((status, &done["removed"], judged_by(&register)), (200, &json!(["b", "c"]), vec!["a".to_owned()]));
+    assert_eq!(
+        (&errors[1]["pointer"], &errors[1]["line"]),
+        (&json!("/criteria/1/threshold"), &json!(3))
+    );
+    assert!(
+        errors[0]["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("did you mean `tool_call_order`?"),
+        "{problem}"
+    );
+    let (status, _, done) = call(
+        &register,
+        "PUT",
+        "/v1/criteria",
+        &[("if-match", &etag)],
+        "criteria: []",
+    )
+    .await;
+    assert_eq!(
+        (status, &done["removed"], judged_by(&register)),
+        (200, &json!(["b", "c"]), vec!["a".to_owned()])
+    );
 }
 
 #[tokio::test]
 async fn what_is_only_to_be_validated_changes_nothing() {
     let register = register(FILE);
-    for (method, path) in [("PUT", "/v1/criteria/b?validate_only=true"), ("DELETE", "/v1/criteria/a?validate_only=true")] {
+    for (method, path) in [
+        ("PUT", "/v1/criteria/b?validate_only=true"),
+        ("DELETE", "/v1/criteria/a?validate_only=true"),
+    ] {
         call(&register, method, path, &[], ORDER).await;
     }
-    let (status, _, shown) = call(&register, "PUT", "/v1/criteria/a?validate_only=true&ttl=1h", &[], ORDER).await;
-    assert!(status == 200 && shown["expires_at"].is_string() && shown["shadows"].is_object(), "{shown}");
-    assert_eq!(call(&register, "PUT", "/v1/criteria?validate_only=true", &[], "criteria: []").await.0, 200);
-    assert_eq!(call(&register, "PUT", "/v1/criteria/b?validate_only=true", &[], "evaluate: {}").await.0, 400);
-    assert_eq!((judged_by(&register), register.0.registered.load().registrations().len()), (vec!["a".to_owned()], 0));
+    let (status, _, shown) = call(
+        &register,
+        "PUT",
+        "/v1/criteria/a?validate_only=true&ttl=1h",
+        &[],
+        ORDER,
+    )
+    .await;
+    assert!(
+        status == 200 && shown["expires_at"].is_string() && shown["shadows"].is_object(),
+        "{shown}"
+    );
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria?validate_only=true",
+            &[],
+            "criteria: []"
+        )
+        .await
+        .0,
+        200
+    );
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria/b?validate_only=true",
+            &[],
+            "evaluate: {}"
+        )
+        .await
+        .0,
+        400
+    );
+    assert_eq!(
+        (
+            judged_by(&register),
+            register.0.registered.load().registrations().len()
+        ),
+        (vec!["a".to_owned()], 0)
+    );
 }
 
 #[tokio::test]
@@ -89,12 +286,32 @@ async fn pages_follow_each_other_by_name() {
     let register = register("");
     let criteria: Vec<Value> =
         (0..25).map(|n| json!({ "name": format!("c{n:02}"), "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } })).collect();
-    assert_eq!(call(&register, "PUT", "/v1/criteria", &[], &json!({ "criteria": criteria }).to_string()).await.0, 200);
+    assert_eq!(
+        call(
+            &register,
+            "PUT",
+            "/v1/criteria",
+            &[],
+            &json!({ "criteria": criteria }).to_string()
+        )
+        .await
+        .0,
+        200
+    );
     let (mut seen, mut path) = (Vec::new(), "/v1/criteria?page_size=10".to_owned());
     loop {
         let (_, _, page) = call(&register, "GET", &path, &[], "").await;
-        seen.push(page["criteria"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>());
-        let Some(token) = page["next_page_token"].as_str() else { break };
+        seen.push(
+            page["criteria"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry["name"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+        );
+        let Some(token) = page["next_page_token"].as_str() else {
+            break;
+        };
         path = format!("/v1/criteria?page_size=10&page_token={token}");
     }
     assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
@@ -104,7 +321,10 @@ async fn pages_follow_each_other_by_name() {
 static CLOCK: AtomicU64 = AtomicU64::new(1_795_000_000_000_000_000);
 
 fn clock() -> Now {
-    Now { unix_nanos: CLOCK.load(Ordering::Relaxed), ..sidecar::now() }
+    Now {
+        unix_nanos: CLOCK.load(Ordering::Relaxed),
+        ..sidecar::now()
+    }
 }
 
 #[tokio::test]
@@ -112,23 +332,47 @@ async fn a_registration_with_a_time_to_live_cleans_up_after_itself() {
     let register = opened(FILE, clock).0;
     call(&register, "PUT", "/v1/criteria/a?ttl=90s", &[], ORDER).await;
     let (status, _, shown) = call(&register, "PUT", "/v1/criteria/b?ttl=1%68", &[], ORDER).await;
-    assert_eq!((status, shown["expires_at"].as_str()), (201, Some("2026-11-18T12:06:40Z")));
+    assert_eq!(
+        (status, shown["expires_at"].as_str()),
+        (201, Some("2026-11-18T12:06:40Z"))
+    );
     CLOCK.fetch_add(89_000_000_000, Ordering::Relaxed);
     register.expire();
     assert_eq!(register.0.registered.load().registrations().len(), 2);
     CLOCK.fetch_add(1_000_000_000, Ordering::Relaxed);
     register.expire();
-    assert_eq!((register.0.registered.load().registrations().len(), judged_by(&register).len()), (1, 2));
+    assert_eq!(
+        (
+            register.0.registered.load().registrations().len(),
+            judged_by(&register).len()
+        ),
+        (1, 2)
+    );
     assert_eq!(register.get("a").unwrap()["source"], "file");
     for ttl in ["0s", "soon", "9000h"] {
-        assert_eq!(call(&register, "PUT", &format!("/v1/criteria/b?ttl={ttl}"), &[], ORDER).await.0, 400, "{ttl}");
+        assert_eq!(
+            call(
+                &register,
+                "PUT",
+                &format!("/v1/criteria/b?ttl={ttl}"),
+                &[],
+                ORDER
+            )
+            .await
+            .0,
+            400,
+            "{ttl}"
+        );
     }
 }
 
 #[tokio::test]
 async fn registrations_outlive_a_restart_with_a_state_file_and_a_failed_write_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("{FILE}admin: {{ state_file: \"{}/state.json\" }}\n", folder.path().display());
+    let text = format!(
+        "{FILE}admin: {{ state_file: \"{}/state.json\" }}\n",
+        folder.path().display()
+    );
     let first = register(&text);
     let (_, etag, _) = call(&first, "PUT", "/v1/criteria/b", &[], ORDER).await;
     call(&first, "PUT", "/v1/criteria/c?ttl=1h", &[], ORDER).await;
@@ -138,31 +382,57 @@ async fn registrations_outlive_a_restart_with_a_state_file_and_a_failed_write_ch
     assert_eq!((status, same), (200, etag));
     drop(folder);
     let (status, _, problem) = call(&second, "DELETE", "/v1/criteria/b", &[], "").await;
-    assert!(status == 500 && problem["detail"].as_str().unwrap().contains("nothing was changed"), "{problem}");
+    assert!(
+        status == 500
+            && problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("nothing was changed"),
+        "{problem}"
+    );
     assert_eq!(judged_by(&second), ["a", "b", "c"]);
 }
 
 #[tokio::test]
 async fn a_trajectory_is_judged_without_keeping_anything() {
     let register = register(FILE);
-    let calls = "trajectory: { tool_calls: [{ name: x }, { name: y, agent: b, args: { q: 1 } }] }\n";
+    let calls =
+        "trajectory: { tool_calls: [{ name: x }, { name: y, agent: b, args: { q: 1 } }] }\n";
     let verdicts = async |question: &str| {
         let (status, _, answer) = call(&register, "POST", "/v1/evaluate", &[], question).await;
-        let evaluations = answer["evaluations"].as_array().cloned().unwrap_or_default();
-        let verdicts =
-            evaluations.iter().map(|line| (line["criterion"].as_str().unwrap().to_owned(), line["label"].as_str().unwrap().to_owned()));
+        let evaluations = answer["evaluations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let verdicts = evaluations.iter().map(|line| {
+            (
+                line["criterion"].as_str().unwrap().to_owned(),
+                line["label"].as_str().unwrap().to_owned(),
+            )
+        });
         (status, verdicts.collect::<Vec<_>>())
     };
     let of = |name: &str, label: &str| (name.to_owned(), label.to_owned());
     assert_eq!(verdicts(calls).await, (200, vec![of("a", "pass")]));
-    assert_eq!(verdicts(&format!("{calls}names: [a]\n")).await, (200, vec![of("a", "pass")]));
+    assert_eq!(
+        verdicts(&format!("{calls}names: [a]\n")).await,
+        (200, vec![of("a", "pass")])
+    );
     assert_eq!(verdicts(&format!("{calls}names: [z]\n")).await.0, 404);
     let own = "criteria:\n- { name: m, evaluate: { tool_call_order: { tool_calls_order: [y, x] } } }\n- { name: n, scope: agent, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
-    assert_eq!(verdicts(&format!("{calls}{own}")).await, (200, vec![of("m", "fail"), of("n", "pass")]));
+    assert_eq!(
+        verdicts(&format!("{calls}{own}")).await,
+        (200, vec![of("m", "fail"), of("n", "pass")])
+    );
     assert_eq!(judged_by(&register), ["a"]);
-    for wrong in
-        ["{}", "trajectory: {}\ntraces: {}\n", "trajectory: { tool_calls: [{}] }", "trajectory: { completeness: soon }", "[]", "names: a"]
-    {
+    for wrong in [
+        "{}",
+        "trajectory: {}\ntraces: {}\n",
+        "trajectory: { tool_calls: [{}] }",
+        "trajectory: { completeness: soon }",
+        "[]",
+        "names: a",
+    ] {
         assert_eq!(verdicts(wrong).await.0, 400, "{wrong}");
     }
 }
@@ -185,7 +455,11 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
         "startTimeUnixNano": "1795000000000000000", "endTimeUnixNano": "1795000000000000009",
         "attributes": [{ "key": "acme.tenant", "value": { "stringValue": "north" } }],
     });
-    let spans = [root, span("b7ad6b7169203332", "b7ad6b7169203331", "search"), span("b7ad6b7169203333", "b7ad6b7169203331", "edit")];
+    let spans = [
+        root,
+        span("b7ad6b7169203332", "b7ad6b7169203331", "search"),
+        span("b7ad6b7169203333", "b7ad6b7169203331", "edit"),
+    ];
     let question = json!({
         "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] },
         "criteria": [
@@ -193,14 +467,33 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
             { "name": "n", "select": { "attributes": { "acme.tenant": "south" } }, "evaluate": { "tool_call_order": { "tool_calls_order": ["search"] } } },
         ],
     });
-    let (status, _, answer) = call(&register, "POST", "/v1/evaluate", &[], &question.to_string()).await;
-    assert_eq!((status, answer["evaluations"].as_array().unwrap().len()), (200, 1), "{answer}");
+    let (status, _, answer) = call(
+        &register,
+        "POST",
+        "/v1/evaluate",
+        &[],
+        &question.to_string(),
+    )
+    .await;
     assert_eq!(
-        (answer["evaluations"][0]["label"].as_str(), answer["evaluations"][0]["completeness"].as_str()),
+        (status, answer["evaluations"].as_array().unwrap().len()),
+        (200, 1),
+        "{answer}"
+    );
+    assert_eq!(
+        (
+            answer["evaluations"][0]["label"].as_str(),
+            answer["evaluations"][0]["completeness"].as_str()
+        ),
         (Some("pass"), Some("root_ended"))
     );
     let wrong = json!({ "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": [{ "traceId": "zz" }] }] }] } });
-    assert_eq!(call(&register, "POST", "/v1/evaluate", &[], &wrong.to_string()).await.0, 400);
+    assert_eq!(
+        call(&register, "POST", "/v1/evaluate", &[], &wrong.to_string())
+            .await
+            .0,
+        400
+    );
 }
 
 #[tokio::test]
@@ -212,10 +505,16 @@ async fn a_watcher_is_told_the_set_in_force_and_each_one_after_it() {
     call(&register, "DELETE", "/v1/criteria/b", &[], "").await;
     let (first, second) = (applied.try_recv().unwrap(), applied.try_recv().unwrap());
     assert_eq!(
-        (first.changes.added.as_slice(), second.changes.removed.as_slice()),
+        (
+            first.changes.added.as_slice(),
+            second.changes.removed.as_slice()
+        ),
         (["b".to_owned()].as_slice(), ["b".to_owned()].as_slice())
     );
-    assert_eq!((first.cause, first.n_criteria, second.n_criteria), ("api", 2, 1));
+    assert_eq!(
+        (first.cause, first.n_criteria, second.n_criteria),
+        ("api", 2, 1)
+    );
     assert_eq!(second.revision, register.0.registered.load().revision());
     assert!(applied.try_recv().is_err(), "the same again is no change");
 }
@@ -229,15 +528,27 @@ async fn the_openapi_document_names_the_routes_that_are_there_and_only_statuses_
     for (path, operations) in paths {
         for method in ["get", "put", "post", "delete"] {
             let asked = path.replace("{name}", "a");
-            let (status, _, answer) = call(&register, &method.to_uppercase(), &asked, &[], "{").await;
+            let (status, _, answer) =
+                call(&register, &method.to_uppercase(), &asked, &[], "{").await;
             let operation = &operations[method];
-            assert_eq!(status == 405, operation.is_null(), "{method} {path}: {status} {answer}");
-            assert!(operation.is_null() || operation["responses"][status.to_string()].is_object(), "{method} {path}: {status}");
+            assert_eq!(
+                status == 405,
+                operation.is_null(),
+                "{method} {path}: {status} {answer}"
+            );
+            assert!(
+                operation.is_null() || operation["responses"][status.to_string()].is_object(),
+                "{method} {path}: {status}"
+            );
         }
     }
     // Every reference in it leads somewhere.
     let text = document.to_string();
-    for target in text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+    for target in text
+        .split("\"$ref\":\"#")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+    {
         assert!(document.pointer(target).is_some(), "{target}");
     }
 }

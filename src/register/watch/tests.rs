@@ -1,4 +1,5 @@
-//! Reloads as files change, on tokio's paused clock with real files. They do not prove that a kernel tells of a change, since nobody asks it.
+//! Reloads as files change, on tokio's paused clock with real files. They do not prove that a
+//! kernel tells of a change, since nobody asks it.
 
 use std::fs;
 use std::future;
@@ -24,24 +25,51 @@ struct Fixture {
 }
 
 fn text(name: &str) -> String {
-    format!("criteria: [{{ name: {name}, evaluate: {{ tool_call_order: {{ tool_calls_order: [x] }} }} }}]\n")
+    format!(
+        "criteria: [{{ name: {name}, evaluate: {{ tool_call_order: {{ tool_calls_order: [x] }} }} }}]\n"
+    )
 }
 
-fn start_with(main: &str, files: Arc<dyn Files + Send + Sync>, fill: impl FnOnce(&Path)) -> Fixture {
+fn start_with(
+    main: &str,
+    files: Arc<dyn Files + Send + Sync>,
+    fill: impl FnOnce(&Path),
+) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("spanscore.yaml"), main).unwrap();
     fill(folder.path());
-    let origin =
-        Origin { path: folder.path().join("spanscore.yaml"), environment: BTreeMap::new(), flags: Vec::new(), files, agreement: AGREEMENT };
-    let recorder = Recorder { files: &Disk, asked: RefCell::default() };
+    let origin = Origin {
+        path: folder.path().join("spanscore.yaml"),
+        environment: BTreeMap::new(),
+        flags: Vec::new(),
+        files,
+        agreement: AGREEMENT,
+    };
+    let recorder = Recorder {
+        files: &Disk,
+        asked: RefCell::default(),
+    };
     let config = load(&origin, &recorder).unwrap().config;
     let rules = merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan { config, origin: Some(origin), rules: Arc::new(ArcSwap::from_pointee(rules)), clock: sidecar::now };
+    let plan = Plan {
+        config,
+        origin: Some(origin),
+        rules: Arc::new(ArcSwap::from_pointee(rules)),
+        clock: sidecar::now,
+    };
     let telemetry = Arc::new(Telemetry::default());
     let (register, watcher) = Register::open(plan, &telemetry).unwrap();
     let mut watching = JoinSet::new();
-    watching.spawn(watcher.run(telemetry.pulse("register", time::Instant::now().into_std()), future::pending()));
-    Fixture { folder, register, telemetry, _watching: watching }
+    watching.spawn(watcher.run(
+        telemetry.pulse("register", time::Instant::now().into_std()),
+        future::pending(),
+    ));
+    Fixture {
+        folder,
+        register,
+        telemetry,
+        _watching: watching,
+    }
 }
 
 fn start(main: &str) -> Fixture {
@@ -50,7 +78,14 @@ fn start(main: &str) -> Fixture {
 
 impl Fixture {
     fn names(&self) -> Vec<String> {
-        self.register.0.rules.load().criteria.iter().map(|criterion| criterion.name.clone()).collect()
+        self.register
+            .0
+            .rules
+            .load()
+            .criteria
+            .iter()
+            .map(|criterion| criterion.name.clone())
+            .collect()
     }
 
     fn write(&self, text: &str) {
@@ -62,7 +97,8 @@ impl Fixture {
     }
 
     fn n_refused(&self) -> u64 {
-        self.telemetry.counter("spanscore_config_reloads_total", &[("result", "refused")])
+        self.telemetry
+            .counter("spanscore_config_reloads_total", &[("result", "refused")])
     }
 }
 
@@ -76,7 +112,11 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     assert_eq!(fixture.names(), ["b"]);
     // As editors do it.
     fs::write(fixture.folder.path().join("new"), text("c")).unwrap();
-    fs::rename(fixture.folder.path().join("new"), fixture.folder.path().join("spanscore.yaml")).unwrap();
+    fs::rename(
+        fixture.folder.path().join("new"),
+        fixture.folder.path().join("spanscore.yaml"),
+    )
+    .unwrap();
     fixture.poll().await;
     assert_eq!(fixture.names(), ["c"]);
 }
@@ -84,16 +124,24 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
 #[tokio::test(start_paused = true)]
 async fn a_swapped_config_map_and_a_new_criteria_file_are_seen() {
     let file = |name: &str| text(name);
-    let fixture = start_with("criteria_files: [\"..data/*.yaml\"]\n", Arc::new(Disk), |folder| {
-        for (version, name) in [("1", "a"), ("2", "b")] {
-            fs::create_dir(folder.join(version)).unwrap();
-            fs::write(folder.join(version).join("one.yaml"), file(name)).unwrap();
-        }
-        symlink("1", folder.join("..data")).unwrap();
-    });
+    let fixture = start_with(
+        "criteria_files: [\"..data/*.yaml\"]\n",
+        Arc::new(Disk),
+        |folder| {
+            for (version, name) in [("1", "a"), ("2", "b")] {
+                fs::create_dir(folder.join(version)).unwrap();
+                fs::write(folder.join(version).join("one.yaml"), file(name)).unwrap();
+            }
+            symlink("1", folder.join("..data")).unwrap();
+        },
+    );
     assert_eq!(fixture.names(), ["a"]);
     symlink("2", fixture.folder.path().join("..data_tmp")).unwrap();
-    fs::rename(fixture.folder.path().join("..data_tmp"), fixture.folder.path().join("..data")).unwrap();
+    fs::rename(
+        fixture.folder.path().join("..data_tmp"),
+        fixture.folder.path().join("..data"),
+    )
+    .unwrap();
     fixture.poll().await;
     assert_eq!(fixture.names(), ["b"]);
     fs::write(fixture.folder.path().join("2/two.yaml"), file("c")).unwrap();
@@ -108,17 +156,42 @@ async fn a_bad_file_keeps_the_last_good_set_and_is_told_once() {
     for _ in 0..3 {
         fixture.poll().await;
     }
-    assert_eq!((fixture.names(), fixture.n_refused()), (vec!["a".to_owned()], 1));
-    assert_eq!(fixture.telemetry.gauge("spanscore_config_reload_failed", &[]), 1);
+    assert_eq!(
+        (fixture.names(), fixture.n_refused()),
+        (vec!["a".to_owned()], 1)
+    );
+    assert_eq!(
+        fixture
+            .telemetry
+            .gauge("spanscore_config_reload_failed", &[]),
+        1
+    );
     let last = fixture.register.status()["reload"]["last"].clone();
     assert_eq!(last["result"], "refused");
-    assert!(last["problems"].as_str().unwrap().contains("spanscore.yaml:1:"), "{last}");
+    assert!(
+        last["problems"]
+            .as_str()
+            .unwrap()
+            .contains("spanscore.yaml:1:"),
+        "{last}"
+    );
     fs::remove_file(fixture.folder.path().join("spanscore.yaml")).unwrap();
     fixture.poll().await;
-    assert_eq!((fixture.names(), fixture.n_refused()), (vec!["a".to_owned()], 2));
+    assert_eq!(
+        (fixture.names(), fixture.n_refused()),
+        (vec!["a".to_owned()], 2)
+    );
     fixture.write(&text("b"));
     fixture.poll().await;
-    assert_eq!((fixture.names(), fixture.telemetry.gauge("spanscore_config_reload_failed", &[])), (vec!["b".to_owned()], 0));
+    assert_eq!(
+        (
+            fixture.names(),
+            fixture
+                .telemetry
+                .gauge("spanscore_config_reload_failed", &[])
+        ),
+        (vec!["b".to_owned()], 0)
+    );
 }
 
 /// Writes the file anew whenever it is read, so long as it is told to.
@@ -143,10 +216,17 @@ impl Files for Restless {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_being_written_is_not_taken_until_two_reads_agree() {
-    let files = Arc::new(Restless { writing: AtomicBool::new(true), n_reads: AtomicUsize::new(0) });
+    let files = Arc::new(Restless {
+        writing: AtomicBool::new(true),
+        n_reads: AtomicUsize::new(0),
+    });
     let fixture = start_with(&text("a"), files.clone(), |_| ());
     fixture.poll().await;
-    assert_eq!((fixture.names(), fixture.n_refused()), (vec!["a".to_owned()], 1), "each read found something else");
+    assert_eq!(
+        (fixture.names(), fixture.n_refused()),
+        (vec!["a".to_owned()], 1),
+        "each read found something else"
+    );
     files.writing.store(false, Ordering::Relaxed);
     fixture.write(&text("whole"));
     fixture.poll().await;
@@ -156,13 +236,32 @@ async fn a_file_that_is_being_written_is_not_taken_until_two_reads_agree() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_a_reload_is_told_what_came_of_it() {
     let fixture = start("reload: { interval: 0 }\n");
-    fixture.write(&format!("{}forward: {{ timeout: 1s }}\nreload: {{ interval: 0 }}\n", text("a")));
+    fixture.write(&format!(
+        "{}forward: {{ timeout: 1s }}\nreload: {{ interval: 0 }}\n",
+        text("a")
+    ));
     fixture.poll().await;
     assert!(fixture.names().is_empty(), "nobody looks by himself");
-    let Outcome::Applied { changed, needs_restart, .. } = fixture.register.reload().await.unwrap() else { panic!() };
-    assert_eq!((changed, needs_restart, fixture.names()), (true, vec!["forward.timeout".to_owned()], vec!["a".to_owned()]));
+    let Outcome::Applied {
+        changed,
+        needs_restart,
+        ..
+    } = fixture.register.reload().await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (changed, needs_restart, fixture.names()),
+        (
+            true,
+            vec!["forward.timeout".to_owned()],
+            vec!["a".to_owned()]
+        )
+    );
     fixture.write("criteria: 1\n");
-    assert!(matches!(fixture.register.reload().await.unwrap(), Outcome::Refused { problems } if problems.contains("`criteria`")));
+    assert!(
+        matches!(fixture.register.reload().await.unwrap(), Outcome::Refused { problems } if problems.contains("`criteria`"))
+    );
     fixture.register.reload_soon();
     fixture.register.reload_soon();
     assert_eq!(fixture.names(), ["a"]);
@@ -171,12 +270,23 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_registered_outlives_a_reload_and_what_ran_out_goes() {
     let fixture = start(&text("a"));
-    let change = super::super::Change { ttl: Some(Duration::from_nanos(1)), ..Default::default() };
+    let change = super::super::Change {
+        ttl: Some(Duration::from_nanos(1)),
+        ..Default::default()
+    };
     let criterion = "{ name: b, evaluate: { tool_call_order: { tool_calls_order: [x] } } }";
     fixture.register.upsert(None, criterion, &change).unwrap();
-    fixture.register.upsert(None, &criterion.replace("b,", "c,"), &Default::default()).unwrap();
+    fixture
+        .register
+        .upsert(None, &criterion.replace("b,", "c,"), &Default::default())
+        .unwrap();
     fixture.write(&text("d"));
     fixture.poll().await;
     assert_eq!(fixture.names(), ["d", "c"]);
-    assert_eq!(fixture.telemetry.counter("spanscore_registrations_expired_total", &[]), 1);
+    assert_eq!(
+        fixture
+            .telemetry
+            .counter("spanscore_registrations_expired_total", &[]),
+        1
+    );
 }

@@ -17,12 +17,23 @@ use crate::telemetry::Illness;
 fn rules() -> Rules {
     let criterion = json!({ "name": "both", "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } } });
     let config = Config::default();
-    Rules::new(vec![serde_json::from_value(criterion).unwrap()], &config.tools, config.explain, &[])
+    Rules::new(
+        vec![serde_json::from_value(criterion).unwrap()],
+        &config.tools,
+        config.explain,
+        &[],
+    )
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(value.to_owned())),
+    });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
 }
 
 /// A root (its own number the parent's) or a call beneath root 1, which all end at once.
@@ -33,14 +44,25 @@ fn span(trace: u8, id: u8, tool: &str) -> Span {
         parent_span_id: if id == 1 { Vec::new() } else { vec![1; 8] },
         start_time_unix_nano: now().unix_nanos + u64::from(id),
         end_time_unix_nano: now().unix_nanos + 1_000,
-        attributes: if tool.is_empty() { Vec::new() } else { vec![text("tool.name", tool)] },
+        attributes: if tool.is_empty() {
+            Vec::new()
+        } else {
+            vec![text("tool.name", tool)]
+        },
         ..Span::default()
     }
 }
 
 fn batch_of(resource: Resource, spans: Vec<Span>) -> Batch {
-    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
-    let resource_spans = vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }];
+    let scope_spans = vec![ScopeSpans {
+        spans,
+        ..ScopeSpans::default()
+    }];
+    let resource_spans = vec![ResourceSpans {
+        resource: Some(resource),
+        scope_spans,
+        ..ResourceSpans::default()
+    }];
     let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
     scan::scan(&request, Some(rules().keys())).unwrap().batch
 }
@@ -50,7 +72,10 @@ fn batch(spans: Vec<Span>) -> Batch {
 }
 
 fn settings() -> Settings {
-    Settings { restart_guard: None, ..Settings::replay() }
+    Settings {
+        restart_guard: None,
+        ..Settings::replay()
+    }
 }
 
 /// Verdict, completeness and revision of every evaluation, as they come.
@@ -58,7 +83,15 @@ type Told = Vec<(&'static str, &'static str, u32)>;
 
 fn told(judged: &Judged) -> Told {
     let evaluations = judged.evaluations.iter();
-    evaluations.map(|it| (it.verdict.as_str(), it.trajectory.completeness.as_str(), it.revision)).collect()
+    evaluations
+        .map(|it| {
+            (
+                it.verdict.as_str(),
+                it.trajectory.completeness.as_str(),
+                it.revision,
+            )
+        })
+        .collect()
 }
 
 fn until(condition: impl Fn() -> bool) {
@@ -80,12 +113,23 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     };
     let (sender, inbox) = sync_channel(MAX_BATCHES);
     let arrived = now();
-    // All of this came at one moment, long ago by the settling time of this test, and takes several rounds to read.
-    sender.send(Box::new((arrived, 0, batch(vec![span(1, 1, ""), span(1, 2, "a")])))).unwrap();
+    // All of this came at one moment, long ago by the settling time of this test, and takes several
+    // rounds to read.
+    sender
+        .send(Box::new((
+            arrived,
+            0,
+            batch(vec![span(1, 1, ""), span(1, 2, "a")]),
+        )))
+        .unwrap();
     for trace in 10..=u8::MAX {
-        sender.send(Box::new((arrived, 0, batch(vec![span(trace, 1, "")])))).unwrap();
+        sender
+            .send(Box::new((arrived, 0, batch(vec![span(trace, 1, "")]))))
+            .unwrap();
     }
-    sender.send(Box::new((arrived, 0, batch(vec![span(1, 3, "b")])))).unwrap();
+    sender
+        .send(Box::new((arrived, 0, batch(vec![span(1, 3, "b")]))))
+        .unwrap();
     drop(sender);
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
@@ -93,11 +137,21 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     run(
         &inbox,
         &shared,
-        Pipeline::new(Settings { settle, max_settle: settle, ..settings() }, now()),
+        Pipeline::new(
+            Settings {
+                settle,
+                max_settle: settle,
+                ..settings()
+            },
+            now(),
+        ),
         judge,
         telemetry.pulse("scoring", arrived.instant),
     );
-    assert_eq!(judgements.iter().flatten().collect::<Told>(), [("pass", "root_ended", 0)]);
+    assert_eq!(
+        judgements.iter().flatten().collect::<Told>(),
+        [("pass", "root_ended", 0)]
+    );
 }
 
 #[test]
@@ -122,13 +176,17 @@ fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
     scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]));
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
-    // What it takes from the queue it takes off the bytes that wait, though spans were slimmed in between.
+    // What it takes from the queue it takes off the bytes that wait, though spans were slimmed in
+    // between.
     until(|| scoring.shared.waiting.load(Ordering::Relaxed) == 0);
     drop(scoring);
     drop(go_on);
     thread.join().unwrap();
     // Half of it passes for certain only in a whole trace.
-    assert_eq!(judgements.iter().flatten().collect::<Told>(), [("not_evaluated", "incomplete", 0)]);
+    assert_eq!(
+        judgements.iter().flatten().collect::<Told>(),
+        [("not_evaluated", "incomplete", 0)]
+    );
     assert_eq!(telemetry.ill(now().instant), []);
 }
 
@@ -137,9 +195,13 @@ fn a_panic_while_judging_shows_at_once_and_spans_are_counted_as_unscored_from_th
     let telemetry = Arc::new(Telemetry::default());
     let judge: Judge = Box::new(|_, _| panic!("on purpose"));
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, thread) = Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+    let (scoring, thread) =
+        Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
     assert!(thread.join().is_err());
-    assert_eq!(telemetry.ill(now().instant), [("scoring".to_owned(), Illness::Dead)]);
+    assert_eq!(
+        telemetry.ill(now().instant),
+        [("scoring".to_owned(), Illness::Dead)]
+    );
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
     assert_eq!(scoring.shared.waiting.load(Ordering::Relaxed), 0);
@@ -147,9 +209,16 @@ fn a_panic_while_judging_shows_at_once_and_spans_are_counted_as_unscored_from_th
 
 #[test]
 fn resources_count_in_the_bytes_that_wait() {
-    let resource = Resource { attributes: vec![text("host.description", &"x".repeat(50_000))], ..Resource::default() };
-    let [one, two] = [vec![span(1, 1, "")], vec![span(1, 1, ""), span(1, 2, "a")]].map(|spans| batch_of(resource.clone(), spans).size());
-    assert!(one > 50_000 && two < one + 1_000, "{one}, {two}: a resource counts once");
+    let resource = Resource {
+        attributes: vec![text("host.description", &"x".repeat(50_000))],
+        ..Resource::default()
+    };
+    let [one, two] = [vec![span(1, 1, "")], vec![span(1, 1, ""), span(1, 2, "a")]]
+        .map(|spans| batch_of(resource.clone(), spans).size());
+    assert!(
+        one > 50_000 && two < one + 1_000,
+        "{one}, {two}: a resource counts once"
+    );
 }
 
 #[test]
@@ -157,16 +226,33 @@ fn what_is_thrown_away_counts_as_long_as_its_memory_is_held() {
     let long = "x".repeat(900);
     let spans = |n: u8| (1..=n).map(|id| span(1, id, &long)).collect::<Vec<_>>();
     let own = |spans: Vec<Span>| ScopeSpans {
-        scope: Some(InstrumentationScope { name: "spanscore".to_owned(), ..InstrumentationScope::default() }),
+        scope: Some(InstrumentationScope {
+            name: "spanscore".to_owned(),
+            ..InstrumentationScope::default()
+        }),
         spans,
         ..ScopeSpans::default()
     };
-    let foreign = ScopeSpans { spans: vec![span(1, 200, "a")], ..ScopeSpans::default() };
-    let size = |scope_spans: Vec<ScopeSpans>| {
-        let request = ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] };
-        scan::scan(&request.encode_to_vec(), Some(rules().keys())).unwrap().batch.size()
+    let foreign = ScopeSpans {
+        spans: vec![span(1, 200, "a")],
+        ..ScopeSpans::default()
     };
-    let (alone, beside) = (size(vec![foreign.clone()]), size(vec![own(spans(100)), foreign]));
+    let size = |scope_spans: Vec<ScopeSpans>| {
+        let request = ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                scope_spans,
+                ..ResourceSpans::default()
+            }],
+        };
+        scan::scan(&request.encode_to_vec(), Some(rules().keys()))
+            .unwrap()
+            .batch
+            .size()
+    };
+    let (alone, beside) = (
+        size(vec![foreign.clone()]),
+        size(vec![own(spans(100)), foreign]),
+    );
     assert!(beside > alone + 100 * long.len(), "{alone}, {beside}");
 }
 
@@ -176,12 +262,28 @@ fn a_hurry_settles_what_has_ended() {
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, _thread) = Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
-    scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a"), span(1, 3, "b"), span(2, 2, "a")]));
+    let (scoring, _thread) =
+        Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+    scoring.offer(batch(vec![
+        span(1, 1, ""),
+        span(1, 2, "a"),
+        span(1, 3, "b"),
+        span(2, 2, "a"),
+    ]));
     scoring.hurry();
     let first = judgements.iter().find(|told| !told.is_empty());
-    assert_eq!(first.unwrap(), [("pass", "root_ended", 0)], "the trace without a root stays open");
-    let closed: BTreeMap<_, _> =
-        ["root_ended", "shutdown"].map(|reason| (reason, telemetry.counter("spanscore_traces_closed_total", &[("reason", reason)]))).into();
+    assert_eq!(
+        first.unwrap(),
+        [("pass", "root_ended", 0)],
+        "the trace without a root stays open"
+    );
+    let closed: BTreeMap<_, _> = ["root_ended", "shutdown"]
+        .map(|reason| {
+            (
+                reason,
+                telemetry.counter("spanscore_traces_closed_total", &[("reason", reason)]),
+            )
+        })
+        .into();
     assert_eq!(closed, BTreeMap::from([("root_ended", 1), ("shutdown", 0)]));
 }

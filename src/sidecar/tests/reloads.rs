@@ -1,5 +1,6 @@
-//! A thousand reloads of a real sidecar under load: no request is refused, no trace is lost, and every score is of one set. It does not prove
-//! that reads 200 ms apart agree on a slow disk, nor measure what a reload costs.
+//! A thousand reloads of a real sidecar under load: no request is refused, no trace is lost, and
+//! every score is of one set. It does not prove that reads 200 ms apart agree on a slow disk, nor
+//! measure what a reload costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -26,35 +27,66 @@ type Scores = Arc<Mutex<BTreeMap<String, Vec<(String, String)>>>>;
 
 fn file(generation: usize) -> String {
     let criterion = |which: &str| {
-        format!("- {{ name: {which}, evaluate: {{ tool_call_order: {{ tool_calls_order: [search, \"g{generation}\"] }} }} }}\n")
+        format!(
+            "- {{ name: {which}, evaluate: {{ tool_call_order: {{ tool_calls_order: [search, \"g{generation}\"] }} }} }}\n"
+        )
     };
     format!("criteria:\n{}{}", criterion("one"), criterion("two"))
 }
 
 fn request(trace: u32, tool: Option<&str>) -> Bytes {
     let id = if tool.is_some() { 2_u64 } else { 1 };
-    let text = |text: &str| AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) };
+    let text = |text: &str| AnyValue {
+        value: Some(any_value::Value::StringValue(text.to_owned())),
+    };
     let time = now().unix_nanos;
     let span = Span {
         trace_id: (1_u128 << 64 | u128::from(trace)).to_be_bytes().to_vec(),
         span_id: id.to_be_bytes().to_vec(),
-        parent_span_id: if tool.is_some() { 1_u64.to_be_bytes().to_vec() } else { Vec::new() },
+        parent_span_id: if tool.is_some() {
+            1_u64.to_be_bytes().to_vec()
+        } else {
+            Vec::new()
+        },
         name: "run".to_owned(),
         start_time_unix_nano: time,
         end_time_unix_nano: time + 1,
         attributes: tool
-            .map(|tool| KeyValue { key: "tool.name".to_owned(), value: Some(text(tool)), ..KeyValue::default() })
+            .map(|tool| KeyValue {
+                key: "tool.name".to_owned(),
+                value: Some(text(tool)),
+                ..KeyValue::default()
+            })
             .into_iter()
             .collect(),
         ..Span::default()
     };
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
-    ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }.encode_to_vec().into()
+    let scope_spans = vec![ScopeSpans {
+        spans: vec![span],
+        ..ScopeSpans::default()
+    }];
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans,
+            ..ResourceSpans::default()
+        }],
+    }
+    .encode_to_vec()
+    .into()
 }
 
 async fn deliver(client: &Client, body: Bytes) {
     let answer = client.send(Signal::Traces, body, &HeaderMap::new()).await;
-    assert!(matches!(answer, Answer::Delivered { n_rejected: 0, message: None }), "{answer:?}");
+    assert!(
+        matches!(
+            answer,
+            Answer::Delivered {
+                n_rejected: 0,
+                message: None
+            }
+        ),
+        "{answer:?}"
+    );
 }
 
 async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
@@ -69,20 +101,45 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
         set("shutdown.deadline", "60s"),
     ];
     let text = std::fs::read_to_string(path).unwrap();
-    let config = Config::load(&Sources { file: Some((path, &text)), environment: &BTreeMap::new(), flags: &flags, files: &Disk });
-    let config = config.unwrap_or_else(|problems| panic!("{problems}")).config;
-    let origin = Origin { path: path.to_owned(), environment: BTreeMap::new(), flags, files: Arc::new(Disk), agreement: Duration::ZERO };
+    let config = Config::load(&Sources {
+        file: Some((path, &text)),
+        environment: &BTreeMap::new(),
+        flags: &flags,
+        files: &Disk,
+    });
+    let config = config
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config;
+    let origin = Origin {
+        path: path.to_owned(),
+        environment: BTreeMap::new(),
+        flags,
+        files: Arc::new(Disk),
+        agreement: Duration::ZERO,
+    };
     let scores = scores.clone();
     let observer: Observer = Box::new(move |judged, _| {
         for evaluation in &judged.evaluations {
             assert_eq!(evaluation.revision, 0);
             let mut scores = scores.lock().unwrap();
-            let of_trace = scores.entry(evaluation.trajectory.trace_id.to_string()).or_default();
-            of_trace.push((evaluation.criterion.name.clone(), evaluation.criterion.revision().to_owned()));
+            let of_trace = scores
+                .entry(evaluation.trajectory.trace_id.to_string())
+                .or_default();
+            of_trace.push((
+                evaluation.criterion.name.clone(),
+                evaluation.criterion.revision().to_owned(),
+            ));
         }
     });
     let rules = register::merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan { config, origin: Some(origin), rules, cgroup_limit: None, print: None, observer: Some(observer) };
+    let plan = Plan {
+        config,
+        origin: Some(origin),
+        rules,
+        cgroup_limit: None,
+        print: None,
+        observer: Some(observer),
+    };
     Sidecar::start(plan).await.unwrap()
 }
 
@@ -128,7 +185,8 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
             0 => whole,
             // Not what anybody meant.
             1 => whole.replace("evaluate", "evalute"),
-            // Half-written: some halves are files of their own, with fewer criteria, as far as YAML can tell.
+            // Half-written: some halves are files of their own, with fewer criteria, as far as YAML
+            // can tell.
             _ => whole[..whole.len() * (generation % 97) / 97].to_owned(),
         };
         std::fs::write(&path, text).unwrap();
@@ -141,9 +199,15 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
             Outcome::NoFile => panic!("there is a file"),
         }
     }
-    assert!(n_applied > N_RELOADS / 4 && n_refused > N_RELOADS / 4, "{n_applied} {n_refused}");
+    assert!(
+        n_applied > N_RELOADS / 4 && n_refused > N_RELOADS / 4,
+        "{n_applied} {n_refused}"
+    );
     std::fs::write(&path, file(N_RELOADS + 1)).unwrap();
-    assert!(matches!(sidecar.register.reload().await.unwrap(), Outcome::Applied { changed: true, .. }));
+    assert!(matches!(
+        sidecar.register.reload().await.unwrap(),
+        Outcome::Applied { changed: true, .. }
+    ));
     let last = revisions(&sidecar.register);
     known.insert(last.clone());
 
@@ -157,16 +221,35 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
 
     let scores = scores.lock().unwrap();
     let n_closed = telemetry.counter("spanscore_traces_closed_total", &[("reason", "root_ended")]);
-    assert_eq!(n_closed as usize, n_sent + N_OPEN as usize, "every trace was closed by its root's end");
+    assert_eq!(
+        n_closed as usize,
+        n_sent + N_OPEN as usize,
+        "every trace was closed by its root's end"
+    );
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 0);
     for (trace, of_trace) in scores.iter() {
-        let of = |name: &str| of_trace.iter().find(|(of, _)| of == name).map(|(_, revision)| revision.clone());
+        let of = |name: &str| {
+            of_trace
+                .iter()
+                .find(|(of, _)| of == name)
+                .map(|(_, revision)| revision.clone())
+        };
         let set = (of("one"), of("two"));
-        assert!(known.contains(&set) && of_trace.len() <= 2, "{trace}: {of_trace:?} is no set that was in force");
+        assert!(
+            known.contains(&set) && of_trace.len() <= 2,
+            "{trace}: {of_trace:?} is no set that was in force"
+        );
     }
     for trace in 0..N_OPEN {
         let trace = format!("{:032x}", 1_u128 << 64 | u128::from(trace));
-        let of_trace: Vec<_> = scores[&trace].iter().map(|(_, revision)| Some(revision.clone())).collect();
-        assert_eq!(of_trace, [last.0.clone(), last.1.clone()], "an open trace is judged by the set in force when it closes");
+        let of_trace: Vec<_> = scores[&trace]
+            .iter()
+            .map(|(_, revision)| Some(revision.clone()))
+            .collect();
+        assert_eq!(
+            of_trace,
+            [last.0.clone(), last.1.clone()],
+            "an open trace is judged by the set in force when it closes"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The queue by itself: who goes first, who makes room, what the books hear. Does not prove anything about delivery.
+//! The queue by itself: who goes first, who makes room, what the books hear. Does not prove
+//! anything about delivery.
 
 use std::time::Duration;
 
@@ -24,7 +25,16 @@ impl Ledger for Notebook {
 
 fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
     let notebook = Arc::new(Notebook::default());
-    (Queue::new("scores", 4 * (OVERHEAD + 100), when_full, notebook.clone(), &Telemetry::default()), notebook)
+    (
+        Queue::new(
+            "scores",
+            4 * (OVERHEAD + 100),
+            when_full,
+            notebook.clone(),
+            &Telemetry::default(),
+        ),
+        notebook,
+    )
 }
 
 /// A quarter of the queue, told apart by its number of items.
@@ -71,8 +81,16 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
 fn what_is_larger_than_the_queue_drives_nobody_out() {
     let (queue, notebook) = queue(WhenFull::DropOldest);
     queue.offer(parcel(1)).unwrap();
-    queue.offer(Parcel { body: vec![0; 10_000].into(), ..parcel(2) }).unwrap();
-    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("queued", 2), ("queue_full", 2)]);
+    queue
+        .offer(Parcel {
+            body: vec![0; 10_000].into(),
+            ..parcel(2)
+        })
+        .unwrap();
+    assert_eq!(
+        *notebook.0.lock().unwrap(),
+        [("queued", 1), ("queued", 2), ("queue_full", 2)]
+    );
     assert_eq!(items(queue.take(now())), Some(1));
 }
 
@@ -85,7 +103,10 @@ fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
     let (dropping, notebook) = queue(WhenFull::DropOldest);
     dropping.close(now());
     assert_eq!(dropping.offer(parcel(1)), Ok(()));
-    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("shutdown", 1)]);
+    assert_eq!(
+        *notebook.0.lock().unwrap(),
+        [("queued", 1), ("shutdown", 1)]
+    );
 }
 
 #[test]
@@ -108,7 +129,14 @@ fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
     let t0 = now();
     let failed = queue.take(t0).unwrap();
     queue.put_back(failed, t0);
-    assert_eq!((items(queue.take_probe()), items(queue.take_probe()), items(queue.take_probe())), (Some(2), Some(1), None));
+    assert_eq!(
+        (
+            items(queue.take_probe()),
+            items(queue.take_probe()),
+            items(queue.take_probe())
+        ),
+        (Some(2), Some(1), None)
+    );
 }
 
 #[test]
@@ -120,5 +148,9 @@ fn halves_come_next_and_weigh_what_they_weigh() {
     assert_eq!(queue.n_bytes(), 3 * OVERHEAD + 210);
     let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
     assert_eq!(order, [10, 20, 2]);
-    assert_eq!(*notebook.0.lock().unwrap(), [("queued", 1), ("queued", 2)], "the books hold items, not requests");
+    assert_eq!(
+        *notebook.0.lock().unwrap(),
+        [("queued", 1), ("queued", 2)],
+        "the books hold items, not requests"
+    );
 }

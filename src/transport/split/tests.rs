@@ -1,11 +1,14 @@
-//! What `split` makes of requests built with the generated types, and of bytes that are none. Does not prove anything about peers.
+//! What `split` makes of requests built with the generated types, and of bytes that are none. Does
+//! not prove anything about peers.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, metric};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, metric,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::{Strategy, any, prop, proptest};
@@ -14,12 +17,24 @@ use prost::Message;
 use super::*;
 
 fn resource(name: &str) -> Option<Resource> {
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValue(name.to_owned())) });
-    Some(Resource { attributes: vec![KeyValue { key: "service.name".to_owned(), value, ..KeyValue::default() }], ..Resource::default() })
+    let value = Some(AnyValue {
+        value: Some(any_value::Value::StringValue(name.to_owned())),
+    });
+    Some(Resource {
+        attributes: vec![KeyValue {
+            key: "service.name".to_owned(),
+            value,
+            ..KeyValue::default()
+        }],
+        ..Resource::default()
+    })
 }
 
 fn scope(name: &str) -> Option<InstrumentationScope> {
-    Some(InstrumentationScope { name: name.to_owned(), ..InstrumentationScope::default() })
+    Some(InstrumentationScope {
+        name: name.to_owned(),
+        ..InstrumentationScope::default()
+    })
 }
 
 /// Names of spans by scope by resource.
@@ -27,11 +42,23 @@ type Shape = Vec<Vec<Vec<String>>>;
 
 fn spans(shape: &Shape) -> ExportTraceServiceRequest {
     let scope_spans = |scopes: &Vec<Vec<String>>| {
-        let spans = |names: &Vec<String>| names.iter().map(|name| Span { name: name.clone(), ..Span::default() }).collect();
+        let spans = |names: &Vec<String>| {
+            names
+                .iter()
+                .map(|name| Span {
+                    name: name.clone(),
+                    ..Span::default()
+                })
+                .collect()
+        };
         scopes
             .iter()
             .enumerate()
-            .map(|(idx, names)| ScopeSpans { scope: scope(&format!("scope{idx}")), spans: spans(names), schema_url: "url".to_owned() })
+            .map(|(idx, names)| ScopeSpans {
+                scope: scope(&format!("scope{idx}")),
+                spans: spans(names),
+                schema_url: "url".to_owned(),
+            })
             .collect()
     };
     let resource_spans = shape
@@ -55,7 +82,10 @@ fn flat(body: &[u8]) -> Vec<String> {
             for span in scope_spans.spans {
                 flat.push(format!(
                     "{:?} {} {:?} {} {span:?}",
-                    resource_spans.resource, resource_spans.schema_url, scope_spans.scope, scope_spans.schema_url
+                    resource_spans.resource,
+                    resource_spans.schema_url,
+                    scope_spans.scope,
+                    scope_spans.schema_url
                 ));
             }
         }
@@ -68,14 +98,19 @@ fn split_up(signal: Signal, body: Bytes, n_items: u64, smallest: &mut Vec<(Bytes
     match split(signal, &body, n_items) {
         Some(halves) => {
             assert_eq!(halves.iter().map(|(_, n)| n).sum::<u64>(), n_items);
-            halves.into_iter().for_each(|(half, n)| split_up(signal, half, n, smallest));
+            halves
+                .into_iter()
+                .for_each(|(half, n)| split_up(signal, half, n, smallest));
         }
         None => smallest.push((body, n_items)),
     }
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    prop::collection::vec(prop::collection::vec(prop::collection::vec("[a-z]{0,40}", 0..6), 0..4), 0..4)
+    prop::collection::vec(
+        prop::collection::vec(prop::collection::vec("[a-z]{0,40}", 0..6), 0..4),
+        0..4,
+    )
 }
 
 proptest! {
@@ -110,18 +145,41 @@ fn a_row_is_cut_in_the_middle_of_its_bytes() {
 
 #[test]
 fn many_resources_are_cut_without_a_copy() {
-    let body: Bytes = spans(&vec![vec![vec!["a".to_owned()]]; 4]).encode_to_vec().into();
+    let body: Bytes = spans(&vec![vec![vec!["a".to_owned()]]; 4])
+        .encode_to_vec()
+        .into();
     let [(first, n_first), (second, n_second)] = split(Signal::Traces, &body, 4).unwrap();
     assert_eq!((n_first, n_second), (2, 2));
-    assert_eq!([first.as_ptr(), second.as_ptr()], [body.as_ptr(), body[first.len()..].as_ptr()]);
+    assert_eq!(
+        [first.as_ptr(), second.as_ptr()],
+        [body.as_ptr(), body[first.len()..].as_ptr()]
+    );
 }
 
 #[test]
 fn unknown_fields_of_what_encloses_go_into_both_halves() {
-    let scope_spans =
-        ScopeSpans { spans: vec![Span { name: "a".to_owned(), ..Span::default() }; 2], ..ScopeSpans::default() }.encode_to_vec();
+    let scope_spans = ScopeSpans {
+        spans: vec![
+            Span {
+                name: "a".to_owned(),
+                ..Span::default()
+            };
+            2
+        ],
+        ..ScopeSpans::default()
+    }
+    .encode_to_vec();
     // Field 77 as a group that holds field 1, then the scope, then field 78, fixed 32 bits.
-    let mut resource_spans = vec![0xeb, 0x04, 0x08, 0x05, 0xec, 0x04, 0x12, u8::try_from(scope_spans.len()).unwrap()];
+    let mut resource_spans = vec![
+        0xeb,
+        0x04,
+        0x08,
+        0x05,
+        0xec,
+        0x04,
+        0x12,
+        u8::try_from(scope_spans.len()).unwrap(),
+    ];
     resource_spans.extend_from_slice(&scope_spans);
     resource_spans.extend_from_slice(&[0xf5, 0x04, 1, 2, 3, 4]);
     let mut body = vec![0x0a, u8::try_from(resource_spans.len()).unwrap()];
@@ -137,17 +195,39 @@ fn unknown_fields_of_what_encloses_go_into_both_halves() {
 fn a_resource_that_is_all_the_weight_is_not_multiplied() {
     let mut request = spans(&vec![vec![vec!["a".to_owned(), "b".to_owned()]]]);
     request.resource_spans[0].resource = resource(&"x".repeat(HEAVY));
-    assert_eq!(split(Signal::Traces, &request.encode_to_vec().into(), 2), None);
+    assert_eq!(
+        split(Signal::Traces, &request.encode_to_vec().into(), 2),
+        None
+    );
 }
 
 #[test]
 fn log_records_are_split_like_spans() {
-    let log_records = ["a", "b", "c"].map(|name| LogRecord { event_name: name.to_owned(), ..LogRecord::default() }).to_vec();
-    let scope_logs = vec![ScopeLogs { scope: scope("s"), log_records, ..ScopeLogs::default() }];
-    let request =
-        ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { resource: resource("r"), scope_logs, ..ResourceLogs::default() }] };
+    let log_records = ["a", "b", "c"]
+        .map(|name| LogRecord {
+            event_name: name.to_owned(),
+            ..LogRecord::default()
+        })
+        .to_vec();
+    let scope_logs = vec![ScopeLogs {
+        scope: scope("s"),
+        log_records,
+        ..ScopeLogs::default()
+    }];
+    let request = ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            resource: resource("r"),
+            scope_logs,
+            ..ResourceLogs::default()
+        }],
+    };
     let mut smallest = Vec::new();
-    split_up(Signal::Logs, request.encode_to_vec().into(), 3, &mut smallest);
+    split_up(
+        Signal::Logs,
+        request.encode_to_vec().into(),
+        3,
+        &mut smallest,
+    );
     let names: Vec<_> = smallest
         .iter()
         .map(|(part, _)| {
@@ -167,32 +247,90 @@ fn log_records_are_split_like_spans() {
 
 #[test]
 fn one_metric_with_many_points_is_split_between_points() {
-    let point = |time_unix_nano| NumberDataPoint { time_unix_nano, ..NumberDataPoint::default() };
-    let sum = Sum { data_points: vec![point(1), point(2), point(3)], aggregation_temporality: 2, is_monotonic: true };
-    let gauge = Gauge { data_points: vec![point(4)] };
+    let point = |time_unix_nano| NumberDataPoint {
+        time_unix_nano,
+        ..NumberDataPoint::default()
+    };
+    let sum = Sum {
+        data_points: vec![point(1), point(2), point(3)],
+        aggregation_temporality: 2,
+        is_monotonic: true,
+    };
+    let gauge = Gauge {
+        data_points: vec![point(4)],
+    };
     let metrics = vec![
-        Metric { name: "calls".to_owned(), data: Some(metric::Data::Sum(sum)), ..Metric::default() },
-        Metric { name: "load".to_owned(), data: Some(metric::Data::Gauge(gauge)), ..Metric::default() },
+        Metric {
+            name: "calls".to_owned(),
+            data: Some(metric::Data::Sum(sum)),
+            ..Metric::default()
+        },
+        Metric {
+            name: "load".to_owned(),
+            data: Some(metric::Data::Gauge(gauge)),
+            ..Metric::default()
+        },
     ];
-    let scope_metrics = vec![ScopeMetrics { scope: scope("s"), metrics, ..ScopeMetrics::default() }];
+    let scope_metrics = vec![ScopeMetrics {
+        scope: scope("s"),
+        metrics,
+        ..ScopeMetrics::default()
+    }];
     let request = ExportMetricsServiceRequest {
-        resource_metrics: vec![ResourceMetrics { resource: resource("r"), scope_metrics, ..ResourceMetrics::default() }],
+        resource_metrics: vec![ResourceMetrics {
+            resource: resource("r"),
+            scope_metrics,
+            ..ResourceMetrics::default()
+        }],
     };
     let mut smallest = Vec::new();
-    split_up(Signal::Metrics, request.encode_to_vec().into(), 4, &mut smallest);
+    split_up(
+        Signal::Metrics,
+        request.encode_to_vec().into(),
+        4,
+        &mut smallest,
+    );
     let metrics: Vec<_> = smallest
         .iter()
         .map(|(part, _)| {
-            ExportMetricsServiceRequest::decode(part.clone()).unwrap().resource_metrics.remove(0).scope_metrics.remove(0).metrics.remove(0)
+            ExportMetricsServiceRequest::decode(part.clone())
+                .unwrap()
+                .resource_metrics
+                .remove(0)
+                .scope_metrics
+                .remove(0)
+                .metrics
+                .remove(0)
         })
         .map(|metric| match metric.data {
-            Some(metric::Data::Sum(sum)) => {
-                (metric.name, sum.is_monotonic, sum.data_points.iter().map(|point| point.time_unix_nano).collect::<Vec<_>>())
-            }
-            Some(metric::Data::Gauge(gauge)) => (metric.name, false, gauge.data_points.iter().map(|point| point.time_unix_nano).collect()),
+            Some(metric::Data::Sum(sum)) => (
+                metric.name,
+                sum.is_monotonic,
+                sum.data_points
+                    .iter()
+                    .map(|point| point.time_unix_nano)
+                    .collect::<Vec<_>>(),
+            ),
+            Some(metric::Data::Gauge(gauge)) => (
+                metric.name,
+                false,
+                gauge
+                    .data_points
+                    .iter()
+                    .map(|point| point.time_unix_nano)
+                    .collect(),
+            ),
             _ => unreachable!("only these were sent"),
         })
         .collect();
-    let expected = [("calls", true, 1), ("calls", true, 2), ("calls", true, 3), ("load", false, 4)];
-    assert_eq!(metrics, expected.map(|(name, is_monotonic, time)| (name.to_owned(), is_monotonic, vec![time])));
+    let expected = [
+        ("calls", true, 1),
+        ("calls", true, 2),
+        ("calls", true, 3),
+        ("load", false, 4),
+    ];
+    assert_eq!(
+        metrics,
+        expected.map(|(name, is_monotonic, time)| (name.to_owned(), is_monotonic, vec![time]))
+    );
 }

@@ -1,5 +1,6 @@
-//! Criteria as messages and back, and the messages held to the types that are read. They do not prove that a client of another language reads
-//! the same, which a Python client does in the transcript of docs/criteria-api.md.
+//! Criteria as messages and back, and the messages held to the types that are read. They do not
+//! prove that a client of another language reads the same, which a Python client does in the
+//! transcript of docs/criteria-api.md.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,9 @@ fn every_evaluator() -> Vec<Value> {
     let of = |evaluate: Value| json!({ "name": "a", "evaluate": evaluate });
     vec![
         of(json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } })),
-        of(json!({ "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] }, "strict": true } })),
+        of(
+            json!({ "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] }, "strict": true } }),
+        ),
         of(
             json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "b", "parameters": { "n": 1, "f": 1.5, "t": [true, null, "x"] } }], "exact_match": true } }),
         ),
@@ -33,7 +36,9 @@ fn every_evaluator() -> Vec<Value> {
         of(
             json!({ "tool_call_args": { "tool_calls": [{ "name": "a", "args": { "q": 1, "deep": { "x": [1, 2] } } }], "strict": true, "subset": true, "exact": false } }),
         ),
-        of(json!({ "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "text" }], "strict": true } })),
+        of(
+            json!({ "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "text" }], "strict": true } }),
+        ),
         json!({
             "name": "b", "description": "d", "scope": "agent", "threshold": 0.0, "evaluate": { "tool_call_order": { "tool_calls_order": ["a"] } },
             "select": { "service": "s", "root": "r", "agent": "a", "calls": "c", "attributes": { "env": "prod" } },
@@ -44,14 +49,20 @@ fn every_evaluator() -> Vec<Value> {
 #[test]
 fn every_criterion_is_the_same_one_after_a_journey_as_a_message() {
     for written in every_evaluator() {
-        let criterion: Criterion = serde_json::from_value(written.clone()).unwrap_or_else(|error| panic!("{written}: {error}"));
+        let criterion: Criterion = serde_json::from_value(written.clone())
+            .unwrap_or_else(|error| panic!("{written}: {error}"));
         // There, over the wire, and back.
-        let message =
-            from_json(&json!({ "criterion": criterion }), POOL.get_message_by_name("spanscore.v1.UpsertRequest").unwrap()).unwrap();
+        let message = from_json(
+            &json!({ "criterion": criterion }),
+            POOL.get_message_by_name("spanscore.v1.UpsertRequest")
+                .unwrap(),
+        )
+        .unwrap();
         let bytes = prost::Message::encode_to_vec(&message);
         let message = DynamicMessage::decode(message.descriptor(), bytes.as_slice()).unwrap();
         let read: Criterion =
-            serde_json::from_value(to_json(&message).unwrap()["criterion"].clone()).unwrap_or_else(|error| panic!("{written}: {error}"));
+            serde_json::from_value(to_json(&message).unwrap()["criterion"].clone())
+                .unwrap_or_else(|error| panic!("{written}: {error}"));
         assert_eq!(read.revision(), criterion.revision(), "{written}");
     }
 }
@@ -60,18 +71,39 @@ fn every_criterion_is_the_same_one_after_a_journey_as_a_message() {
 fn the_messages_have_the_fields_of_the_types_that_are_read_and_no_others() {
     let schema = schemars::schema_for!(Criterion).to_value();
     let mut seen = BTreeSet::new();
-    compare(&schema, &schema, &criterion_message(), "Criterion", &mut seen);
+    compare(
+        &schema,
+        &schema,
+        &criterion_message(),
+        "Criterion",
+        &mut seen,
+    );
     assert!(seen.len() > 30, "{seen:?}");
 }
 
-fn compare(whole: &Value, schema: &Value, message: &MessageDescriptor, path: &str, seen: &mut BTreeSet<String>) {
+fn compare(
+    whole: &Value,
+    schema: &Value,
+    message: &MessageDescriptor,
+    path: &str,
+    seen: &mut BTreeSet<String>,
+) {
     let schema = resolved(whole, schema);
     // An enum of evaluators: each choice is an object with one property.
-    let choices = schema.get("oneOf").and_then(Value::as_array).cloned().unwrap_or_default();
-    let properties: serde_json::Map<String, Value> = match schema.get("properties").and_then(Value::as_object) {
-        Some(properties) => properties.clone(),
-        None => choices.iter().filter_map(|choice| choice.get("properties")?.as_object()).flat_map(Clone::clone).collect(),
-    };
+    let choices = schema
+        .get("oneOf")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let properties: serde_json::Map<String, Value> =
+        match schema.get("properties").and_then(Value::as_object) {
+            Some(properties) => properties.clone(),
+            None => choices
+                .iter()
+                .filter_map(|choice| choice.get("properties")?.as_object())
+                .flat_map(Clone::clone)
+                .collect(),
+        };
     // A map of the user's own names, or values of any shape, say nothing of fields.
     if properties.is_empty() {
         return;
@@ -80,17 +112,30 @@ fn compare(whole: &Value, schema: &Value, message: &MessageDescriptor, path: &st
     let fields: Vec<_> = message.fields().collect();
     for field in &fields {
         // One message stands for the three kinds of patterns.
-        assert!(named.contains(field.name()) || message.name() == "CallPattern", "{path}: nothing reads `{}`", field.name());
+        assert!(
+            named.contains(field.name()) || message.name() == "CallPattern",
+            "{path}: nothing reads `{}`",
+            field.name()
+        );
     }
     for (name, property) in &properties {
-        let field = fields.iter().find(|field| field.name() == name).unwrap_or_else(|| panic!("{path}: no message has `{name}`"));
+        let field = fields
+            .iter()
+            .find(|field| field.name() == name)
+            .unwrap_or_else(|| panic!("{path}: no message has `{name}`"));
         let path = format!("{path}.{name}");
         if let Kind::Message(inner) = field.kind()
             && !inner.full_name().starts_with("google.")
             && !field.is_map()
         {
             let property = resolved(whole, property);
-            compare(whole, property.get("items").unwrap_or(property), &inner, &path, seen);
+            compare(
+                whole,
+                property.get("items").unwrap_or(property),
+                &inner,
+                &path,
+                seen,
+            );
         }
         seen.insert(path);
     }
@@ -102,7 +147,11 @@ fn resolved<'a>(whole: &'a Value, mut schema: &'a Value) -> &'a Value {
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
             schema = whole.pointer(target.trim_start_matches('#')).unwrap();
         } else if let Some(ways) = schema.get("anyOf").and_then(Value::as_array) {
-            schema = ways.iter().map(|way| resolved(whole, way)).find(|way| way.get("properties").is_some()).unwrap_or(&ways[0]);
+            schema = ways
+                .iter()
+                .map(|way| resolved(whole, way))
+                .find(|way| way.get("properties").is_some())
+                .unwrap_or(&ways[0]);
         } else {
             return schema;
         }
@@ -111,7 +160,19 @@ fn resolved<'a>(whole: &'a Value, mut schema: &'a Value) -> &'a Value {
 
 #[test]
 fn whole_numbers_stay_whole_and_others_stay_as_they_are() {
-    let mut value = json!([2.0, -1.0, 1.5, 1e300, 9007199254740993_u64, "2.0", true, null]);
+    let mut value = json!([
+        2.0,
+        -1.0,
+        1.5,
+        1e300,
+        9007199254740993_u64,
+        "2.0",
+        true,
+        null
+    ]);
     whole_numbers(&mut value);
-    assert_eq!(value, json!([2, -1, 1.5, 1e300, 9007199254740993_u64, "2.0", true, null]));
+    assert_eq!(
+        value,
+        json!([2, -1, 1.5, 1e300, 9007199254740993_u64, "2.0", true, null])
+    );
 }
