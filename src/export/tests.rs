@@ -1,5 +1,5 @@
 //! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for.
-//! Does not prove that a backend shows them, nor that they arrive (that is `tests/delivery.rs`).
+//! Does not prove that a backend shows them, nor that they arrive (that is `tests/it/end_to_end`).
 
 mod boards;
 mod delivery;

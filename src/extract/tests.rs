@@ -1,5 +1,5 @@
 //! How a trace becomes a trajectory, on small traces written down here. Real payloads are compared
-//! in `tests/captures.rs`, products without a capture in `products`. They prove nothing about the
+//! in `tests/it/captures`, products without a capture in `products`. They prove nothing about the
 //! scan, which is not asked here.
 
 mod payloads;

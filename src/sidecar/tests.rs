@@ -1,4 +1,4 @@
-//! How a sidecar waits for the last requests. What it does over real ports is in `tests/ports.rs`.
+//! How a sidecar waits for the last requests. What it does over real ports is in `tests/it/end_to_end`.
 
 mod reloads;
 

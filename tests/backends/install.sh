@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the backends that tests/backends.rs sends scores to, at the versions that it is written for, into one folder:
+# Installs the backends that tests/it/backends sends scores to, at the versions that it is written for, into one folder:
 #   tests/backends/install.sh [collector|jaeger|prometheus|promtool|phoenix|mlflow …]       (default: all)
 # The folder is $TEST_BACKENDS, or spanscore-backends in the user's cache; the tests look in the same place. What is there already is
 # left alone. Needs Go 1.25 (the first four) and Python 3.11 with venv (the last two), and what these fetch from their registries; takes

@@ -1,6 +1,6 @@
 //! The boards, rules and documentation that we hand out name only metrics and labels that exist.
 //! Does not prove that their queries mean something: `promtool` tests the rules, where it is
-//! installed (tests/backends.rs).
+//! installed (tests/it/backends).
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Scores on their way into backends' own APIs: what each is asked, when, how often, and what
 //! becomes of scores that it will not have. The backends are scripted; the requests are those of
-//! their public documentation, but only tests/backends.rs proves that a real one takes them.
+//! their public documentation, but only tests/it/backends proves that a real one takes them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

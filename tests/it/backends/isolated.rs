@@ -1,0 +1,77 @@
+//! A network namespace for a test, and where the backends are. The test program starts itself a
+//! second time inside the namespace, since a process cannot be moved there without unsafe code.
+
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Set inside the namespace.
+const INSIDE: &str = "TEST_BACKENDS_INSIDE";
+
+/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not.
+/// `needs` is a file of that folder.
+pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
+    let folder = folder();
+    if variable(INSIDE).is_some() {
+        return check(&folder);
+    }
+    let needed = folder.join(needs);
+    if !needed.is_file() {
+        let remedy = "run tests/backends/install.sh, or name its folder in TEST_BACKENDS";
+        return skip(
+            test,
+            &format!("{} is not there: {remedy}", needed.display()),
+        );
+    }
+    // As an ordinary user the namespace takes one of users, too.
+    let kinds = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
+    let Some(kind) = kinds.iter().find(|kind| {
+        unshare(kind, "ip link set lo up")
+            .status()
+            .is_ok_and(|status| status.success())
+    }) else {
+        return skip(
+            test,
+            "no network namespace can be made here: it takes `unshare`, `ip` and the right to use them",
+        );
+    };
+    let status = unshare(kind, "ip link set lo up && exec \"$0\" \"$@\"")
+        .arg(env::current_exe().unwrap())
+        .args([&format!("backends::{test}"), "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(
+        status.success(),
+        "{test} failed inside its network namespace: {status}"
+    );
+}
+
+fn unshare(kind: &[&str], script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(kind).args(["--", "sh", "-c", script]);
+    command
+}
+
+fn folder() -> PathBuf {
+    let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("TEST_BACKENDS")
+        .or_else(|| Some(cache()?.join("spanscore-backends")))
+        .unwrap_or_else(|| PathBuf::from("spanscore-backends"))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is a test of its own process, which nobody hands variables to"
+)]
+fn variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).map(PathBuf::from)
+}
+
+/// Straight to the standard error of the process: what a passing test prints is otherwise kept
+/// back.
+fn skip(test: &str, why: &str) {
+    let line = format!("\nSKIPPED {test}: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}

@@ -1,0 +1,34 @@
+//! A captured agent run through a real `spanscore run` into real backends, and the scores read back
+//! through each backend's own query API. The backends are those of `tests/backends/install.sh`; one
+//! that is not installed is skipped, which is said on standard error with the reason. Each runs in
+//! a network namespace of its own: nothing can be reached from outside (Phoenix listens on all
+//! interfaces), nothing can reach out, and the usual ports are free. It proves nothing about other
+//! versions, nor about what a page looks like.
+
+mod collector;
+mod isolated;
+mod jaeger;
+mod mlflow;
+mod phoenix;
+mod prometheus;
+mod run;
+
+/// Each test: its name, what of the backends' folder it needs, and what it does with that.
+macro_rules! tests {
+    ($($name:ident: $needs:literal, $check:path;)*) => {$(
+        #[test]
+        fn $name() {
+            isolated::isolated(stringify!($name), $needs, $check);
+        }
+    )*};
+}
+
+tests! {
+    the_collector_reads_every_field_of_the_three_shapes: "otelcol", collector::reads_every_field;
+    jaeger_finds_failing_runs_by_tag: "jaeger", jaeger::finds_failing_runs;
+    prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules: "prometheus", prometheus::has_the_metrics_both_ways;
+    prometheus_rules_pass_their_own_tests: "promtool", prometheus::rules_pass;
+    prometheus_reads_every_query_of_the_grafana_board: "promtool", prometheus::board_queries_parse;
+    phoenix_shows_spans_and_annotations_that_are_written_once: "arize-phoenix/bin/phoenix", phoenix::has_annotations;
+    mlflow_shows_spans_and_assessments_that_are_written_once: "mlflow/bin/mlflow", mlflow::has_assessments;
+}

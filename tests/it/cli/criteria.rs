@@ -1,0 +1,216 @@
+//! The examples of docs/criteria-api.md against a running sidecar, in the order in which they
+//! stand, and `spanscore criteria` beyond them. It does not run the Python client, for which
+//! packages would have to be installed; what gRPC answers is held by `src/register/grpc.rs` and its
+//! tests.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::program::{Running, told};
+
+const DOCS: &str = include_str!("../../../docs/criteria-api.md");
+const CRITERION: &str =
+    "name: checkout-order\nevaluate: { tool_call_order: { tool_calls_order: [a, b] } }\n";
+
+/// A sidecar, and a folder whose `spanscore.yaml` says where it listens.
+fn start(folder: &Path, more: &[&str]) -> (Running, String) {
+    fs::write(folder.join("sidecar.yaml"), "criteria: []\n").unwrap();
+    let config = folder.join("sidecar.yaml").display().to_string();
+    let mut running = Running::start(&[&["-c", &config], more].concat());
+    let [_, admin] = running.addresses();
+    fs::write(
+        folder.join("spanscore.yaml"),
+        format!("admin: {{ listen: \"{admin}\" }}\n"),
+    )
+    .unwrap();
+    (running, admin)
+}
+
+fn shell(folder: &Path, script: &str) -> (i32, String, String) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_spanscore")).parent().unwrap();
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
+    told(
+        Command::new("bash")
+            .args(["-euo", "pipefail", "-c", script])
+            .current_dir(folder)
+            .env_clear()
+            .env("PATH", path)
+            .output()
+            .unwrap(),
+    )
+}
+
+#[test]
+fn the_examples_of_the_documentation_work_as_they_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_running, admin) = start(folder.path(), &[]);
+    let list = |name: &str| {
+        format!(
+            "criteria:\n- {}",
+            CRITERION
+                .replace("checkout-order", name)
+                .replace('\n', "\n  ")
+        )
+    };
+    for (file, text) in [
+        ("checkout.yaml", CRITERION.to_owned()),
+        ("suite.yaml", list("suite")),
+        ("all.yaml", list("checkout-order")),
+        ("draft.yaml", CRITERION.replace("[a, b]", "[b, a]")),
+    ] {
+        fs::write(folder.path().join(file), text.trim_end()).unwrap();
+    }
+    let blocks: Vec<&str> = DOCS
+        .split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    let (ours, foreign): (Vec<&str>, Vec<&str>) = blocks
+        .into_iter()
+        .partition(|block| !block.contains("python "));
+    assert_eq!(
+        (ours.len(), foreign.len()),
+        (2, 1),
+        "a block for the command line, one for curl, one for Python"
+    );
+    for block in ours {
+        let script = block
+            .replace("localhost:13133", &admin)
+            .replace("curl ", "curl --silent --show-error --fail-with-body ");
+        let (code, out, err) = shell(folder.path(), &script);
+        assert_eq!(code, 0, "{script}\n{out}{err}");
+        if block.contains("curl") {
+            assert!(
+                out.contains("\"label\":\"fail\"") && out.contains("\"expires_at\""),
+                "{out}"
+            );
+        } else {
+            assert!(
+                out.contains("in force: 0 added, 0 changed, 1 removed")
+                    && out.contains("name: checkout-order"),
+                "{out}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_client_tells_what_is_wrong_and_where_and_exits_accordingly() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "t0ps3cr3t\n").unwrap();
+    let (running, admin) = start(
+        folder.path(),
+        &["--set", &format!("admin.token_file={}", token.display())],
+    );
+    fs::write(folder.path().join("good.yaml"), CRITERION).unwrap();
+    fs::write(
+        folder.path().join("wrong.yaml"),
+        "name: a\nevaluate:\n  tool_call_ordr: { tool_calls_order: [x] }\n",
+    )
+    .unwrap();
+    fs::write(folder.path().join("broken.yaml"), "name: [\n").unwrap();
+    let criteria = |arguments: &str| {
+        shell(
+            folder.path(),
+            &format!("spanscore criteria --token-file token {arguments}"),
+        )
+    };
+
+    let (code, out, err) = criteria("put good.yaml");
+    assert!(
+        code == 0 && out.starts_with("registered: checkout-order  revision "),
+        "{out}{err}"
+    );
+    let (code, _, err) = criteria("put wrong.yaml");
+    assert!(
+        code == 2
+            && err.contains("did you mean `tool_call_order`?")
+            && err.contains("--> wrong.yaml:3:3  /evaluate/tool_call_ordr"),
+        "{err}"
+    );
+    let (code, _, err) = criteria("put broken.yaml");
+    assert!(code == 2 && err.contains("--> broken.yaml:"), "{err}");
+    assert_eq!(criteria("put missing.yaml").0, 3);
+    let (code, _, err) = criteria("get nothing");
+    assert!(
+        code == 1 && err.contains("no criterion is registered as `nothing`"),
+        "{err}"
+    );
+    let (code, _, err) = criteria("put good.yaml --if-match 000000000000");
+    assert!(
+        code == 1 && err.contains("somebody else was faster"),
+        "{err}"
+    );
+    let (_, yaml, _) = criteria("get checkout-order -o yaml");
+    let (code, out, err) = shell(
+        folder.path(),
+        &format!("spanscore criteria --token-file token put - <<'EOF'\n{yaml}EOF\n"),
+    );
+    assert!(
+        code == 0 && out.contains("registered: checkout-order"),
+        "{out}{err}"
+    );
+    let (_, list, _) = criteria("list");
+    assert!(
+        list.lines()
+            .nth(1)
+            .is_some_and(|line| line.starts_with("checkout-order  tool_call_order  ")),
+        "{list}"
+    );
+    let (_, yaml, _) = criteria("list -o yaml");
+    assert!(
+        yaml.starts_with("criteria:\n") && yaml.contains("name: checkout-order"),
+        "{yaml}"
+    );
+
+    let address = format!("spanscore criteria --address http://{admin} list");
+    let (code, _, err) = shell(folder.path(), &address);
+    assert!(
+        code == 4 && err.contains("this API asks for the token"),
+        "{err}"
+    );
+    drop(running);
+    let (code, _, err) = shell(folder.path(), &address);
+    assert!(code == 4 && err.contains("no answer from"), "{err}");
+}
+
+#[test]
+fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json").display().to_string();
+    fs::write(folder.path().join("good.yaml"), CRITERION).unwrap();
+    let (running, _) = start(
+        folder.path(),
+        &["--state-file", &state, "--set", "reload.interval=0"],
+    );
+    assert_eq!(
+        shell(folder.path(), "spanscore criteria put good.yaml").0,
+        0
+    );
+    // SIGKILL: what was answered is on disk.
+    drop(running);
+    let (running, _) = start(
+        folder.path(),
+        &["--state-file", &state, "--set", "reload.interval=0"],
+    );
+    let (_, list, _) = shell(folder.path(), "spanscore criteria list");
+    assert!(list.contains("checkout-order"), "{list}");
+    let text = format!(
+        "criteria:\n- {}",
+        CRITERION
+            .replace("checkout-order", "from-file")
+            .replace('\n', "\n  ")
+    );
+    fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
+    running.signal(rustix::process::Signal::HUP);
+    // Asked again until it shows; each question takes a process, and the reload two reads.
+    let both = (0..500)
+        .map(|_| shell(folder.path(), "spanscore criteria list").1)
+        .find(|list| list.contains("from-file"));
+    assert!(
+        both.expect("the hang-up was heard")
+            .contains("checkout-order")
+    );
+}

@@ -1,0 +1,273 @@
+//! Runs the cases of `tests/corpus/*.yaml` through `judge`: what is called, what is expected, what
+//! is answered. A case gives only what it is about. It does not prove how spans become calls, nor
+//! where an error is placed in a file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use spanscore::config::examples;
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans};
+
+use crate::support::calls::{Written, judged};
+
+const FILES: [(&str, &str); 9] = [
+    (
+        "tool_call_order",
+        include_str!("../corpus/tool_call_order.yaml"),
+    ),
+    (
+        "tool_call_count",
+        include_str!("../corpus/tool_call_count.yaml"),
+    ),
+    ("tool_order", include_str!("../corpus/tool_order.yaml")),
+    (
+        "execution_order",
+        include_str!("../corpus/execution_order.yaml"),
+    ),
+    ("tool_calls", include_str!("../corpus/tool_calls.yaml")),
+    (
+        "tool_call_args",
+        include_str!("../corpus/tool_call_args.yaml"),
+    ),
+    (
+        "tool_call_output",
+        include_str!("../corpus/tool_call_output.yaml"),
+    ),
+    ("criteria", include_str!("../corpus/criteria.yaml")),
+    ("expectations", include_str!("../corpus/expectations.yaml")),
+];
+
+/// One case. The trajectory's fields stand beside what is expected of it, so the map is split by
+/// key.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    name: String,
+    /// One criterion's fields; or several, each whole.
+    #[serde(default)]
+    criteria: Vec<Value>,
+    #[serde(default)]
+    explain_values: bool,
+    /// `expectations.from_spans`.
+    #[serde(default)]
+    from_spans: FromSpans,
+    /// What the cases file holds.
+    #[serde(default)]
+    examples: Vec<Value>,
+    /// What every evaluation must say, in order; one evaluation may stand without the list.
+    #[serde(default)]
+    answers: Option<Vec<Map<String, Value>>>,
+    /// Part of the message with which the criterion is refused when it is loaded.
+    #[serde(default)]
+    refused: Option<String>,
+    /// Parts of the warnings, in order.
+    #[serde(default)]
+    warnings: Option<Vec<String>>,
+}
+
+const TRAJECTORY: [&str; 9] = [
+    "calls",
+    "cut_short",
+    "from_messages",
+    "service",
+    "root",
+    "agent",
+    "attributes",
+    "nodes",
+    "runs",
+];
+const CRITERION: [&str; 4] = ["evaluate", "threshold", "select", "scope"];
+const ANSWER: [&str; 8] = [
+    "label",
+    "score",
+    "explanation",
+    "details",
+    "error",
+    "offending",
+    "judged",
+    "criterion",
+];
+
+#[test]
+fn every_case_is_answered_as_it_is_written() {
+    let mut wrong = Vec::new();
+    let mut n_cases = 0;
+    for (file, text) in FILES {
+        let cases: Vec<Map<String, Value>> =
+            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        for case in cases {
+            n_cases += 1;
+            let name = case
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
+            if let Err(error) = run(case) {
+                wrong.push(format!("{file}: {name}: {error}"));
+            }
+        }
+    }
+    assert!(n_cases > 100, "only {n_cases} cases were found");
+    assert!(
+        wrong.is_empty(),
+        "{} of {n_cases} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn run(case: Map<String, Value>) -> Result<(), String> {
+    let (mut written, mut criterion, mut answer, mut rest) =
+        (Map::new(), Map::new(), Map::new(), Map::new());
+    for (key, value) in case {
+        let part = match key.as_str() {
+            key if TRAJECTORY.contains(&key) => &mut written,
+            key if CRITERION.contains(&key) => &mut criterion,
+            key if ANSWER.contains(&key) => &mut answer,
+            _ => &mut rest,
+        };
+        part.insert(key, value);
+    }
+    let expected: Expected =
+        serde_json::from_value(Value::Object(rest)).map_err(|error| error.to_string())?;
+    let written: Written =
+        serde_json::from_value(Value::Object(written)).map_err(|error| error.to_string())?;
+    let mut criteria = expected.criteria;
+    if !criterion.is_empty() {
+        criterion.insert("name".to_owned(), json!(expected.name));
+        criteria.push(Value::Object(criterion));
+    }
+    let loaded: Result<Vec<Arc<Criterion>>, String> = criteria
+        .into_iter()
+        .map(|criterion| serde_json::from_value(criterion).map_err(|error| error.to_string()))
+        .collect();
+    let loaded = match (loaded, &expected.refused) {
+        (Err(error), Some(refused)) => return contains(&error, refused),
+        (Ok(_), Some(_)) => return Err("was loaded".to_owned()),
+        (loaded, None) => loaded?,
+    };
+    if let Some(expected) = &expected.warnings {
+        let warnings: Vec<String> = loaded
+            .iter()
+            .flat_map(|criterion| criterion.warnings())
+            .collect();
+        if warnings.len() != expected.len() {
+            return Err(format!("warnings {warnings:?}"));
+        }
+        warnings
+            .iter()
+            .zip(expected)
+            .try_for_each(|(warning, expected)| contains(warning, expected))?;
+    }
+    let answers = match expected.answers {
+        Some(answers) => answers,
+        None if answer.is_empty() => {
+            return expected
+                .warnings
+                .map(|_| ())
+                .ok_or_else(|| "expects nothing".to_owned());
+        }
+        None => vec![answer],
+    };
+    let explain = Explain {
+        values: expected.explain_values,
+        ..Explain::default()
+    };
+    let evaluations = judged(
+        &loaded,
+        &expectations(expected.from_spans, expected.examples)?,
+        &written,
+        &explain,
+    );
+    if evaluations.len() != answers.len() {
+        return Err(format!(
+            "{} evaluations, {} expected",
+            evaluations.len(),
+            answers.len()
+        ));
+    }
+    evaluations
+        .iter()
+        .zip(&answers)
+        .try_for_each(|(evaluation, answer)| compare(evaluation, answer))
+}
+
+fn expectations(from_spans: FromSpans, entries: Vec<Value>) -> Result<Expectations, String> {
+    let text = json!({ "examples": entries }).to_string();
+    let cases = if entries.is_empty() {
+        Vec::new()
+    } else {
+        examples(Path::new("cases.json"), &text, false).map_err(|error| error.to_string())?
+    };
+    let cases = cases
+        .into_iter()
+        .filter_map(|case| Some((case.id.clone()?, case)))
+        .collect();
+    Ok(Expectations {
+        from_spans,
+        max_size: 16 << 10,
+        cases,
+    })
+}
+
+fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), String> {
+    for (key, expected) in answer {
+        let found = match key.as_str() {
+            "label" => json!(evaluation.verdict.as_str()),
+            "score" => json!(evaluation.value),
+            "criterion" => json!(evaluation.criterion.name),
+            "offending" => json!(evaluation.offending()),
+            "judged" => json!(
+                evaluation
+                    .trajectory
+                    .tool_calls
+                    .iter()
+                    .map(|call| &*call.name)
+                    .collect::<Vec<_>>()
+            ),
+            "error" => json!(evaluation.error.as_ref().map(|error| error.kind)),
+            "explanation" => {
+                contains(
+                    evaluation.explanation(),
+                    expected.as_str().unwrap_or_default(),
+                )?;
+                continue;
+            }
+            "details" => {
+                let fields = expected.as_object().into_iter().flatten();
+                let differing = fields
+                    .clone()
+                    .find(|(field, value)| evaluation.details().get(field.as_str()) != Some(value));
+                match differing {
+                    Some((field, _)) => {
+                        return Err(format!("details.{field} in {}", evaluation.details()));
+                    }
+                    None => continue,
+                }
+            }
+            other => return Err(format!("`{other}` cannot be compared")),
+        };
+        let same = match (found.as_f64(), expected.as_f64()) {
+            (Some(found), Some(expected)) => found == expected,
+            _ => found == *expected,
+        };
+        if !same {
+            return Err(format!(
+                "{key} is {found}, expected {expected} ({}; {})",
+                evaluation.verdict.as_str(),
+                evaluation.explanation()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn contains(text: &str, part: &str) -> Result<(), String> {
+    if text.contains(part) {
+        Ok(())
+    } else {
+        Err(format!("`{text}` does not contain `{part}`"))
+    }
+}

@@ -1,0 +1,144 @@
+//! Holds `docs/evaluators.md` and the schema's descriptions to the doc comments of the evaluators,
+//! which are the one source. It does not prove that the comments are true; the corpus does.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use spanscore::evaluate::Criterion;
+
+const INTRODUCTION: &str = "\
+# Evaluators
+
+Made from the doc comments of `src/evaluate/`; `tests/it/evaluator_docs.rs` holds it current.
+
+A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass` where it reaches the criterion's
+`threshold` (1.0 unless said otherwise), else `fail`. Two more labels say that there is no honest answer:
+
+- `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or results that were asked for
+  were not captured. Where no call of a trajectory carries any, capture is off; where some do, a call without has none.
+- `error`: the criterion cannot be applied to a call that was made, or what a run brings itself cannot be used
+  ([expectations](expectations.md)).
+
+Explanations show names, counts and positions. Values of arguments and results appear only with `explain.values: true`.
+
+A verdict about a trace that was cut short is given only where the rest cannot change it. What each evaluator says below about further calls
+holds for the calls that stay as they are. The rest of a trace can also show that two calls are one (a client and its server), that a call
+is a hand-off, what arguments it had, that a clock was ahead, or that another span is the one to evaluate. So these are reckoned with:
+
+- An order is certain only among calls beneath one missing parent that the SDK marks as local (OTLP flag 0x100), or beneath a root that is there.
+- A call whose missing parent could be a wrapper of it (nothing but calls of its name lie beneath) counts once for its name, without
+  place and values. A call of an unnamed or badly named tool, and `transfer_to_X` while no agent X is known, count for nothing.
+- Arguments and results that are not there may still come; arguments that are no object may change.
+- A criterion that selects by `agent`, `root` or `attributes` says nothing before the root is there and is an agent's run that has ended; one that
+  selects by `service` nothing while a parent is missing that is not marked as local. With `scope: agent`, nothing is said of a run while a
+  run around it could be missing.
+";
+
+/// Evaluators in the order of the enum.
+fn names() -> Vec<String> {
+    let table = read("src/evaluate/mod.rs");
+    let start = table
+        .find("pub enum Evaluator {")
+        .expect("evaluate/mod.rs has the enum");
+    let variants = table[start..]
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with('}'));
+    // What comes with a run and cannot be read is no evaluator that one could write.
+    let variants = variants.take_while(|line| !line.contains("skip_deserializing"));
+    variants
+        .filter_map(|line| line.trim().split_once('('))
+        .map(|(variant, _)| snake_case(variant))
+        .collect()
+}
+
+fn snake_case(variant: &str) -> String {
+    let mut name = String::new();
+    for c in variant.chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The doc comment of the evaluator's struct: the one with the headings.
+fn doc_of(name: &str) -> Vec<String> {
+    let source = read(&format!("src/evaluate/{name}.rs"));
+    let mut doc = Vec::new();
+    for line in source.lines() {
+        match line.strip_prefix("///") {
+            Some(text) => doc.push(text.strip_prefix(' ').unwrap_or(text).to_owned()),
+            None if doc.iter().any(|line| line == "# What it checks") => return doc,
+            None => doc.clear(),
+        }
+    }
+    panic!("src/evaluate/{name}.rs: no doc comment with the headings");
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for name in names() {
+        page.push_str(&format!("\n## `{name}`\n\n"));
+        for line in doc_of(&name) {
+            let heading = if line.starts_with("# ") { "##" } else { "" };
+            page.push_str(&format!("{heading}{line}\n"));
+        }
+    }
+    page
+}
+
+#[test]
+fn the_page_is_what_the_doc_comments_say() {
+    let page = page();
+    assert_eq!(names().len(), 7);
+    if fs::read_to_string("docs/evaluators.md").unwrap_or_default() != page {
+        let current = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evaluators.md");
+        fs::write(&current, &page).unwrap();
+        panic!(
+            "docs/evaluators.md is not current: copy {} over it",
+            current.display()
+        );
+    }
+}
+
+#[test]
+fn the_schema_describes_every_evaluator_with_its_doc_comment() {
+    let schema = schemars::schema_for!(Criterion).to_value();
+    let definitions = schema["$defs"].as_object().unwrap();
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for name in names() {
+        let of_name = definitions
+            .iter()
+            .find(|(definition, _)| snake_case(definition) == name);
+        let description = of_name
+            .and_then(|(_, definition)| definition["description"].as_str())
+            .unwrap_or_default();
+        assert_eq!(flat(description), flat(&doc_of(&name).join("\n")), "{name}");
+    }
+}
+
+#[test]
+fn the_schema_accepts_what_an_evaluator_is_written_as() {
+    let schema = schemars::schema_for!(Criterion).to_value();
+    let properties = |definition: &str| -> Vec<String> {
+        let fields = schema["$defs"][definition]["properties"]
+            .as_object()
+            .unwrap_or_else(|| panic!("{definition}: {schema:#}"));
+        fields.keys().cloned().collect()
+    };
+    assert_eq!(properties("ToolCallOrder"), ["tool_calls_order", "strict"]);
+    assert_eq!(properties("ToolOrder"), ["expected_tools", "exact_match"]);
+    assert_eq!(properties("RequiredCall").len(), 9);
+    assert_eq!(
+        schema["$defs"]["ToolCallArgs"]["additionalProperties"],
+        Value::Bool(false)
+    );
+    assert_eq!(schema["required"], serde_json::json!(["name", "evaluate"]));
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}

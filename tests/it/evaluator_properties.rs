@@ -1,0 +1,442 @@
+//! Properties of judging, on random calls and criteria: what is stricter never scores higher,
+//! scores lie in 0..=1, and a verdict given early never changes when the rest of the trace arrives.
+//! It does not prove that a trace is cut short where it should be.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Shown, Verdict};
+
+use crate::support::calls::{Call, Written, judged};
+
+fn one(evaluate: Value, threshold: f64, written: &Written) -> Option<Evaluation> {
+    // Some random criteria are refused, as they should be (empty orders, lists that ask for
+    // nothing).
+    let criterion: Criterion = serde_json::from_value(
+        json!({ "name": "any", "evaluate": evaluate, "threshold": threshold }),
+    )
+    .ok()?;
+    judged(
+        &[criterion.into()],
+        &Expectations::default(),
+        written,
+        &Explain::default(),
+    )
+    .pop()
+}
+
+fn score(evaluate: Value, written: &Written) -> f64 {
+    one(evaluate, 1.0, written)
+        .and_then(|evaluation| evaluation.value)
+        .expect("a whole trajectory of names can be judged")
+}
+
+fn whole(calls: Vec<Call>) -> Written {
+    Written {
+        calls,
+        ..Written::default()
+    }
+}
+
+fn names(max: usize) -> impl Strategy<Value = Vec<&'static str>> {
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "d"]), 0..max)
+}
+
+fn named(names: &[&str]) -> Vec<Call> {
+    names
+        .iter()
+        .map(|name| Call {
+            name: (*name).to_owned(),
+            ..Call::default()
+        })
+        .collect()
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    prop::sample::select(vec![
+        json!({}),
+        json!({"x": 1}),
+        json!({"x": 2, "command": "ls"}),
+        json!({"command": "rm", "y": "z"}),
+    ])
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let name = prop::sample::select(vec!["a", "b", "c"]);
+    let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
+    (
+        name,
+        prop::option::weighted(0.8, value()),
+        result,
+        0_u32..3,
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(name, args, result, step, partial, cut)| Call {
+            name: name.to_owned(),
+            args,
+            result,
+            step,
+            partial,
+            cut,
+            run: None,
+        })
+}
+
+fn pattern() -> impl Strategy<Value = Value> {
+    prop::sample::select(vec![
+        json!("a"),
+        json!("b|c"),
+        json!({"name": "a", "args": {"command": "rm"}}),
+        json!({"name": "b", "args": {"y": "z"}}),
+        json!({"name": "a", "command": "rm"}),
+        json!({"name": "c", "path": "."}),
+    ])
+}
+
+fn required() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        1 => pattern(),
+        4 => prop::sample::select(vec![
+            json!({"name": "a", "result": "ok"}),
+            json!({"name": "a", "min_count": 2}),
+            json!({"name": "b", "final": true}),
+            json!({"name": "c", "at_step": 1}),
+            json!({"name": ".", "before_step": 1}),
+        ]),
+    ]
+}
+
+fn evaluate() -> impl Strategy<Value = Value> {
+    let operator = prop::sample::select(vec!["=", "!=", ">", "<", ">=", "<="]);
+    let count = (operator, 0_u32..4).prop_map(|(operator, n)| json!([operator, n]));
+    let list = |strategy: BoxedStrategy<Value>| prop::collection::vec(strategy, 0..3);
+    let expected_tool = (names(2), prop::option::of(value()))
+        .prop_map(|(name, parameters)| json!({ "tool_name": name.first().unwrap_or(&"a"), "parameters": parameters }));
+    prop_oneof![
+        1 => (names(4), any::<bool>()).prop_map(|(names, strict)| json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}})),
+        1 => (count.clone(), count, any::<bool>())
+            .prop_map(|(a, b, strict)| json!({"tool_call_count": {"tool_calls_count": {"a": a, "b": b}, "strict": strict}})),
+        1 => (list(expected_tool.boxed()), any::<bool>())
+            .prop_map(|(tools, exact)| json!({"tool_order": {"expected_tools": tools, "exact_match": exact}})),
+        1 => (names(4), any::<[bool; 3]>()).prop_map(|(names, [exact, ordering, strict])| json!({"execution_order": {
+            "expected_output": names, "should_exact_match": exact, "should_consider_ordering": ordering, "strict_mode": strict,
+        }})),
+        1 => (list(required().boxed()), list(pattern().boxed()), list(pattern().boxed())).prop_map(
+            |(required, disallowed, sequence)| json!({"tool_calls": {
+                "required": required, "disallowed": disallowed, "sequence": sequence,
+            }})
+        ),
+        1 => (prop::collection::vec((names(2), value()), 0..3), any::<bool>(), any::<bool>()).prop_map(|(calls, strict, exact)| {
+            let calls: Vec<Value> = calls.iter().map(|(name, args)| json!({"name": name.first().unwrap_or(&"a"), "args": args})).collect();
+            json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": exact}})
+        }),
+        1 => (prop::collection::vec(names(2), 0..3), any::<bool>()).prop_map(|(names, strict)| {
+            let outputs: Vec<Value> = names.iter().map(|name| json!({"name": name.first().unwrap_or(&"a"), "output": "ok"})).collect();
+            json!({"tool_call_output": {"tool_outputs": outputs, "strict": strict}})
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn exact_implies_ordered_implies_set((actual, expected) in prop_oneof![
+        (names(6), names(6)),
+        names(6).prop_map(|names| (names.clone(), names)),
+    ]) {
+        prop_assume!(!expected.is_empty());
+        let written = whole(named(&actual));
+        let in_mode = |exact: bool, ordering: bool| {
+            score(json!({"execution_order": {"expected_output": expected, "should_exact_match": exact, "should_consider_ordering": ordering}}), &written)
+        };
+        let (exact, ordered, set) = (in_mode(true, false), in_mode(false, true), in_mode(false, false));
+        prop_assert!(exact <= ordered);
+        let mut distinct = expected.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() == expected.len() {
+            prop_assert!(ordered <= set, "ordered {ordered}, as a set {set}");
+        }
+        let tool_order = |exact: bool| {
+            let tools: Vec<Value> = expected.iter().map(|name| json!({ "tool_name": name })).collect();
+            score(json!({"tool_order": {"expected_tools": tools, "exact_match": exact}}), &written)
+        };
+        prop_assert_eq!(tool_order(true), exact);
+        prop_assert_eq!(tool_order(false) == 1.0, ordered == 1.0);
+    }
+
+    #[test]
+    fn strict_never_scores_higher(
+        calls in prop::collection::vec(call(), 0..7),
+        evaluate in evaluate(),
+    ) {
+        let strictly = |strict: bool| {
+            let mut evaluate = evaluate.clone();
+            let fields = evaluate.as_object_mut()?.values_mut().next()?;
+            fields.get("strict")?;
+            fields["strict"] = json!(strict);
+            one(evaluate, 1.0, &whole(calls.clone()))?.value
+        };
+        if let (Some(strict), Some(loose)) = (strictly(true), strictly(false)) {
+            prop_assert!(strict <= loose);
+        }
+    }
+
+    #[test]
+    fn scores_lie_between_0_and_1(calls in prop::collection::vec(call(), 0..7), evaluate in evaluate(), threshold in 0.0..=1.0) {
+        if let Some(evaluation) = one(evaluate, threshold, &whole(calls)) {
+            let judged = matches!(evaluation.verdict, Verdict::Pass | Verdict::Fail);
+            prop_assert_eq!(evaluation.value.is_some(), judged);
+            prop_assert_eq!(evaluation.error.is_some(), evaluation.verdict == Verdict::Error);
+            prop_assert!(evaluation.value.is_none_or(|value| (0.0..=1.0).contains(&value)));
+            prop_assert!(!evaluation.explanation().is_empty());
+        }
+    }
+
+    /// Any of the calls may be known early, with their steps still to move, and those that have not
+    /// ended without what they carry.
+    #[test]
+    fn a_verdict_given_early_never_changes(
+        known in prop::collection::vec((call(), any::<bool>(), prop::bool::weighted(0.1), 0_u32..3), 0..7),
+        evaluate in evaluate(),
+        threshold in prop::sample::select(vec![0.0, 0.3, 0.5, 1.0]),
+    ) {
+        let late: Vec<Call> = known.iter().map(|(call, ..)| call.clone()).collect();
+        let early = known.iter().filter(|(_, known, ..)| *known).map(|(call, _, unfinished, step)| {
+            let unfinished = *unfinished || call.partial;
+            let kept = |value: &Option<Value>| if unfinished { None } else { value.clone() };
+            Call { args: kept(&call.args), result: kept(&call.result), partial: unfinished, step: *step, ..call.clone() }
+        });
+        let early = Written { calls: early.collect(), cut_short: true, ..Written::default() };
+        let Some(first) = one(evaluate.clone(), threshold, &early) else { return Ok(()) };
+        if first.verdict != Verdict::NotEvaluated {
+            let last = one(evaluate, threshold, &whole(late)).expect("was loaded before");
+            prop_assert_eq!(first.verdict, last.verdict, "early: {}; late: {}", first.explanation(), last.explanation());
+        }
+    }
+
+    /// What tells whether two evaluations look the same, without their words, against the words
+    /// themselves. The calls have the same names, and each of them may have other values, or have
+    /// ended in one trajectory only.
+    #[test]
+    fn two_evaluations_show_the_same_exactly_where_their_words_are_the_same(
+        calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
+        evaluate in evaluate(),
+        threshold in prop::sample::select(vec![0.0, 0.5, 1.0]),
+        cut_short in any::<[bool; 2]>(),
+        values in any::<bool>(),
+    ) {
+        let changed = calls.iter().map(|(call, other, is_same)| match is_same {
+            true => call.clone(),
+            false => Call { name: call.name.clone(), ..other.clone() },
+        });
+        let written = [calls.iter().map(|(call, ..)| call.clone()).collect::<Vec<_>>(), changed.collect()];
+        let Ok(criterion) = serde_json::from_value::<Criterion>(json!({ "name": "any", "evaluate": evaluate, "threshold": threshold })) else {
+            return Ok(());
+        };
+        let criteria = [Arc::new(criterion)];
+        let mut evaluations = written.into_iter().zip(cut_short).filter_map(|(calls, cut_short)| {
+            let explain = Explain { values, ..Explain::default() };
+            judged(&criteria, &Expectations::default(), &Written { calls, cut_short, ..Written::default() }, &explain).pop()
+        });
+        let (Some(a), Some(b)) = (evaluations.next(), evaluations.next()) else { return Ok(()) };
+        if (a.verdict, a.value) != (b.verdict, b.value) {
+            return Ok(());
+        }
+        let show_the_same = match (a.shown(), b.shown()) {
+            (Shown::Numbers(a), Shown::Numbers(b)) => a == b,
+            (Shown::Words(a), Shown::Words(b)) => (&a.explanation, &a.details) == (&b.explanation, &b.details),
+            _ => false,
+        };
+        let same_words = (a.explanation(), a.details()) == (b.explanation(), b.details());
+        prop_assert_eq!(show_the_same, same_words, "{} {}; {} {}", a.explanation(), a.details(), b.explanation(), b.details());
+    }
+
+    /// What is private stays private, whatever is called and expected.
+    #[test]
+    fn values_are_shown_only_where_that_is_allowed(calls in prop::collection::vec(call(), 1..7), evaluate in evaluate()) {
+        let secret = "s3cret-value";
+        let calls: Vec<Call> = calls
+            .into_iter()
+            .map(|call| Call { args: call.args.map(|_| json!({"x": secret, "command": secret})), result: Some(json!(secret)), ..call })
+            .collect();
+        if let Some(evaluation) = one(evaluate, 1.0, &whole(calls)) {
+            prop_assert!(!evaluation.explanation().contains(secret));
+            prop_assert!(!evaluation.details().to_string().contains(secret));
+        }
+    }
+}
+
+/// Every trajectory of up to three of these calls, every way to know only a part of it early, with
+/// every one of the early calls unfinished or none, and their steps as they will be or all 0;
+/// against criteria that each ask for one thing.
+#[test]
+fn no_verdict_given_early_changes_on_any_short_trajectory() {
+    let alphabet = [
+        json!({"name": "a", "args": {"x": 1, "command": "ls"}, "result": "ok", "step": 0}),
+        json!({"name": "b", "args": {"x": 2, "command": "rm"}, "result": "bad", "step": 1}),
+        json!({"name": "a", "args": {"x": 2, "command": "rm"}, "result": "ok", "step": 2}),
+        json!({"name": "a", "args": {"x": 3}, "result": "ok", "step": 2}),
+    ];
+    let alphabet: Vec<Call> = alphabet
+        .into_iter()
+        .map(|call| serde_json::from_value(call).unwrap())
+        .collect();
+    let criteria = one_thing_each();
+    let (mut n_early, mut n_certain) = (0, 0);
+    for len in 0..=3_u32 {
+        for word in 0..alphabet.len().pow(len) {
+            let late: Vec<Call> = (0..len)
+                .map(|at| alphabet[word / alphabet.len().pow(at) % alphabet.len()].clone())
+                .collect();
+            let last = judged(
+                &criteria,
+                &Expectations::default(),
+                &whole(late.clone()),
+                &Explain::default(),
+            );
+            for known in 0..1_usize << len {
+                for unfinished in (0..=len as usize)
+                    .filter(|&unfinished| unfinished == 0 || known >> (unfinished - 1) & 1 == 1)
+                {
+                    for moved in [false, true] {
+                        let early: Vec<Call> = (0..late.len())
+                            .filter(|at| known >> at & 1 == 1)
+                            .map(|at| {
+                                let call = Call {
+                                    step: if moved { 0 } else { late[at].step },
+                                    ..late[at].clone()
+                                };
+                                if at + 1 == unfinished {
+                                    Call {
+                                        args: None,
+                                        result: None,
+                                        partial: true,
+                                        ..call
+                                    }
+                                } else {
+                                    call
+                                }
+                            })
+                            .collect();
+                        let first = judged(
+                            &criteria,
+                            &Expectations::default(),
+                            &Written {
+                                calls: early,
+                                cut_short: true,
+                                ..Written::default()
+                            },
+                            &Explain::default(),
+                        );
+                        for (first, last) in first.iter().zip(&last) {
+                            n_early += 1;
+                            if !matches!(first.verdict, Verdict::NotEvaluated) {
+                                n_certain += 1;
+                                let said = (first.verdict, first.explanation(), first.details());
+                                assert_eq!(
+                                    first.verdict,
+                                    last.verdict,
+                                    "{}: {said:?}, later {}",
+                                    first.criterion.name,
+                                    last.explanation()
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        n_certain * 10 > n_early,
+        "only {n_certain} of {n_early} were certain: the test says little"
+    );
+    assert!(
+        n_certain < n_early,
+        "nothing was ever uncertain: the test says little"
+    );
+}
+
+fn one_thing_each() -> Vec<Arc<Criterion>> {
+    let mut list = Vec::new();
+    for names in [
+        json!(["a"]),
+        json!(["a", "b"]),
+        json!(["b", "a"]),
+        json!(["a", "a"]),
+        json!(["c", "a"]),
+    ] {
+        for strict in [false, true] {
+            list.push(json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}}));
+            list.push(json!({"execution_order": {"expected_output": names, "should_exact_match": strict}}));
+            list.push(json!({"execution_order": {"expected_output": names, "should_consider_ordering": true, "strict_mode": strict}}));
+            let tools: Vec<Value> = names
+                .as_array()
+                .expect("a list of names")
+                .iter()
+                .map(|name| json!({"tool_name": name}))
+                .collect();
+            list.push(json!({"tool_order": {"expected_tools": tools, "exact_match": strict}}));
+        }
+    }
+    for operator in ["=", "!=", ">", "<", ">=", "<="] {
+        for n in 0..3 {
+            list.push(json!({"tool_call_count": {"tool_calls_count": {"a": [operator, n]}}}));
+            list.push(json!({"tool_call_count": {"tool_calls_count": {"a": [operator, n], "b": ["<=", 1]}, "strict": n == 1}}));
+        }
+    }
+    for args in [
+        json!({}),
+        json!({"x": 1}),
+        json!({"x": 2, "command": "rm"}),
+        json!({"x": 3}),
+    ] {
+        for strict in [false, true] {
+            list.push(json!({"tool_order": {"expected_tools": [{"tool_name": "a", "parameters": args}], "exact_match": strict}}));
+            let calls = json!([{"name": "a", "args": args}, {"name": "b", "args": {"x": 2}}]);
+            list.push(
+                json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": strict}}),
+            );
+        }
+    }
+    for strict in [false, true] {
+        list.push(
+            json!({"tool_call_output": {"tool_outputs": [{"name": "a", "output": "ok"}, {"name": "b", "output": "ok"}], "strict": strict}}),
+        );
+    }
+    list.push(json!({"tool_order": {"expected_tools": [], "exact_match": true}}));
+    list.push(json!({"tool_call_args": {"tool_calls": []}}));
+    list.push(json!({"execution_order": {"expected_output": [], "should_exact_match": true}}));
+    for entry in [
+        json!("a"),
+        json!({"name": "a", "command": "rm"}),
+        json!({"name": ".", "args": {"command": "rm"}}),
+        json!({"name": "a", "command": "rm", "result": "ok"}),
+    ] {
+        list.push(json!({"tool_calls": {"required": [entry]}}));
+        list.push(json!({"tool_calls": {"disallowed": [entry]}}));
+    }
+    for entry in [
+        json!({"name": "a", "min_count": 2}),
+        json!({"name": "b", "final": true}),
+        json!({"name": "b", "at_step": 1}),
+        json!({"name": "a", "before_step": 1}),
+        json!({"name": "a", "command": "rm", "before_step": 2, "final": true}),
+    ] {
+        list.push(json!({"tool_calls": {"required": [entry]}}));
+        list.push(json!({"tool_calls": {"required": [entry], "disallowed": ["b"]}}));
+    }
+    list.push(json!({"tool_calls": {"sequence": ["a", "b"]}}));
+    list.push(json!({"tool_calls": {"sequence": [{"name": "a", "command": "rm"}, "a"], "disallowed": ["b"]}}));
+    let load = |(at, evaluate): (usize, Value)| {
+        [0.5, 1.0].map(|threshold| {
+            let criterion = json!({"name": format!("{at} {evaluate}"), "evaluate": evaluate, "threshold": threshold});
+            Arc::new(serde_json::from_value(criterion).expect("every one of them loads"))
+        })
+    };
+    list.into_iter().enumerate().flat_map(load).collect()
+}

@@ -1,0 +1,272 @@
+//! From the bytes of requests to judgements, several traces and large values at a time. It does not
+//! prove anything about time: a recording is judged when it ends.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use spanscore::assemble::Settings;
+use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use spanscore::extract::Tools;
+use spanscore::pipeline::{Judged, Pipeline, Rules};
+use spanscore::receive::scan::scan;
+use spanscore::sidecar;
+
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
+fn rules(criteria: Value, tools: &Tools) -> Rules {
+    let criteria: Vec<Criterion> =
+        serde_json::from_value(criteria).expect("every one of them loads");
+    Rules::new(criteria, tools, Explain::default(), &[])
+}
+
+fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judged {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    for spans in requests {
+        pipeline.accept(
+            rules,
+            scan(&request(spans), Some(rules.keys()))
+                .expect("OTLP")
+                .batch,
+            now,
+        );
+    }
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+// === unrelated traces ===
+
+/// One criterion for each evaluator, some more of what can be certain early, and one that looks at
+/// each agent's run.
+fn of_every_evaluator() -> Rules {
+    let evaluators = json!({
+        "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
+        "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["<", 2] } },
+        "tool_order": { "expected_tools": [{ "tool_name": "a", "parameters": { "command": "rm" } }] },
+        "execution_order": { "expected_output": ["b", "a"], "should_consider_ordering": true },
+        "tool_calls": { "required": [{ "name": "a", "before_step": 2 }], "disallowed": [{ "name": "c", "command": "rm" }] },
+        "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
+        "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
+    });
+    let evaluators = evaluators.as_object().expect("a map of evaluators");
+    let mut criteria: Vec<Value> = evaluators
+        .iter()
+        .map(|(name, fields)| json!({ "name": name, "evaluate": { name: fields } }))
+        .collect();
+    let more = [
+        json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } }),
+        json!({ "tool_call_count": { "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] }, "strict": true } }),
+        json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "c" }], "exact_match": true } }),
+        json!({ "execution_order": { "expected_output": ["a", "b"] } }),
+        json!({ "execution_order": { "expected_output": ["tester"], "should_exact_match": true, "over": "nodes" } }),
+        json!({ "tool_calls": { "required": ["a"], "disallowed": [{ "name": "b", "args": { "command": "rm" } }], "sequence": ["c", "a"] } }),
+        json!({ "tool_calls": { "required": [{ "name": "c", "result": "ok", "final": true }] } }),
+        json!({ "tool_calls": { "sequence": ["b", { "name": "c", "args": { "command": "rm" } }] } }),
+    ];
+    criteria.extend(
+        more.iter()
+            .zip(1..)
+            .map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })),
+    );
+    criteria.push(json!({
+        "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
+    }));
+    rules(json!(criteria), &Tools::default())
+}
+
+fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
+    let args = prop::sample::select(vec![json!({}), json!({"x": 1}), json!({"command": "rm"})]);
+    let result = prop::option::of(prop::sample::select(vec![json!("ok"), json!("bad")]));
+    let name = prop::sample::select(vec!["a", "b", "c"]);
+    let call = (
+        name,
+        prop::option::weighted(0.8, args),
+        result,
+        0_u32..2,
+        prop::bool::weighted(0.9),
+    )
+        .prop_map(|(name, args, result, step, completed)| SpanCall {
+            name: name.to_owned(),
+            args,
+            result,
+            step: Some(step),
+            completed: Some(completed),
+            id: None,
+        });
+    prop::collection::vec(call, 0..6)
+}
+
+/// What is said of each trace.
+fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
+    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for evaluation in &judged.evaluations {
+        let Evaluation {
+            criterion,
+            trajectory,
+            value,
+            verdict,
+            revision,
+            ..
+        } = evaluation;
+        let (explanation, details, offending) = (
+            evaluation.explanation(),
+            evaluation.details(),
+            evaluation.offending(),
+        );
+        let line = format!(
+            "{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}",
+            criterion.name
+        );
+        said.entry(trajectory.trace_id.to_string())
+            .or_default()
+            .push(line);
+    }
+    said
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_order_of_unrelated_traces_is_irrelevant(
+        (runs, order, n_requests) in prop::collection::vec(calls(), 1..5).prop_flat_map(|runs| {
+            let runs: Vec<Vec<Span>> = runs.iter().zip(1..).map(|(calls, trace)| spans_of_run(trace, &[], calls)).collect();
+            let order: Vec<usize> = (0..runs.iter().map(Vec::len).sum()).collect();
+            (Just(runs), Just(order).prop_shuffle(), 1_usize..6)
+        }),
+    ) {
+        let rules = of_every_evaluator();
+        let mut alone = BTreeMap::new();
+        for run in &runs {
+            alone.extend(said(&judged(&rules, [run.clone()])));
+        }
+        prop_assert_eq!(alone.len(), runs.len());
+        let spans: Vec<Span> = runs.concat();
+        let mixed: Vec<Span> = order.iter().map(|&at| spans[at].clone()).collect();
+        let requests = mixed.chunks(mixed.len().div_ceil(n_requests)).map(<[Span]>::to_vec);
+        prop_assert_eq!(said(&judged(&rules, requests)), alone);
+    }
+}
+
+// === early verdicts ===
+
+/// A span as its SDK may send it when it starts.
+fn started(span: &Span) -> Span {
+    let mut span = Span {
+        end_time_unix_nano: 0,
+        ..span.clone()
+    };
+    span.attributes
+        .retain(|attribute| !attribute.key.starts_with("gen_ai.tool.call."));
+    span
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any of the spans come early, some before they have ended, their root never; the trace is
+    /// judged, and then the rest comes.
+    #[test]
+    fn a_verdict_given_early_stands_when_the_rest_arrives(
+        (spans, early) in calls().prop_flat_map(|calls| {
+            let spans = spans_of_run(1, &[], &calls);
+            let early = prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), spans.len());
+            (Just(spans), early)
+        }),
+    ) {
+        let rules = of_every_evaluator();
+        let now = sidecar::now();
+        let mut pipeline = Pipeline::new(Settings::replay(), now);
+        let mut accept_and_judge = |spans: Vec<Span>| {
+            pipeline.accept(&rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
+            let evaluations = pipeline.end_of_input(&rules, now, |_| ()).evaluations;
+            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name.clone(), evaluation)).collect::<BTreeMap<_, _>>()
+        };
+        let known = spans.iter().zip(&early).skip(1).filter(|(_, (is_known, _))| *is_known);
+        let first = accept_and_judge(known.map(|(span, (_, is_open))| if *is_open { started(span) } else { span.clone() }).collect());
+        let last = accept_and_judge(spans.clone());
+        for (name, first) in first.iter().filter(|(_, first)| first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated) {
+            // What was reported once and has not changed is not reported again.
+            if let Some(last) = last.get(name) {
+                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, first.explanation(), last.explanation());
+            }
+        }
+    }
+}
+
+// === large values ===
+
+/// Exponential for an engine that backtracks.
+const HOSTILE: &str = r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$";
+
+fn with_a_result_of_10_mb() -> Vec<Span> {
+    let large = SpanCall {
+        name: "read".to_owned(),
+        result: Some(json!("a".repeat(10 << 20) + "?")),
+        ..SpanCall::default()
+    };
+    let small = SpanCall {
+        name: "other".to_owned(),
+        result: Some(json!("ok")),
+        ..SpanCall::default()
+    };
+    spans_of_run(1, &[], &[large, small])
+}
+
+#[test]
+fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
+    let criteria = json!([
+        { "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } },
+        { "name": "other", "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } } },
+    ]);
+    let judged = judged(
+        &rules(criteria, &Tools::default()),
+        [with_a_result_of_10_mb()],
+    );
+    let kept = judged.trajectories[0].tool_calls[0]
+        .result
+        .as_ref()
+        .unwrap();
+    assert!(
+        kept.is_cut() && kept.text.len() <= Tools::default().max_value_size,
+        "{} bytes",
+        kept.text.len()
+    );
+    let [reads, other] = judged.evaluations.as_slice() else {
+        panic!("one evaluation each")
+    };
+    assert_eq!(
+        (reads.verdict, other.verdict),
+        (Verdict::NotEvaluated, Verdict::Pass)
+    );
+    assert!(
+        reads
+            .explanation()
+            .contains("a value of the call of `read` was cut (raise `tools.max_value_size`)"),
+        "{}",
+        reads.explanation()
+    );
+}
+
+#[test]
+fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
+    let criteria = json!([{ "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } }]);
+    let tools = Tools {
+        max_value_size: 16 << 20,
+        ..Tools::default()
+    };
+    let judged = judged(&rules(criteria, &tools), [with_a_result_of_10_mb()]);
+    assert_eq!(
+        judged.trajectories[0].tool_calls[0]
+            .result
+            .as_ref()
+            .unwrap()
+            .text
+            .len(),
+        (10 << 20) + 1
+    );
+    // It ends, and soon, or it does not.
+    assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
+}

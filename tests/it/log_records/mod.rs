@@ -1,0 +1,277 @@
+//! Agents that report their tool calls as log records only: OTLP/JSON in, trajectories and
+//! evaluations out, through the real scan and the real pipeline. The records are written after the
+//! agents' documentation, not recorded; it does not prove that a later version spells them so.
+
+mod messages;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use spanscore::assemble::Settings;
+use spanscore::evaluate::Verdict;
+use spanscore::extract::ToolCall;
+use spanscore::pipeline::{Intake, Judged, Pipeline};
+use spanscore::sidecar;
+use spanscore::span::Now;
+
+use crate::support::records::{
+    SECOND, START, attributes, claude, logs, names, record, replay, rules, span, spans, text,
+};
+
+#[test]
+fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
+    let start = sidecar::now().instant;
+    let at = |seconds| Now {
+        instant: start + Duration::from_secs(seconds),
+        unix_nanos: START + seconds * SECOND,
+    };
+    let settings = Settings {
+        inactive: Duration::from_secs(180),
+        ..Settings::replay()
+    };
+    let mut pipeline = Pipeline::new(settings, at(0));
+    let rules = rules();
+    // Order of arrival and times say one thing, the sequence another; a decision is no call; a
+    // repeated record is one.
+    let bash = claude(
+        3,
+        7,
+        "Bash",
+        "t3",
+        json!({ "success": "false", "tool_parameters": "{\"command\": \"ls\"}" }),
+    );
+    let decision = record(
+        3,
+        json!({ "event.name": "tool_decision", "tool_name": "Bash", "prompt.id": "p1", "tool_use_id": "t3" }),
+    );
+    let mut full_name = claude(5, 3, "Edit", "t2", json!({ "event.name": "" }));
+    full_name["eventName"] = json!("claude_code.tool_result");
+    let batch = logs(&[bash.clone(), decision, full_name, bash]);
+    assert_eq!(batch.log_calls.len(), 3);
+    assert_eq!(
+        pipeline.accept(&rules, batch, at(0)),
+        Intake {
+            n_taken: 3,
+            ..Intake::default()
+        }
+    );
+    pipeline.accept(
+        &rules,
+        logs(&[claude(1, 1, "Read", "t1", json!({}))]),
+        at(100),
+    );
+    assert_eq!(pipeline.advance(&rules, at(279)).evaluations.len(), 0);
+    let judged = pipeline.advance(&rules, at(281));
+    let evaluation = &judged.evaluations[0];
+    let trajectory = &judged.trajectories[0];
+    assert_eq!(
+        (evaluation.verdict, names(trajectory)),
+        (Verdict::Pass, vec!["Read", "Edit", "Bash"])
+    );
+    assert_eq!(
+        (trajectory.completeness.as_str(), trajectory.cut_short),
+        ("inactive", false)
+    );
+    assert_eq!(
+        (
+            &*trajectory.service,
+            trajectory.session.as_deref(),
+            trajectory.subject.is_none()
+        ),
+        ("coder", Some("s1"), true)
+    );
+    // By Python: hashlib.sha256(b"p1").hexdigest()[:32].
+    assert_eq!(
+        trajectory.trace_id.to_string(),
+        "f64551fcd6f07823cb87971cfb914464"
+    );
+    let ToolCall {
+        error,
+        args,
+        start_unix_nanos,
+        end_unix_nanos,
+        span_id,
+        convention,
+        ..
+    } = &trajectory.tool_calls[2];
+    assert_eq!(
+        (*error, text(args), *span_id, &**convention),
+        (true, Some("{\"command\": \"ls\"}"), None, "log_calls")
+    );
+    assert_eq!(
+        (*start_unix_nanos, *end_unix_nanos),
+        (START + 3 * SECOND - SECOND / 4, START + 3 * SECOND)
+    );
+
+    // A record that comes later still changes the verdict, as a late span would.
+    let late = logs(&[claude(9, 9, "Bash", "t4", json!({}))]);
+    assert_eq!(pipeline.accept(&rules, late, at(300)).n_late, 1);
+    let revised = pipeline.advance(&rules, at(600)).evaluations;
+    assert_eq!(
+        revised
+            .iter()
+            .map(|revised| (revised.verdict, revised.revision))
+            .collect::<Vec<_>>(),
+        [(Verdict::Fail, 1)]
+    );
+}
+
+#[test]
+fn order_and_batching_of_the_records_do_not_matter() {
+    let records: Vec<Value> = (0..6)
+        .map(|n| {
+            claude(
+                n,
+                n as i64,
+                ["Read", "Edit", "Bash"][n as usize % 3],
+                &format!("t{n}"),
+                json!({}),
+            )
+        })
+        .collect();
+    let printed = |judged: Judged| {
+        format!(
+            "{:#?}",
+            judged
+                .trajectories
+                .iter()
+                .map(|it| (&it.trace_id, &it.tool_calls))
+                .collect::<Vec<_>>()
+        )
+    };
+    let expected = printed(replay([logs(&records)]));
+    let mut turned = records.clone();
+    for _ in 0..records.len() {
+        turned.rotate_left(1);
+        assert_eq!(
+            printed(replay(
+                turned
+                    .iter()
+                    .rev()
+                    .chain(&turned)
+                    .map(|record| logs(std::slice::from_ref(record)))
+            )),
+            expected
+        );
+    }
+}
+
+#[test]
+fn codex_and_gemini_are_read_as_they_spell_it() {
+    let codex = record(
+        1,
+        json!({ "event.name": "codex.tool_result", "tool_name": "shell", "call_id": "c1", "arguments": "{\"command\":[\"ls\"]}",
+            "output": "a.txt", "success": true, "duration_ms": 12, "conversation.id": "codex-1" }),
+    );
+    let mut gemini = record(
+        2,
+        json!({ "function_name": "read_file", "function_args": "{\"path\":\"a.txt\"}", "success": false, "duration_ms": 1.5,
+            "prompt_id": "g-1", "session.id": "g-s" }),
+    );
+    gemini["body"] = json!({ "stringValue": "gemini_cli.tool_call" });
+    gemini["traceId"] = json!("0af7651916cd43dd8448eb211c80319c");
+    let judged = replay([logs(&[codex, gemini])]);
+    let seen: Vec<_> = (judged.trajectories.iter())
+        .map(|trajectory| {
+            let call = &trajectory.tool_calls[0];
+            (
+                names(trajectory),
+                call.call_id.as_deref(),
+                text(&call.args),
+                text(&call.result),
+                call.error,
+                trajectory.session.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (
+                vec!["shell"],
+                Some("c1"),
+                Some("{\"command\":[\"ls\"]}"),
+                Some("a.txt"),
+                false,
+                Some("codex-1")
+            ),
+            (
+                vec!["read_file"],
+                None,
+                Some("{\"path\":\"a.txt\"}"),
+                None,
+                true,
+                Some("g-s")
+            ),
+        ]
+    );
+    assert_eq!(
+        judged.trajectories[1].trace_id.to_string(),
+        "0af7651916cd43dd8448eb211c80319c",
+        "the trace that the record names"
+    );
+}
+
+#[test]
+fn a_call_that_a_span_also_tells_of_is_dropped() {
+    let batches = || {
+        [
+            logs(&[
+                claude(1, 1, "Read", "t1", json!({})),
+                claude(2, 2, "Edit", "t2", json!({})),
+            ]),
+            span("0af7651916cd43dd8448eb211c80319c", "t1"),
+        ]
+    };
+    let seen = |judged: Judged| {
+        judged
+            .trajectories
+            .iter()
+            .map(|it| (it.subject.is_some(), names(it).join(" ")))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        seen(replay(batches())),
+        [(false, "Edit".to_owned()), (true, "Read".to_owned())]
+    );
+    assert_eq!(
+        seen(replay(batches().into_iter().rev())),
+        [(true, "Read".to_owned()), (false, "Edit".to_owned())]
+    );
+    let [_, of_span] = batches();
+    let all_told = replay([logs(&[claude(1, 1, "Read", "t1", json!({}))]), of_span]);
+    assert_eq!(
+        (all_told.n_no_trajectory, seen(all_told)),
+        (1, vec![(true, "Read".to_owned())])
+    );
+}
+
+#[test]
+fn what_names_no_group_is_counted_and_what_is_no_call_is_not_kept() {
+    let lonely = record(
+        1,
+        json!({ "event.name": "codex.tool_result", "tool_name": "shell" }),
+    );
+    let other = record(
+        1,
+        json!({ "event.name": "codex.user_prompt", "conversation.id": "codex-1" }),
+    );
+    let batch = logs(&[lonely, other]);
+    assert_eq!(batch.log_calls.len(), 1);
+    let now = Now {
+        instant: sidecar::now().instant,
+        unix_nanos: START,
+    };
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    assert_eq!(
+        pipeline.accept(&rules(), batch, now),
+        Intake {
+            n_ungrouped: 1,
+            ..Intake::default()
+        }
+    );
+    // The key that marks a record cannot be had by a span.
+    let values = json!({ "spanscore.log.trace_id": "x", "tool_name": "Read", "prompt.id": "p1" });
+    let forged = json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "00000000000000aa", "name": "x", "attributes": attributes(&values) });
+    assert_eq!(replay([spans(&[forged])]).trajectories.len(), 0);
+}

@@ -1,0 +1,24 @@
+//! All integration tests in one program, so that the library is linked once. `tests/README.md` says
+//! which module proves what.
+
+#![cfg(test)]
+
+mod support;
+
+mod arrival_order;
+mod backends;
+mod captures;
+mod cli;
+mod conformance;
+mod corpus;
+mod cross_trace_results;
+mod end_to_end;
+mod evaluator_docs;
+mod evaluator_properties;
+mod judged_requests;
+mod log_records;
+mod readme;
+mod scan;
+mod span_expectations;
+mod tidy;
+mod verdict_stability;

@@ -1,0 +1,113 @@
+//! Every command of the README is run: those of the first section and the installation by
+//! `.ci/run`, which this test holds to the letter; all others here, in the order in which they
+//! stand, by a shell in a folder that holds what a clone holds. Blocks marked `text` need an agent
+//! or a backend of the reader's own; what they show of our own flags and keys is tried one by one.
+
+use std::path::Path;
+use std::process::Command;
+
+const README: &str = include_str!("../../README.md");
+const CI: &str = include_str!("../../.ci/run");
+
+/// The commands of blocks marked `sh`, in order.
+fn commands() -> Vec<&'static str> {
+    let mut commands = Vec::new();
+    let mut in_block = false;
+    for line in README.lines() {
+        match line {
+            "```sh" => in_block = true,
+            "```" => in_block = false,
+            _ if in_block => commands.push(line),
+            _ => {}
+        }
+    }
+    assert!(commands.len() > 8, "the README has commands: {commands:?}");
+    commands
+}
+
+fn is_run_by_ci(command: &str) -> bool {
+    command.starts_with("cargo ") || command.starts_with("target/install/")
+}
+
+#[test]
+fn ci_runs_the_commands_that_build() {
+    for command in commands()
+        .into_iter()
+        .filter(|command| is_run_by_ci(command))
+    {
+        assert!(
+            CI.lines()
+                .any(|line| line.trim() == format!("step {command}")),
+            "`.ci/run` has no line `step {command}`"
+        );
+    }
+}
+
+#[test]
+fn every_other_command_works_as_it_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for shared in ["examples", "deploy"] {
+        std::os::unix::fs::symlink(root.join(shared), folder.path().join(shared)).unwrap();
+    }
+    let programs = Path::new(env!("CARGO_BIN_EXE_spanscore")).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), "/usr/local/bin:/usr/bin:/bin");
+    for command in commands()
+        .into_iter()
+        .filter(|command| !is_run_by_ci(command))
+    {
+        let output = Command::new("bash")
+            .args(["-euc", command])
+            .current_dir(folder.path())
+            .env_clear()
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(
+            output.status.success(),
+            "`{command}` ended with {}\n{out}{err}",
+            output.status
+        );
+        assert!(
+            !out.is_empty() || !err.is_empty(),
+            "`{command}` says something"
+        );
+    }
+}
+
+#[test]
+fn the_criterion_and_the_flags_it_shows_are_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = README
+        .split("```yaml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .expect("the README shows a criterion");
+    std::fs::write(folder.path().join("spanscore.yaml"), yaml).unwrap();
+    let shown = [
+        "forward.endpoint=http://my-collector:4317",
+        "scores.event.enabled=false",
+        "receivers.otlp.grpc.listen=0.0.0.0:4317",
+    ];
+    let flags = shown.iter().flat_map(|flag| ["--set", *flag]);
+    let output = Command::new(env!("CARGO_BIN_EXE_spanscore"))
+        .arg("validate")
+        .args(flags)
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "spanscore.yaml: ok, 1 criterion\n"
+    );
+}

@@ -1,0 +1,9 @@
+//! What several tests need: calls, spans and records to send, a program, a sidecar and a downstream
+//! to send them to.
+
+pub(crate) mod backend;
+pub(crate) mod calls;
+pub(crate) mod program;
+pub(crate) mod records;
+pub(crate) mod sidecars;
+pub(crate) mod spans;

@@ -1,0 +1,277 @@
+//! Sidecars of the tests' own on free ports, what goes through them, and how to tell whether it is
+//! what it should be.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::header::HeaderMap;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+use spanscore::assemble::Settings;
+use spanscore::cli::configuration::Disk;
+use spanscore::config::{Config, Protocol, Signal, Sources};
+use spanscore::extract::Trajectory;
+use spanscore::pipeline::{Pipeline, Rules};
+use spanscore::receive::{json, scan, scan_logs};
+use spanscore::sidecar::{self, Observer, Plan, Sidecar};
+use spanscore::transport::{Answer, Client};
+
+use super::backend::Backend;
+use crate::captures::load::Scenario;
+
+const CRITERIA: &str = "
+criteria:
+  - name: two calls at least
+    evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
+";
+
+/// Frameworks whose payloads show every call by itself, so that what was really made can be
+/// compared without the care of `captures`.
+const WHOLE: [&str; 5] = [
+    "plain-opentelemetry/",
+    "pydantic-ai/",
+    "openai-agents-openinference/",
+    "js-otel-sdk/",
+    "js-vercel-ai-sdk-v7/",
+];
+
+pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
+    let name = &scenario.name;
+    let backend = Backend::start().await;
+    let (sidecar, seen) = start(&config(&backend, protocol)).await;
+    let address = match protocol {
+        Protocol::Grpc => sidecar.addresses.grpc.unwrap(),
+        Protocol::HttpProtobuf => sidecar.addresses.http.unwrap(),
+    };
+    let client = client(address, protocol);
+    for (file, body) in &scenario.requests {
+        let signal = signal(file);
+        if file.ends_with(".json") {
+            post_json(sidecar.addresses.http.unwrap(), signal, body).await;
+        } else {
+            let answer = client
+                .send(signal, Bytes::from(body.clone()), &HeaderMap::new())
+                .await;
+            assert!(
+                matches!(
+                    answer,
+                    Answer::Delivered {
+                        n_rejected: 0,
+                        message: None
+                    }
+                ),
+                "{name} {file}: {answer:?}"
+            );
+        }
+    }
+    let telemetry = sidecar.telemetry.clone();
+    sidecar.stop().await;
+
+    // Requests are delivered side by side, so their order downstream is not that in which they
+    // came.
+    let arrived: Vec<(String, Bytes)> = backend
+        .arrived()
+        .into_iter()
+        .filter(|arrived| !is_ours(&arrived.body))
+        .map(|arrived| (arrived.signal.to_owned(), arrived.body))
+        .collect();
+    let mut arrived_as = arrived.clone();
+    let mut sent: Vec<(String, Bytes)> = scenario
+        .requests
+        .iter()
+        .map(|(file, body)| {
+            let signal = signal(file);
+            let body = match (file.ends_with(".json"), signal) {
+                (false, _) => body.clone(),
+                (true, Signal::Traces) => json::traces(body).unwrap(),
+                (true, Signal::Logs) => json::logs(body).unwrap(),
+                (true, Signal::Metrics) => json::metrics(body).unwrap(),
+            };
+            (signal.as_str().to_owned(), Bytes::from(body))
+        })
+        .collect();
+    arrived_as.sort();
+    sent.sort();
+    assert!(
+        arrived_as == sent,
+        "{name}: {} requests sent, {} arrived, and not the same bytes",
+        sent.len(),
+        arrived_as.len()
+    );
+    for (signal, books) in telemetry.books() {
+        assert_eq!(
+            (books.accepted, books.queued),
+            (books.sent, 0),
+            "{name}: the books of {signal} balance with nothing dropped"
+        );
+    }
+
+    let seen = seen.lock().unwrap();
+    assert_eq!(
+        printed(&seen),
+        printed(&replayed(scenario)),
+        "{name}: the sidecar understands what replay understands"
+    );
+    if WHOLE.iter().any(|framework| name.starts_with(framework)) {
+        let mut names: Vec<&str> = seen
+            .iter()
+            .flat_map(|trajectory| &trajectory.tool_calls)
+            .map(|call| &*call.name)
+            .collect();
+        let mut made: Vec<&str> = scenario.expected["tool_calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["name"].as_str().unwrap())
+            .collect();
+        names.sort();
+        made.sort();
+        assert_eq!(names, made, "{name}: the calls that were really made");
+    }
+}
+
+pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
+    config_with(&backend.address.to_string(), protocol, &[])
+}
+
+/// The same with more keys set.
+pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str)]) -> Config {
+    let protocol = match protocol {
+        Protocol::Grpc => "grpc",
+        Protocol::HttpProtobuf => "http/protobuf",
+    };
+    let flags = [
+        ("receivers.otlp.grpc.listen", "127.0.0.1:0".to_owned()),
+        ("receivers.otlp.http.listen", "127.0.0.1:0".to_owned()),
+        ("admin.listen", "127.0.0.1:0".to_owned()),
+        ("forward.endpoint", format!("http://{backend}")),
+        ("forward.protocol", protocol.to_owned()),
+        ("shutdown.quiet", "0s".to_owned()),
+    ];
+    let mut flags: Vec<(String, String)> =
+        flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    flags.extend(
+        more.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
+    let sources = Sources {
+        file: Some((Path::new("test.yaml"), CRITERIA)),
+        environment: &BTreeMap::new(),
+        flags: &flags,
+        files: &Disk,
+    };
+    Config::load(&sources)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .config
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules::new(
+        config.criteria.clone(),
+        &config.tools,
+        config.explain,
+        &config.scores.copy_attributes,
+    )
+    .expecting(config.expectations())
+}
+
+type Seen = Arc<Mutex<Vec<Arc<Trajectory>>>>;
+
+pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
+    let seen = Seen::default();
+    let observed = seen.clone();
+    let observer: Observer = Box::new(move |judged, _| {
+        observed
+            .lock()
+            .unwrap()
+            .extend(judged.trajectories.iter().cloned())
+    });
+    let plan = Plan {
+        config: config.clone(),
+        origin: None,
+        rules: rules(config),
+        cgroup_limit: None,
+        print: None,
+        observer: Some(observer),
+    };
+    (Sidecar::start(plan).await.unwrap(), seen)
+}
+
+pub(crate) fn client(address: std::net::SocketAddr, protocol: Protocol) -> Client {
+    let mut config = Config::default();
+    config.forward.endpoint = Some(format!("http://{address}"));
+    config.forward.protocol = Some(protocol);
+    Client::new(&config.forward_destination().unwrap(), &Arc::default()).unwrap()
+}
+
+async fn post_json(address: std::net::SocketAddr, signal: Signal, body: &[u8]) {
+    let client = HttpClient::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let request = Request::post(format!("http://{address}/v1/{}", signal.as_str()))
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body.to_vec())))
+        .unwrap();
+    let response = tokio::time::timeout(Duration::from_secs(30), client.request(request))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "{}"
+    );
+}
+
+fn signal(file: &str) -> Signal {
+    Signal::ALL
+        .into_iter()
+        .find(|signal| file.contains(&format!(".{}.", signal.as_str())))
+        .unwrap()
+}
+
+/// Our own scores and metrics name us as their scope.
+pub(crate) fn is_ours(body: &[u8]) -> bool {
+    memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
+}
+
+/// What the same requests come to without ports and clocks.
+fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
+    let rules = rules(&Config::default());
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    for (file, body) in &scenario.requests {
+        let is_json = file.ends_with(".json");
+        let batch = match signal(file) {
+            Signal::Traces if is_json => {
+                scan::scan(&json::traces(body).unwrap(), Some(rules.keys()))
+                    .unwrap()
+                    .batch
+            }
+            Signal::Traces => scan::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Logs if is_json => {
+                scan_logs::scan(&json::logs(body).unwrap(), Some(rules.keys()))
+                    .unwrap()
+                    .batch
+            }
+            Signal::Logs => scan_logs::scan(body, Some(rules.keys())).unwrap().batch,
+            Signal::Metrics => continue,
+        };
+        pipeline.accept(&rules, batch, now);
+    }
+    pipeline.end_of_input(&rules, now, |_| ()).trajectories
+}
+
+/// What was done in each trace, whatever closed it.
+fn printed(trajectories: &[Arc<Trajectory>]) -> BTreeMap<String, String> {
+    let calls = |trajectory: &Arc<Trajectory>| {
+        (
+            trajectory.trace_id.to_string(),
+            format!("{} {:#?}", trajectory.root, trajectory.tool_calls),
+        )
+    };
+    trajectories.iter().map(calls).collect()
+}

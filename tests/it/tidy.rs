@@ -1,0 +1,510 @@
+//! Holds the house in order: who may import whom, what the core may name, module headers, file
+//! sizes, evaluator headings, tables. It reads the source as text, so it does not prove that an
+//! import is used, nor that a header is true.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The import table of the house: a room, and the rooms of ours it may import. Reasons for rooms
+/// that were added: `tls` reads certificate files for both sides of a connection, so neither
+/// `listen` nor `transport` can own it; `register` judges what a caller sends: by `receive`'s scan
+/// and transcoder and `assemble`'s settings, as a recording is, and answers with the lines of
+/// `export::score_line`. `listen` accepts connections for `receive` and `admin` alike. A row such
+/// as `receive::scan` also holds for `receive::scan_logs`, and what stands inside a room imports
+/// its own room freely.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("span", &[]),
+    ("assemble", &["span"]),
+    ("extract", &["span", "assemble"]),
+    ("evaluate", &["span", "assemble", "extract"]),
+    ("pipeline", &["span", "assemble", "extract", "evaluate"]),
+    ("config", &["assemble", "extract", "evaluate"]),
+    ("receive::scan", &["span"]),
+    ("receive::json", &["span"]),
+    ("export::score", &["span", "extract", "evaluate"]),
+    ("export::writer", &["span", "extract", "evaluate"]),
+    ("register::merge", &["config", "evaluate", "pipeline"]),
+    (
+        "register",
+        &[
+            "span",
+            "config",
+            "assemble",
+            "receive",
+            "pipeline",
+            "evaluate",
+            "extract",
+            "export",
+            "telemetry",
+        ],
+    ),
+    ("receive", &["span", "config", "listen", "telemetry"]),
+    ("forward", &["transport", "config", "telemetry"]),
+    (
+        "export",
+        &[
+            "span",
+            "extract",
+            "evaluate",
+            "transport",
+            "config",
+            "telemetry",
+        ],
+    ),
+    ("transport", &["config", "tls", "telemetry"]),
+    ("tls", &["config", "telemetry"]),
+    ("listen", &["config", "tls", "telemetry"]),
+    ("admin", &["config", "listen", "telemetry"]),
+    ("telemetry", &[]),
+    ("sidecar", &["*"]),
+    ("cli", &["*"]),
+];
+
+/// Rooms of the core, and crates that may be named there.
+const CORE: &[&str] = &["span", "assemble", "extract", "evaluate", "pipeline"];
+const CORE_CRATES: &[&str] = &[
+    "std",
+    "core",
+    "alloc",
+    "crate",
+    "self",
+    "super",
+    "serde",
+    "serde_json",
+    "schemars",
+    "regex",
+    "regex_syntax",
+    "hashbrown",
+    "smallvec",
+    "memchr",
+    "simdutf8",
+    "sha2",
+];
+
+/// A translator has no sockets, files, clocks or environment either.
+const SHELL_ONLY: &[&str] = &[
+    "std::fs",
+    "std::net::Tcp",
+    "std::env",
+    "tokio::",
+    "hyper",
+    "std::process",
+];
+
+#[test]
+fn rooms_import_only_what_the_table_allows() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        let room = room_of(&file.module);
+        let Some(allowed) = allowed_of(&file.module) else {
+            if !matches!(room, "lib" | "main") {
+                wrong.push(format!(
+                    "{}: `{room}` is no room of the table in tests/it/tidy.rs",
+                    file.path.display()
+                ));
+            }
+            continue;
+        };
+        for (line_no, line) in file.code() {
+            // In the file of a room itself, `super` is the crate.
+            if line.contains("crate::{")
+                || line.contains("super::super::super::")
+                || (!file.module.contains("::") && line.contains("super::"))
+            {
+                wrong.push(format!(
+                    "{}:{line_no}: name rooms as `crate::room::…`, so that this test can see them",
+                    file.path.display()
+                ));
+            }
+            for other in crate_paths(line) {
+                if other != room && !allowed.contains(&other) && !allowed.contains(&"*") {
+                    wrong.push(format!(
+                        "{}:{line_no}: `{room}` must not import `crate::{other}`",
+                        file.path.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_core_is_pure() {
+    let mut wrong = Vec::new();
+    for file in sources()
+        .into_iter()
+        .filter(|file| CORE.contains(&room_of(&file.module)))
+    {
+        for (line_no, line) in file.code() {
+            let named = line
+                .trim_start()
+                .strip_prefix("use ")
+                .or_else(|| line.trim_start().strip_prefix("pub use "));
+            if let Some(first) = named.and_then(|path| path.split([':', ';', ' ']).next())
+                && !CORE_CRATES.contains(&first)
+                && !is_submodule(&file, first)
+            {
+                wrong.push(format!(
+                    "{}:{line_no}: the core must not name `{first}`",
+                    file.path.display()
+                ));
+            }
+            for word in [
+                "tokio::",
+                "tonic::",
+                "prost::",
+                "tracing::",
+                "opentelemetry",
+                "std::fs",
+                "std::net",
+                "std::env",
+                "Instant::now",
+                "SystemTime",
+            ] {
+                if line.contains(word) {
+                    wrong.push(format!(
+                        "{}:{line_no}: the core must not name `{word}`",
+                        file.path.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn translators_do_no_input_or_output() {
+    let translators = [
+        "config",
+        "receive::scan",
+        "receive::json",
+        "export::score",
+        "export::writer",
+        "register::merge",
+    ];
+    let mut wrong = Vec::new();
+    for file in sources() {
+        if !translators.iter().any(|room| {
+            file.module == *room
+                || file.module.starts_with(&format!("{room}::"))
+                || file.module.starts_with(&format!("{room}_"))
+        }) {
+            continue;
+        }
+        for (line_no, line) in file.code() {
+            for word in SHELL_ONLY.iter().filter(|word| line.contains(**word)) {
+                wrong.push(format!(
+                    "{}:{line_no}: a translator must not name `{word}`",
+                    file.path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+// Clippy could forbid it, but not only outside tests.
+#[test]
+fn no_task_is_detached() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        for (line_no, line) in file
+            .code()
+            .filter(|(_, line)| line.contains("tokio::spawn(") || line.contains("task::spawn("))
+        {
+            wrong.push(format!(
+                "{}:{line_no}: a task belongs to a `JoinSet`: `{}`",
+                file.path.display(),
+                line.trim()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn code_below_the_line_of_a_test_module_is_read_too() {
+    let text = "#[cfg(test)]\nmod tests;\nuse crate::cli;\n#[cfg(test)]\nmod more {\n    use crate::admin;\n\n    fn f() {}\n}\nuse crate::span;\n";
+    let source = Source {
+        path: PathBuf::new(),
+        module: "span".to_owned(),
+        text: text.to_owned(),
+    };
+    assert_eq!(
+        source
+            .code()
+            .map(|(line_no, _)| line_no)
+            .collect::<Vec<_>>(),
+        [3, 10]
+    );
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let silent: Vec<_> = sources()
+        .into_iter()
+        .filter(|file| !file.text.starts_with("//! "))
+        .map(|file| file.path.display().to_string())
+        .collect();
+    assert!(
+        silent.is_empty(),
+        "these files do not open with `//! `: {silent:?}"
+    );
+}
+
+#[test]
+fn pure_modules_say_so() {
+    let wrong: Vec<_> = sources()
+        .into_iter()
+        .filter(|file| CORE.contains(&room_of(&file.module)) && !file.is_test())
+        .filter(|file| !file.text.starts_with("//! Pure."))
+        .map(|file| file.path.display().to_string())
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "core modules open with `//! Pure.`: {wrong:?}"
+    );
+}
+
+/// Files that became too long when lines were limited to 100 columns. The list may only shrink.
+const STILL_TOO_LONG: &[&str] = &[
+    "src/export/tests.rs",
+    "src/export/tests/writers.rs",
+    "src/extract/tests.rs",
+    "src/forward/tests.rs",
+    "src/receive/tests/bodies.rs",
+    "src/receive/tests/grpc.rs",
+    "src/receive/tests/http.rs",
+    "src/register/mod.rs",
+    "src/telemetry/render.rs",
+    "src/transport/tests.rs",
+];
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .filter(|file| file.text.lines().count() > 600)
+        .map(|file| file.path.display().to_string())
+        .filter(|path| !STILL_TOO_LONG.contains(&path.as_str()))
+        .collect();
+    assert!(long.is_empty(), "split these files: {long:?}");
+}
+
+#[test]
+fn evaluators_are_documented_under_the_same_headings() {
+    const HEADINGS: [&str; 5] = [
+        "# What it checks",
+        "# Why",
+        "# Example",
+        "# Parameters",
+        "# When the trace was cut short",
+    ];
+    let table = read(Path::new("src/evaluate/mod.rs"));
+    let mut wrong = Vec::new();
+    let mut n_evaluators = 0;
+    for file in sources()
+        .into_iter()
+        .filter(|file| file.text.contains("fn evaluate(&self"))
+    {
+        if !file.module.starts_with("evaluate::") || file.module == "evaluate" {
+            continue;
+        }
+        n_evaluators += 1;
+        for heading in HEADINGS {
+            if !file.text.lines().any(|line| {
+                line.trim_start()
+                    .strip_prefix("///")
+                    .is_some_and(|doc| doc.trim() == heading)
+            }) {
+                wrong.push(format!("{}: no heading `{heading}`", file.path.display()));
+            }
+        }
+        let name = file.module.rsplit("::").next().unwrap_or_default();
+        if !table.contains(&format!("mod {name};")) {
+            wrong.push(format!(
+                "{}: not in the table of evaluate/mod.rs",
+                file.path.display()
+            ));
+        }
+    }
+    assert!(
+        n_evaluators > 0,
+        "no evaluator was found: this test looks for `fn evaluate(&self`"
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_convention_stands_in_the_table() {
+    let table = read(Path::new("src/extract/mod.rs"));
+    let start = table
+        .find("const CONVENTIONS")
+        .or_else(|| table.find("static CONVENTIONS"))
+        .expect("extract/mod.rs has a table CONVENTIONS");
+    let table = &table[start..];
+    let mut n_conventions = 0;
+    let mut wrong = Vec::new();
+    for file in sources()
+        .into_iter()
+        .filter(|file| file.module.starts_with("extract::") && file.text.contains(": Convention ="))
+    {
+        n_conventions += 1;
+        let name = file.module.rsplit("::").next().unwrap_or_default();
+        if !table.contains(&format!(" {name}::")) {
+            wrong.push(format!(
+                "{}: not in the table CONVENTIONS",
+                file.path.display()
+            ));
+        }
+        if !file.text.contains(&format!("name: \"{name}\"")) {
+            wrong.push(format!(
+                "{}: a convention is named like its file",
+                file.path.display()
+            ));
+        }
+    }
+    assert!(
+        n_conventions > 0,
+        "no convention was found: this test looks for `: Convention =`"
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_refers_to_this_workplace() {
+    let mut wrong = Vec::new();
+    for path in walk(Path::new(".")) {
+        let text = fs::read(&path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
+        for word in [concat!("/work", "/"), concat!("../", "shared")] {
+            if text.contains(word) {
+                wrong.push(format!("{}: names `{word}`", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+// === reading the source ===
+
+struct Source {
+    path: PathBuf,
+    /// `receive::scan_logs`; a `mod.rs` has its folder's name.
+    module: String,
+    text: String,
+}
+
+impl Source {
+    /// Lines of code with their numbers: no comments, nothing that is there in tests only.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut in_test_item = false;
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(line_idx, line)| (line_idx + 1, line))
+            .filter(move |(_, line)| {
+                // An item behind `#[cfg(test)]` ends with its line (`mod tests;`) or with a brace
+                // at the margin, as rustfmt puts it.
+                let is_of_test = in_test_item || line.starts_with("#[cfg(test)]");
+                in_test_item = is_of_test && !line.ends_with(';') && !line.starts_with('}')
+                    || in_test_item && line.starts_with(' ');
+                !is_of_test
+            })
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+            .filter(|_| !self.is_test())
+    }
+
+    fn is_test(&self) -> bool {
+        self.module.split("::").any(|part| part == "tests")
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let mut sources: Vec<Source> = walk(Path::new("src"))
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| {
+            let relative = path
+                .strip_prefix("src")
+                .expect("walked below src")
+                .with_extension("");
+            let mut parts: Vec<String> = relative
+                .iter()
+                .map(|part| part.to_string_lossy().into_owned())
+                .collect();
+            if parts.last().is_some_and(|last| last == "mod") {
+                parts.pop();
+            }
+            Source {
+                module: parts.join("::"),
+                text: read(&path),
+                path,
+            }
+        })
+        .collect();
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(sources.len() > 20, "the house has more than 20 files");
+    sources
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        // In a git worktree `.git` is a file.
+        if name == "target" || name == ".git" {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(walk(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn room_of(module: &str) -> &str {
+    module.split("::").next().unwrap_or(module)
+}
+
+/// The row of the longest room name that the module belongs to: `receive::scan_logs` belongs to
+/// `receive::scan`.
+fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
+    let rows: BTreeMap<usize, &'static [&'static str]> = MAY_IMPORT
+        .iter()
+        .filter(|(room, _)| {
+            module == *room
+                || module.starts_with(&format!("{room}::"))
+                || (room.contains("::") && module.starts_with(&format!("{room}_")))
+        })
+        .map(|(room, allowed)| (room.len(), *allowed))
+        .collect();
+    rows.into_values().next_back()
+}
+
+/// The rooms of ours named in a line: `crate::span::Span` names `span`, `crate::{a, b}` is not our
+/// style.
+fn crate_paths(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("crate::").map(|(at, _)| {
+        let rest = &line[at + "crate::".len()..];
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
+fn is_submodule(file: &Source, name: &str) -> bool {
+    file.text.contains(&format!("mod {name};"))
+}

@@ -1,0 +1,289 @@
+//! Verdicts given early, on real and on made traces, through the real pipeline: any part of a
+//! trace's spans comes first, some of them before they have ended; it is judged as it is when the
+//! sidecar stops, then the rest comes, in two parts, and no verdict that was given may change or be
+//! withdrawn. The missing spans fold calls into one, reveal hand-offs, bring arguments, shift
+//! clocks, and move the evaluated span. It does not prove that early verdicts are given where they
+//! could be, but for the plain case.
+
+mod criteria;
+mod generated_traces;
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use spanscore::assemble::Settings;
+use spanscore::evaluate::{Criterion, Evaluation, Explain, Scope, Verdict};
+use spanscore::extract::Tools;
+use spanscore::pipeline::{Judged, Pipeline, Rules};
+use spanscore::receive::{json as otlp_json, scan};
+use spanscore::sidecar;
+use spanscore::span::{Batch, Span};
+
+use crate::captures::load;
+use crate::support::spans::{self, SpanCall, spans_of_run};
+
+fn rules(criteria: &[Value]) -> Rules {
+    let criteria: Vec<Criterion> = criteria
+        .iter()
+        .filter_map(|criterion| serde_json::from_value(criterion.clone()).ok())
+        .collect();
+    Rules::new(criteria, &Tools::default(), Explain::default(), &[])
+}
+
+fn accept(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) {
+    pipeline.accept(
+        rules,
+        Batch {
+            spans,
+            ..Batch::default()
+        },
+        sidecar::now(),
+    );
+}
+
+/// What was given early and stands, by what it is about.
+#[derive(Default)]
+struct Early {
+    given: BTreeMap<String, (Verdict, String)>,
+    n_evaluations: usize,
+    n_given: usize,
+}
+
+impl Early {
+    fn hold(&mut self, judged: &Judged, whose: &str) {
+        for evaluation in &judged.evaluations {
+            let Evaluation {
+                criterion,
+                trajectory,
+                verdict,
+                ..
+            } = evaluation;
+            let explanation = evaluation.explanation();
+            let run = trajectory
+                .subject
+                .as_ref()
+                .filter(|_| criterion.scope == Scope::Agent)
+                .map(|subject| subject.span_id);
+            let about = format!("{} {run:?} {}", trajectory.trace_id, criterion.name);
+            if let Some((given, said)) = self.given.get(&about) {
+                assert_eq!(
+                    given,
+                    verdict,
+                    "{whose}: {}\nearly: {said}\nlater: {explanation}",
+                    json!(**criterion)
+                );
+            }
+            self.n_evaluations += usize::from(trajectory.cut_short);
+            if trajectory.cut_short && *verdict != Verdict::NotEvaluated {
+                self.n_given += 1;
+                self.given.insert(about, (*verdict, explanation.to_owned()));
+            }
+        }
+    }
+}
+
+/// Judges parts of the spans, each with those before it, and then all of them.
+fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose: &str) {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    early.given.clear();
+    for share in [random.f64(), random.f64()] {
+        let known = spans
+            .iter()
+            .filter(|span| random.f64() < share && (span.parent_id.is_some() || random.bool()));
+        let mut known: Vec<Span> = known.cloned().collect();
+        for span in &mut known {
+            if random.u8(..10) == 0 {
+                span.end_unix_nanos = 0;
+            }
+        }
+        random.shuffle(&mut known);
+        accept(&mut pipeline, rules, known);
+        early.hold(&pipeline.drain(rules, now), whose);
+    }
+    accept(&mut pipeline, rules, spans.to_vec());
+    early.hold(&pipeline.end_of_input(rules, now, |_| ()), whose);
+}
+
+fn whole(rules: &Rules, spans: &[Span]) -> Judged {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    accept(&mut pipeline, rules, spans.to_vec());
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+#[test]
+fn no_verdict_given_early_on_a_captured_trace_changes() {
+    let mut early = Early::default();
+    for scenario in load::scenarios() {
+        let scanned = |rules: &Rules| {
+            let mut spans = Vec::new();
+            for (file, body) in scenario
+                .requests
+                .iter()
+                .filter(|(file, _)| file.contains(".traces."))
+            {
+                let body = if file.ends_with(".json") {
+                    otlp_json::traces(body).unwrap()
+                } else {
+                    body.clone()
+                };
+                spans.extend(scan::scan(&body, Some(rules.keys())).unwrap().batch.spans);
+            }
+            spans
+        };
+        let none = rules(&[]);
+        let rules = rules(&criteria::about(
+            &whole(&none, &scanned(&none)).trajectories,
+        ));
+        let spans = scanned(&rules);
+        let mut random = Rng::with_seed(spans.len() as u64);
+        for round in 0..2 {
+            cut(
+                &rules,
+                &spans,
+                &mut random,
+                &mut early,
+                &format!("{} round {round}", scenario.name),
+            );
+        }
+    }
+    let Early {
+        n_evaluations,
+        n_given,
+        ..
+    } = early;
+    println!("{n_given} of {n_evaluations} early evaluations gave a verdict");
+    assert!(
+        n_given * 20 > n_evaluations,
+        "only {n_given} of {n_evaluations} were certain: the test says little"
+    );
+}
+
+#[test]
+fn no_verdict_given_early_on_a_made_trace_changes() {
+    let mut early = Early::default();
+    for seed in 0..120 {
+        let mut random = Rng::with_seed(seed);
+        let request = generated_traces::request(&mut random);
+        let none = rules(&[]);
+        let spans = |rules: &Rules| {
+            scan::scan(&request, Some(rules.keys()))
+                .unwrap()
+                .batch
+                .spans
+        };
+        let rules = rules(&criteria::about(&whole(&none, &spans(&none)).trajectories));
+        for round in 0..4 {
+            cut(
+                &rules,
+                &spans(&rules),
+                &mut random,
+                &mut early,
+                &format!("seed {seed} round {round}"),
+            );
+        }
+    }
+    let Early {
+        n_evaluations,
+        n_given,
+        ..
+    } = early;
+    println!("{n_given} of {n_evaluations} early evaluations gave a verdict");
+    assert!(
+        n_given * 20 > n_evaluations,
+        "only {n_given} of {n_evaluations} were certain: the test says little"
+    );
+}
+
+// === what is certain in the plain case, and what is not ===
+
+/// The agent runs still: its root is not there, its calls lie side by side beneath it. Whether the
+/// SDK says that their parent is local.
+fn early(says_so: bool, evaluate: Value) -> Verdict {
+    let rules = rules(&[json!({ "name": "early", "evaluate": evaluate })]);
+    let call = |name: &str, args: Value| SpanCall {
+        name: name.to_owned(),
+        args: Some(args),
+        ..SpanCall::default()
+    };
+    let calls = [
+        call("search", json!({ "query": "x" })),
+        call("bash", json!({ "command": "rm -rf /" })),
+        call("report", json!({})),
+    ];
+    let mut run = spans_of_run(1, &[], &calls);
+    run.remove(0);
+    run.iter_mut()
+        .for_each(|span| span.flags = if says_so { 0x100 } else { 0 });
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    accept(
+        &mut pipeline,
+        &rules,
+        scan::scan(&spans::request(run), Some(rules.keys()))
+            .expect("OTLP")
+            .batch
+            .spans,
+    );
+    pipeline.drain(&rules, now).evaluations[0].verdict
+}
+
+#[test]
+fn a_disallowed_call_fails_before_the_root_is_there() {
+    for says_so in [true, false] {
+        assert_eq!(
+            early(
+                says_so,
+                json!({ "tool_calls": { "disallowed": ["^bash$"] } })
+            ),
+            Verdict::Fail
+        );
+        let with_args = json!({ "name": "^bash$", "args": { "command": "rm -rf" } });
+        assert_eq!(
+            early(
+                says_so,
+                json!({ "tool_calls": { "disallowed": [with_args], "sequence": ["later"] } })
+            ),
+            Verdict::Fail
+        );
+        assert_eq!(
+            early(
+                says_so,
+                json!({ "tool_calls": { "disallowed": ["^never$"] } })
+            ),
+            Verdict::NotEvaluated
+        );
+        assert_eq!(
+            early(
+                says_so,
+                json!({ "tool_call_count": { "tool_calls_count": { "bash": ["<", 1] } } })
+            ),
+            Verdict::Fail
+        );
+        assert_eq!(
+            early(
+                says_so,
+                json!({ "tool_calls": { "required": ["^search$"] } })
+            ),
+            Verdict::Pass
+        );
+        let args = json!([{ "name": "search", "args": { "query": "x" } }]);
+        assert_eq!(
+            early(says_so, json!({ "tool_call_args": { "tool_calls": args } })),
+            Verdict::Pass
+        );
+    }
+}
+
+#[test]
+fn an_order_is_certain_where_the_sdk_says_that_the_missing_parent_is_local() {
+    let order = json!({ "tool_call_order": { "tool_calls_order": ["search", "report"] } });
+    assert_eq!(early(true, order.clone()), Verdict::Pass);
+    assert_eq!(
+        early(false, order),
+        Verdict::NotEvaluated,
+        "a parent in another process could shift each of them to its own start"
+    );
+}
