@@ -4,6 +4,9 @@
 //!
 //! The modules stand in the order in which the data meets them. Start reading with [`pipeline`].
 
+// === ground: knows nothing of spanscore ===
+mod located;
+
 // === core: no I/O, no clock ===
 pub mod assemble;
 pub mod evaluate;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
-use super::process::Budgets;
+use super::runtime::Budgets;
 use super::units::{Amount, ByteSize, Duration};
 use crate::assemble;
 

@@ -7,10 +7,11 @@ use std::path::Path;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use super::describe::{Extent, read, start_of};
-use super::error::{Place, Problem, Problems, TextKind, Texts};
-use super::tree::{Map, Node, Value, parse};
+use super::hints::read;
 use crate::evaluate::{Evaluator, Expectation, ExpectedTool, Names};
+use crate::located::{
+    Extent, Map, Node, Place, Problem, Problems, TextKind, Texts, Value, parse, start_of,
+};
 
 /// What stands in the file.
 #[derive(Deserialize)]

@@ -8,12 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
-use super::error::{Problem, Problems, TextKind, Texts};
 use super::examples::{self, Example};
-use super::load::Files;
-use super::tree::Node;
 use super::units::ByteSize;
 use crate::evaluate::{self, Expectation, FromSpans};
+use crate::located::{Files, Node, Problem, Problems, TextKind, Texts};
 
 /// `expectations`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]

@@ -8,14 +8,15 @@ use serde::Deserialize;
 
 use super::Config;
 use super::check;
-use super::describe::{Extent, read};
-use super::error::{Place, Problem, Problems, TextKind, Texts};
 use super::expectations::read_cases;
-use super::interpolate::Interpolation;
-use super::reader::Reader;
-use super::tree::{Entry, Map, Node, Value, parse};
+use super::hints::read;
+use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 use crate::evaluate::Criterion;
+use crate::located::{
+    Entry, Extent, Files, Interpolation, Map, Node, Place, Problem, Problems, Reader, TextKind,
+    Texts, Value, parse,
+};
 
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
 #[derive(Clone, Copy)]
@@ -29,21 +30,6 @@ pub struct Sources<'a> {
     pub flags: &'a [(String, String)],
     /// How to read `criteria_files` and `${file:…}`.
     pub files: &'a dyn Files,
-}
-
-/// The files beside a configuration, as far as it asks for them.
-pub trait Files {
-    /// The text of a file.
-    ///
-    /// # Errors
-    /// Why it cannot be read, for people.
-    fn read(&self, path: &Path) -> Result<String, String>;
-
-    /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
-    ///
-    /// # Errors
-    /// What is wrong with the glob, for people.
-    fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 
 /// A configuration that can be used.
@@ -84,6 +70,7 @@ impl Config {
             environment: sources.environment,
             files: sources.files,
             folder: &folder,
+            secrets: SECRETS,
             read: Vec::new(),
         };
 
@@ -94,6 +81,7 @@ impl Config {
                 .filter(|node| !node.is_null())
                 .unwrap_or(root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
+            read_key_files(&mut root, &mut interpolation, &texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
             read_config(&mut root.clone(), Extent::Part, &texts, &mut problems);
         } else {

@@ -7,30 +7,24 @@ mod assemble;
 mod destination;
 mod expectations;
 mod forward;
-mod process;
 mod receivers;
+mod runtime;
 mod scores;
 mod tools;
 mod units;
 mod writers;
 
+mod api_body;
 mod check;
-mod describe;
-mod document;
-mod error;
 mod examples;
-mod interpolate;
+mod foreign_formats;
+mod hints;
 mod keys;
-mod mistake;
-mod nearest;
 mod print;
-mod reader;
 mod reload;
-mod rewrite;
+mod secrets;
 mod starter;
-mod tree;
 mod variables;
-mod yaml;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,25 +32,24 @@ use serde::{Deserialize, Serialize};
 use crate::evaluate::Criterion;
 use crate::extract;
 
+pub use api_body::{criteria, criterion, document};
 pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
 pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
-pub use document::{criteria, criterion, document};
-pub use error::{Problem, Problems, Severity, Spot};
 pub use examples::examples;
 pub use expectations::Expectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, Queue, Retry, Signal};
 pub use keys::schema;
-pub use load::{Files, Loaded, Origins, Sources};
-pub use nearest::nearest;
-pub use process::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
+pub use load::{Loaded, Origins, Sources};
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
+pub use runtime::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{
     Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
 };
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
 pub use writers::{DatadogWriter, LangfuseWriter, MlflowWriter, PhoenixWriter, Writer};
-pub use yaml::plain as yaml;
+
+pub use crate::located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
 
 /// The whole configuration (DESIGN 9). Every value has passed its own checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::yaml;
 use crate::evaluate::lcs;
 use crate::extract::Trajectory;
+use crate::located::to_yaml;
 
 const HEAD: &str = "\
 # spanscore: what goes where, and what every trace is judged by.
@@ -65,7 +65,7 @@ pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
 /// nothing to propose.
 pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
     let criteria = proposed(trajectories);
-    (!criteria.is_empty()).then(|| yaml::plain(&json!({ "criteria": criteria })))
+    (!criteria.is_empty()).then(|| to_yaml(&json!({ "criteria": criteria })))
 }
 
 /// Runs of one kind, and the calls that all of them made, in the same order.

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::Config;
-use super::error::{Place, Problem, Problems, TextKind, Texts};
-use super::interpolate::holds_credentials;
 use super::keys::{self, Key};
-use super::nearest::nearest;
-use super::tree::{Entry, Keep, Kind, Map, Node, Scalar, Value, infer, parse};
+use crate::located::{
+    Entry, Keep, Kind, Map, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value,
+    holds_credentials, infer, nearest, parse,
+};
 
 const PREFIX: &str = "SPANSCORE_";
 
@@ -94,7 +94,7 @@ pub(super) fn put_otel(
                 &path.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(),
                 place,
                 value,
-                Keep::What,
+                Keep::Existing,
             );
         }
     }

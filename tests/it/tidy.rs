@@ -19,7 +19,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("extract", &["span", "assemble"]),
     ("evaluate", &["span", "assemble", "extract"]),
     ("pipeline", &["span", "assemble", "extract", "evaluate"]),
-    ("config", &["assemble", "extract", "evaluate"]),
+    ("located", &[]),
+    ("config", &["located", "assemble", "extract", "evaluate"]),
     ("receive::scan", &["span"]),
     ("receive::json", &["span"]),
     ("export::score", &["span", "extract", "evaluate"]),
@@ -178,6 +179,7 @@ fn the_core_is_pure() {
 #[test]
 fn translators_do_no_input_or_output() {
     let translators = [
+        "located",
         "config",
         "receive::scan",
         "receive::json",

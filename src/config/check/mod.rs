@@ -6,11 +6,10 @@ mod peers;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::error::{Problem, Problems, Spot, Texts};
-use super::process::OWN_USE;
-use super::tree::{Node, Value};
+use super::runtime::OWN_USE;
 use super::units::Amount;
 use super::{Config, Duration};
+use crate::located::{Node, Problem, Problems, Spot, Texts, Value};
 
 /// Looks for what does not go together.
 pub(super) fn check(

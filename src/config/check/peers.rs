@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use super::Check;
 use crate::config::destination::{Endpoint, Peer, Shape, first};
-use crate::config::error::Problem;
 use crate::config::forward::{ClientTls, Protocol};
-use crate::config::tree::Value;
 use crate::config::units::Secret;
 use crate::config::writers::Writer;
+use crate::located::{Problem, Value};
 
 impl Check<'_> {
     pub(super) fn peers(&mut self) {

@@ -5,17 +5,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::reader::Reader;
-use super::tree::Node;
-use super::yaml;
-
-/// What to write instead.
-pub(super) struct Rewrite {
-    /// Beside the caret.
-    pub(super) remedy: String,
-    /// The same criterion in our spelling.
-    pub(super) example: Option<String>,
-}
+use crate::located::{Node, Reader, Rewrite, to_yaml};
 
 /// Names that reference documents and programs have for evaluators.
 const EVALUATORS: &[(&str, &str)] = &[
@@ -74,14 +64,13 @@ const WRAPPERS: &[&str] = &[
 
 /// What to write instead of an unknown key, if it is one of theirs. `siblings` is the map that
 /// holds it.
-pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -> Option<Rewrite> {
+pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite> {
     let value = value.and_then(as_json).unwrap_or_default();
-    let siblings = siblings.and_then(as_json).unwrap_or_default();
+    let siblings = as_json(siblings).unwrap_or_default();
     match key {
         "graders" => {
             let graders: Vec<Value> = value.as_array()?.iter().filter_map(of_grader).collect();
-            let example =
-                (!graders.is_empty()).then(|| yaml::plain(&json!({ "criteria": graders })));
+            let example = (!graders.is_empty()).then(|| to_yaml(&json!({ "criteria": graders })));
             Some(Rewrite {
                 remedy: "write a list of `criteria`, each with a `name` and one evaluator under `evaluate`".to_owned(),
                 example,
@@ -125,7 +114,7 @@ pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -
             Some(Rewrite {
                 remedy: "its fields stand below the evaluator's name, without this level"
                     .to_owned(),
-                example: (!fields.is_empty()).then(|| yaml::plain(&Value::Object(fields))),
+                example: (!fields.is_empty()).then(|| to_yaml(&Value::Object(fields))),
             })
         }
         _ => {
@@ -139,7 +128,7 @@ pub(super) fn of_key(key: &str, value: Option<&Node>, siblings: Option<&Node>) -
 }
 
 /// What to write instead of an unknown word, if it is one of theirs.
-pub(super) fn of_word(word: &str) -> Option<String> {
+pub(super) fn rewrite_word(word: &str) -> Option<String> {
     if word == "http/json" {
         // Forwarded are the bytes that came in, as protobuf: turning them into JSON would be a
         // re-encoding.
@@ -153,7 +142,7 @@ pub(super) fn of_word(word: &str) -> Option<String> {
 }
 
 /// Does a refused key of theirs say what the missing key of ours would?
-pub(super) fn stands_for(refused: &str) -> bool {
+pub(super) fn is_wrapper(refused: &str) -> bool {
     WRAPPERS.contains(&refused)
 }
 
@@ -169,7 +158,7 @@ fn as_json(node: &Node) -> Option<Value> {
 }
 
 fn in_criteria(criterion: Value) -> String {
-    yaml::plain(&json!({ "criteria": [criterion] }))
+    to_yaml(&json!({ "criteria": [criterion] }))
 }
 
 /// `{ type: tool-calls, name?, config: {…} }`.

@@ -2,18 +2,16 @@
 //! line with a caret, the remedy. Knows how messages look; does not know what can be wrong.
 
 use std::fmt::{self, Write as _};
-use std::ops::Range;
+
+use super::texts::{Spot, floor_char_boundary};
 
 /// Lines longer than this are cropped around the caret (a JSON file may be one line).
-const MAX_EXCERPT_CHARS: usize = 140;
+pub(super) const MAX_EXCERPT_CHARS: usize = 140;
 /// Most problems that are kept; how many more there are is counted. Whoever may send a document can
 /// fill it with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
 /// Longest JSON pointer in bytes; what is longer ends in `…`.
 const MAX_POINTER: usize = 1_024;
-/// Lines and columns are noted so many bytes apart, so that a place in a long line is found without
-/// counting from its start.
-const MARK_DISTANCE: usize = 1_024;
 
 /// Does a problem stop us?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +27,7 @@ pub enum Severity {
 pub struct Problem {
     /// Does it stop us?
     pub severity: Severity,
-    /// What is wrong: lower case, no final period.
+    /// Fault is wrong: lower case, no final period.
     pub title: String,
     /// Where; `None` only for what has no place, such as a value that nobody wrote.
     pub spot: Option<Spot>,
@@ -41,26 +39,6 @@ pub struct Problem {
     pub notes: Vec<String>,
 }
 
-/// A place in a file, a variable or a flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
-    /// File path, variable or flag.
-    pub name: String,
-    /// Line, counted from 1.
-    pub line: usize,
-    /// Column in characters, counted from 1.
-    pub column: usize,
-    /// Length of the underlined part in characters, at least 1.
-    pub width: usize,
-    /// The line around the column, secrets masked; `None` where all of it is secret.
-    pub excerpt: Option<String>,
-    /// Characters of the line that are left out before the excerpt.
-    n_before: usize,
-    /// Is it a file? Variables and flags have no line worth naming.
-    pub is_file: bool,
-    order: (usize, usize),
-}
-
 /// Everything wrong with a configuration, in the order of the files and lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
@@ -69,49 +47,10 @@ pub struct Problems {
     n_more: usize,
 }
 
-/// A stretch of bytes of one source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
-    pub(super) source: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-/// All texts that a configuration is made of; places point into them.
-#[derive(Debug, Default)]
-pub(super) struct Texts(Vec<Text>);
-
-#[derive(Debug)]
-struct Text {
-    name: String,
-    text: String,
-    kind: TextKind,
-    hidden: Vec<Range<usize>>,
-    /// Where each stretch of `MARK_DISTANCE` bytes begins.
-    marks: Vec<Position>,
-}
-
-/// Line and column, both counted from 1.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    line: usize,
-    column: usize,
-}
-
-/// What kind of thing a text came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextKind {
-    File,
-    /// A variable or a flag.
-    Variable,
-    /// The same, holding a secret: never shown.
-    SecretVariable,
-}
-
 // === impl Problem ===
 
 impl Problem {
-    pub(super) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
+    pub(crate) fn new(title: impl Into<String>, spot: Option<Spot>) -> Self {
         Self {
             severity: Severity::Error,
             title: title.into(),
@@ -122,19 +61,19 @@ impl Problem {
         }
     }
 
-    pub(super) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
+    pub(crate) fn warning(title: impl Into<String>, spot: Option<Spot>) -> Self {
         Self {
             severity: Severity::Warning,
             ..Self::new(title, spot)
         }
     }
 
-    pub(super) fn label(mut self, label: impl Into<String>) -> Self {
+    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    pub(super) fn at(mut self, mut pointer: String) -> Self {
+    pub(crate) fn at(mut self, mut pointer: String) -> Self {
         if pointer.len() > MAX_POINTER {
             pointer.truncate(floor_char_boundary(&pointer, MAX_POINTER));
             pointer.push('…');
@@ -143,7 +82,7 @@ impl Problem {
         self
     }
 
-    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
@@ -272,7 +211,7 @@ fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
 // === impl Problems ===
 
 impl Problems {
-    pub(super) fn push(&mut self, problem: Problem) {
+    pub(crate) fn push(&mut self, problem: Problem) {
         if self.kept.len() >= MAX_PROBLEMS {
             self.n_more += usize::from(problem.severity == Severity::Error);
         } else if !self.kept.contains(&problem) {
@@ -280,7 +219,7 @@ impl Problems {
         }
     }
 
-    pub(super) fn sorted(mut self) -> Self {
+    pub(crate) fn sorted(mut self) -> Self {
         self.kept.sort_by_key(|problem| {
             problem
                 .spot
@@ -290,7 +229,7 @@ impl Problems {
         self
     }
 
-    pub(super) fn extend(&mut self, problems: Problems) {
+    pub(crate) fn extend(&mut self, problems: Problems) {
         problems
             .kept
             .into_iter()
@@ -347,213 +286,9 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-// === impl Texts ===
-
-impl Texts {
-    /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are
-    /// right.
-    pub(super) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
-        let mut marks = vec![Position { line: 1, column: 1 }];
-        for stretch in text.as_bytes().chunks_exact(MARK_DISTANCE) {
-            marks.push(marks[marks.len() - 1].after(stretch));
-        }
-        self.0.push(Text {
-            name: name.into(),
-            text,
-            kind,
-            hidden: Vec::new(),
-            marks,
-        });
-        self.0.len() - 1
-    }
-
-    pub(super) fn text(&self, source: usize) -> &str {
-        &self.0[source].text
-    }
-
-    /// The text at a place; empty where the parser tells no place.
-    pub(super) fn slice(&self, place: Place) -> &str {
-        self.0[place.source]
-            .text
-            .get(place.start..place.end)
-            .unwrap_or_default()
-    }
-
-    /// Masks a stretch wherever the line is shown.
-    pub(super) fn hide(&mut self, place: Place) {
-        self.0[place.source].hidden.push(place.start..place.end);
-    }
-
-    pub(super) fn spot(&self, place: Place) -> Spot {
-        let source = &self.0[place.source];
-        let Text {
-            name,
-            text,
-            kind,
-            hidden,
-            ..
-        } = source;
-        let start = floor_char_boundary(text, place.start);
-        let end = floor_char_boundary(text, place.end).max(start);
-        let Position { line, column } = source.position(start);
-        // One character more than is shown on either side, so that cropping sees that there is
-        // more.
-        let line_start = text[..start]
-            .char_indices()
-            .rev()
-            .take(MAX_EXCERPT_CHARS + 1)
-            .take_while(|(_, letter)| *letter != '\n')
-            .last();
-        let line_start = line_start.map_or(start, |(at, _)| at);
-        let line_end = text[start..]
-            .char_indices()
-            .take(MAX_EXCERPT_CHARS + 1)
-            .take_while(|(_, letter)| *letter != '\n')
-            .last();
-        let line_end = line_end.map_or(start, |(at, letter)| start + at + letter.len_utf8());
-        let masked: String = text[line_start..line_end]
-            .char_indices()
-            .map(|(at, letter)| {
-                if hidden
-                    .iter()
-                    .any(|range| range.contains(&(line_start + at)))
-                {
-                    '*'
-                } else {
-                    letter
-                }
-            })
-            .collect();
-        Spot {
-            name: name.clone(),
-            line,
-            column,
-            width: text[start..end.min(line_end)]
-                .trim_end()
-                .chars()
-                .count()
-                .max(1),
-            excerpt: (*kind != TextKind::SecretVariable).then(|| masked.trim_end().to_owned()),
-            n_before: column - 1 - text[line_start..start].chars().count(),
-            is_file: *kind == TextKind::File,
-            order: (place.source, start),
-        }
-    }
-
-    /// The whole line in which a place starts.
-    pub(super) fn line(&self, place: Place) -> &str {
-        let text = &self.0[place.source].text;
-        let (before, after) = text.split_at(floor_char_boundary(text, place.start));
-        let end = before.len() + after.find('\n').unwrap_or(after.len());
-        &text[before.rfind('\n').map_or(0, |at| at + 1)..end]
-    }
-
-    /// The start of a line and column, both counted from 1, as a place one character wide.
-    pub(super) fn place_at(&self, source: usize, line: usize, column: usize) -> Place {
-        let text = &self.0[source].text;
-        let line_start: usize = text
-            .split_inclusive('\n')
-            .take(line.saturating_sub(1))
-            .map(str::len)
-            .sum();
-        let start = text[line_start..]
-            .char_indices()
-            .nth(column.saturating_sub(1))
-            .map_or(text.len(), |(at, _)| line_start + at);
-        Place {
-            source,
-            start,
-            end: start + text[start..].chars().next().map_or(0, char::len_utf8),
-        }
-    }
-
-    /// `spanscore.yaml:12`, or the variable's name.
-    pub(super) fn short(&self, place: Place) -> String {
-        let spot = self.spot(place);
-        if spot.is_file {
-            format!("{}:{}", spot.name, spot.line)
-        } else {
-            spot.name
-        }
-    }
-
-    pub(super) fn is_file(&self, source: usize) -> bool {
-        self.0[source].kind == TextKind::File
-    }
-}
-
-// === impl Text ===
-
-impl Text {
-    /// Of a byte that begins a character.
-    fn position(&self, at: usize) -> Position {
-        let mark = at / MARK_DISTANCE;
-        self.marks[mark].after(&self.text.as_bytes()[mark * MARK_DISTANCE..at])
-    }
-}
-
-impl Position {
-    /// Behind these bytes. A character counts where it begins, since a stretch may end within one.
-    fn after(self, bytes: &[u8]) -> Self {
-        bytes
-            .iter()
-            .fold(self, |Self { line, column }, byte| match byte {
-                b'\n' => Self {
-                    line: line + 1,
-                    column: 1,
-                },
-                0x80..=0xBF => Self { line, column },
-                _ => Self {
-                    line,
-                    column: column + 1,
-                },
-            })
-    }
-}
-
-fn floor_char_boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_and_columns_are_those_that_counting_from_the_start_finds() {
-        let mut texts = Texts::default();
-        let text = format!(
-            "{}\n{}\n\nä{}",
-            "é".repeat(700),
-            "x€".repeat(3 * MARK_DISTANCE),
-            "y".repeat(MARK_DISTANCE - 1)
-        );
-        let source = texts.add("file", &text, TextKind::File);
-        let places = text.char_indices().map(|(at, _)| at).step_by(7).chain([
-            MARK_DISTANCE - 1,
-            MARK_DISTANCE,
-            text.len(),
-        ]);
-        for start in places.filter(|at| text.is_char_boundary(*at)) {
-            let before = &text[..start];
-            let spot = texts.spot(Place {
-                source,
-                start,
-                end: start,
-            });
-            let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
-            assert_eq!(
-                (spot.line, spot.column),
-                (before.matches('\n').count() + 1, column),
-                "byte {start}"
-            );
-            assert!(spot.excerpt.unwrap().chars().count() <= 2 * (MAX_EXCERPT_CHARS + 1));
-        }
-    }
 
     #[test]
     fn mistakes_beyond_the_bound_are_counted() {

@@ -1,66 +1,15 @@
-//! YAML or JSON text in, a tree whose every node knows its place out. Knows the syntax; does not
-//! know any key.
+//! Parses YAML or JSON text into a tree of located nodes. Knows the syntax and no key.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
-use super::error::{Place, Problem, Problems, Texts};
-
-/// A value and its place.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
-}
-
-/// A value.
-#[derive(Debug, Clone)]
-pub(super) enum Value {
-    Scalar(Scalar),
-    List(Vec<Node>),
-    Map(Map),
-    /// An item of a list that was taken out for a mistake; the others keep their numbers.
-    Gone,
-}
-
-/// A scalar as it was written, and what YAML takes it for.
-#[derive(Debug, Clone)]
-pub(super) struct Scalar {
-    pub(super) text: String,
-    pub(super) kind: Kind,
-    /// Quotes decide nothing for a value that came from a variable: inside `{ }` they cannot be
-    /// left out.
-    pub(super) substituted: bool,
-}
-
-/// What YAML takes a scalar for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Kind {
-    Null,
-    Bool(bool),
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Text,
-}
-
-/// A map; `pruned` names the mistaken entries that were taken out.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Map {
-    pub(super) entries: Vec<Entry>,
-    pub(super) pruned: Vec<String>,
-}
-
-/// A key with its value.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_place: Place,
-    pub(super) value: Node,
-}
+use super::problem::{Problem, Problems};
+use super::texts::{Place, Texts};
+use super::tree::{Entry, Kind, Map, Node, Scalar, Value};
 
 /// Deepest nesting. Nobody writes half as much, and twice as much would be more than the stack of a
 /// thread has room for in a debug build.
@@ -68,7 +17,7 @@ const MAX_DEPTH: usize = 32;
 
 /// Reads a text. An empty one is an empty map. Repeated keys are reported, and the first one is
 /// kept.
-pub(super) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
+pub(crate) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
@@ -92,8 +41,8 @@ pub(super) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Op
     }
 }
 
-/// What a scalar from a variable or a flag is taken for: as if written without quotes.
-pub(super) fn infer(text: &str) -> Kind {
+/// Fault a scalar from a variable or a flag is taken for: as if written without quotes.
+pub(crate) fn infer(text: &str) -> Kind {
     match text.trim() {
         "" | "~" | "null" => Kind::Null,
         "true" => Kind::Bool(true),
@@ -303,7 +252,7 @@ impl Builder<'_> {
 
     fn map(&mut self, raw_entries: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Map {
         let mut map = Map::default();
-        let mut seen = std::collections::BTreeMap::new();
+        let mut seen = BTreeMap::new();
         for (raw_key, raw_value) in raw_entries {
             let Node { place, value } = self.node(raw_key);
             let Value::Scalar(Scalar { text: key, .. }) = value else {
@@ -332,219 +281,4 @@ impl Builder<'_> {
         }
         map
     }
-}
-
-// === impl Map ===
-
-impl Map {
-    /// Keeps the entries that are to be kept, and remembers the others as taken out.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Entry) -> bool) {
-        let pruned = &mut self.pruned;
-        self.entries.retain_mut(|entry| {
-            let kept = keep(entry);
-            if !kept {
-                pruned.push(entry.key.clone());
-            }
-            kept
-        });
-    }
-}
-
-// === impl Node ===
-
-impl Node {
-    /// An empty map, as an empty file is one.
-    pub(super) fn empty_map(place: Place) -> Self {
-        Self {
-            place,
-            value: Value::Map(Map::default()),
-        }
-    }
-
-    pub(super) fn is_null(&self) -> bool {
-        matches!(
-            &self.value,
-            Value::Scalar(Scalar {
-                kind: Kind::Null,
-                ..
-            })
-        )
-    }
-
-    /// The value below a path of keys.
-    pub(super) fn find(&self, path: &[&str]) -> Option<&Node> {
-        self.find_entry(path).map(|entry| &entry.value)
-    }
-
-    /// The entry that a path of keys ends in.
-    pub(super) fn find_entry(&self, path: &[&str]) -> Option<&Entry> {
-        let (key, rest) = path.split_first()?;
-        let Value::Map(map) = &self.value else {
-            return None;
-        };
-        let entry = map.entries.iter().find(|entry| entry.key == *key)?;
-        if rest.is_empty() {
-            Some(entry)
-        } else {
-            entry.value.find_entry(rest)
-        }
-    }
-
-    /// Puts a value at a path of keys; what is in the way is replaced, unless it is to be kept.
-    pub(super) fn put(&mut self, path: &[String], key_place: Place, value: Node, keep: Keep) {
-        let Some((key, rest)) = path.split_first() else {
-            return;
-        };
-        if !matches!(self.value, Value::Map(_)) {
-            if keep == Keep::What {
-                return;
-            }
-            self.value = Value::Map(Map::default());
-        }
-        let Value::Map(map) = &mut self.value else {
-            return;
-        };
-        let found = map.entries.iter_mut().find(|entry| entry.key == *key);
-        match (found, rest.is_empty()) {
-            (Some(entry), true) => {
-                if keep == Keep::Nothing {
-                    (entry.key_place, entry.value) = (key_place, value);
-                }
-            }
-            (Some(entry), false) => entry.value.put(rest, key_place, value, keep),
-            (None, true) => map.entries.push(Entry {
-                key: key.clone(),
-                key_place,
-                value,
-            }),
-            (None, false) => {
-                let mut inner = Self::empty_map(value.place);
-                inner.put(rest, key_place, value, keep);
-                map.entries.push(Entry {
-                    key: key.clone(),
-                    key_place,
-                    value: inner,
-                });
-            }
-        }
-    }
-
-    /// Takes out the entry or item at the end of a path of positions. The whole tree cannot be
-    /// taken out.
-    pub(super) fn prune(&mut self, path: &[usize]) -> bool {
-        let Some((first, rest)) = path.split_first() else {
-            return false;
-        };
-        match &mut self.value {
-            Value::List(items) if rest.is_empty() => match items.get_mut(*first) {
-                Some(item) => {
-                    item.value = Value::Gone;
-                    true
-                }
-                None => false,
-            },
-            Value::Map(map) if rest.is_empty() && *first < map.entries.len() => {
-                let entry = map.entries.remove(*first);
-                map.pruned.push(entry.key);
-                true
-            }
-            Value::List(items) => items.get_mut(*first).is_some_and(|item| item.prune(rest)),
-            Value::Map(map) => map
-                .entries
-                .get_mut(*first)
-                .is_some_and(|entry| entry.value.prune(rest)),
-            Value::Scalar(_) | Value::Gone => false,
-        }
-    }
-
-    /// Was anything taken out, here or below?
-    pub(super) fn is_pruned(&self) -> bool {
-        match &self.value {
-            Value::Scalar(_) => false,
-            Value::Gone => true,
-            Value::List(items) => items.iter().any(Self::is_pruned),
-            Value::Map(map) => {
-                !map.pruned.is_empty() || map.entries.iter().any(|entry| entry.value.is_pruned())
-            }
-        }
-    }
-
-    /// Was the value at this path of keys, or anything in it, or what holds it, taken out?
-    pub(super) fn is_pruned_at(&self, path: &[&str]) -> bool {
-        let Some((key, rest)) = path.split_first() else {
-            return self.is_pruned();
-        };
-        let Value::Map(map) = &self.value else {
-            return false;
-        };
-        map.pruned.iter().any(|pruned| pruned == key)
-            || map
-                .entries
-                .iter()
-                .find(|entry| entry.key == *key)
-                .is_some_and(|entry| entry.value.is_pruned_at(rest))
-    }
-
-    /// The JSON pointer (RFC 6901) of the node at the end of a path of positions.
-    pub(super) fn pointer(&self, path: &[usize]) -> String {
-        let (mut node, mut pointer) = (self, String::new());
-        for idx in path {
-            match &node.value {
-                Value::List(items) => {
-                    let Some(item) = items.get(*idx) else { break };
-                    pointer.push_str(&format!("/{idx}"));
-                    node = item;
-                }
-                Value::Map(map) => {
-                    let Some(entry) = map.entries.get(*idx) else {
-                        break;
-                    };
-                    pointer.push('/');
-                    pointer.push_str(&entry.key.replace('~', "~0").replace('/', "~1"));
-                    node = &entry.value;
-                }
-                Value::Scalar(_) | Value::Gone => break,
-            }
-        }
-        pointer
-    }
-
-    /// The node at the end of a path of positions, the entry that holds it, and the keys on the way
-    /// (items as `[3]`, or by their name).
-    pub(super) fn follow(&self, path: &[usize]) -> (&Node, Option<&Entry>, Vec<String>) {
-        let (mut node, mut holder, mut keys) = (self, None, Vec::new());
-        for idx in path {
-            match &node.value {
-                Value::List(items) => {
-                    let Some(item) = items.get(*idx) else { break };
-                    let name = item.find(&["name"]).and_then(|name| match &name.value {
-                        Value::Scalar(Scalar { text, .. }) if !text.is_empty() => {
-                            Some(text.as_str())
-                        }
-                        _ => None,
-                    });
-                    keys.push(name.map_or_else(|| format!("[{idx}]"), |name| format!("[{name}]")));
-                    (node, holder) = (item, None);
-                }
-                Value::Map(map) => {
-                    let Some(entry) = map.entries.get(*idx) else {
-                        break;
-                    };
-                    keys.push(entry.key.clone());
-                    (node, holder) = (&entry.value, Some(entry));
-                }
-                Value::Scalar(_) | Value::Gone => break,
-            }
-        }
-        (node, holder, keys)
-    }
-}
-
-/// What [`Node::put`] does with what is there already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
-    /// It is replaced.
-    Nothing,
-    /// It wins.
-    What,
 }

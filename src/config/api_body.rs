@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use super::describe::{Extent, read};
-use super::error::{Place, Problem, Problems, TextKind, Texts};
-use super::tree::{Entry, Kind, Node, Scalar, Value, parse};
+use super::hints::read;
 use crate::evaluate::Criterion;
+use crate::located::{
+    Entry, Extent, Kind, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value, parse,
+};
 
 /// What messages call the text.
 const NAME: &str = "body";

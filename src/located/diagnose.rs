@@ -1,45 +1,72 @@
-//! A mistake found while reading a tree in, the message about it out. Knows the wording; does not
-//! know the keys but by the schema.
+//! Reads a tree into a serde type again and again until every mistake in it is found, and turns
+//! each into a message. What only the owner of the format knows comes from [`Hints`].
 
-use serde::de::DeserializeOwned;
-
-use super::error::{Place, Problem, Problems, Texts};
-use super::mistake::{Mistake, What};
-use super::nearest::nearest;
+use super::de_error::{DeError, Fault};
+use super::did_you_mean::nearest;
+use super::problem::{Problem, Problems};
 use super::reader::Reader;
+use super::texts::{Place, Texts};
 use super::tree::{Node, Value};
-use super::{keys, rewrite};
-use crate::evaluate::{attempt, stands_for};
 
 /// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
 const MAX_PROBLEMS: usize = 100;
 
+/// What the owner of a format knows about the words that people confuse with its keys.
+pub(crate) trait Hints {
+    /// What a message calls the whole document.
+    fn document(&self) -> &'static str;
+
+    /// How to rewrite a key that belongs to another format. `value` is its value and `siblings` the
+    /// map that holds it.
+    fn rewrite_key(&self, key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite>;
+
+    /// The remedy for a word that belongs to another format.
+    fn rewrite_word(&self, word: &str) -> Option<String>;
+
+    /// Does a refused key already say what the missing key would?
+    fn replaces(&self, refused: &str, missing: &str) -> bool;
+
+    /// The dotted paths of the keys of this name elsewhere in the format.
+    fn paths_of(&self, key: &str) -> Vec<String>;
+}
+
+/// A rewrite of something that another format spells differently.
+pub(crate) struct Rewrite {
+    /// Beside the caret.
+    pub(crate) remedy: String,
+    /// The whole in the right spelling.
+    pub(crate) example: Option<String>,
+}
+
 /// Is the tree all there is? In one source of several, a key may be missing because another one has
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     Part,
     All,
 }
 
 /// Reads the node at the end of a path as often as it takes to find every mistake in it: each is
 /// reported and taken out, until the rest can be read. `None` if the node itself is wrong, or
-/// hardly anything is right.
-pub(super) fn read<T: DeserializeOwned>(
+/// hardly anything is right. `deserialize` is called once for each attempt.
+pub(crate) fn read<T>(
     root: &mut Node,
     prefix: &[usize],
     extent: Extent,
+    hints: &dyn Hints,
+    deserialize: impl Fn(Reader<'_>) -> Result<T, DeError>,
     texts: &Texts,
     problems: &mut Problems,
 ) -> Option<T> {
     loop {
-        let mistake = match attempt(|| T::deserialize(Reader(root.follow(prefix).0))) {
+        let mistake = match deserialize(Reader(root.follow(prefix).0)) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };
         let path = [prefix, &mistake.path()].concat();
-        let may_follow = extent == Extent::Part && matches!(mistake.what, What::Missing(_));
-        if let Some(problem) = describe(&mistake, &path, root, texts).filter(|_| !may_follow) {
+        let may_follow = extent == Extent::Part && matches!(mistake.fault, Fault::Missing(_));
+        let problem = diagnose(&mistake, &path, root, hints, texts);
+        if let Some(problem) = problem.filter(|_| !may_follow) {
             problems.push(problem);
         }
         let pruned_path = [prefix, &mistake.pruned_path()].concat();
@@ -50,21 +77,27 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Option<Problem> {
+fn diagnose(
+    mistake: &DeError,
+    path: &[usize],
+    root: &Node,
+    hints: &dyn Hints,
+    texts: &Texts,
+) -> Option<Problem> {
     let (node, holder, keys) = root.follow(path);
     let name = dotted(&keys);
     let parent = dotted(&keys[..keys.len().saturating_sub(1)]);
     let place = match holder {
         Some(entry) if mistake.at_key || node.is_null() => entry.key_place,
-        Some(entry) if matches!(mistake.what, What::Missing(_) | What::NoChoice { .. }) => {
+        Some(entry) if matches!(mistake.fault, Fault::Missing(_) | Fault::NoChoice { .. }) => {
             entry.key_place
         }
         _ => start_of(node),
     };
     let siblings = root.follow(&path[..path.len().saturating_sub(1)]).0;
     let spot = Some(texts.spot(place));
-    let problem = match &mistake.what {
-        What::UnknownKey { key, legal } => {
+    let problem = match &mistake.fault {
+        Fault::UnknownKey { key, legal } => {
             let title = if parent.is_empty() {
                 format!("unknown key `{key}`")
             } else {
@@ -72,7 +105,7 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
             };
             let problem = Problem::new(title, spot);
             if let Some(rewrite) =
-                rewrite::of_key(key, holder.map(|entry| &entry.value), Some(siblings))
+                hints.rewrite_key(key, holder.map(|entry| &entry.value), siblings)
             {
                 let problem = problem.label(rewrite.remedy);
                 rewrite
@@ -82,10 +115,10 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
                         problem.note(format!("write\n{example}"))
                     })
             } else {
-                problem.label(remedy_of_key(key, &parent, legal))
+                problem.label(remedy_of_key(key, &parent, legal, hints))
             }
         }
-        What::UnknownWord { word, of, legal } => {
+        Fault::UnknownWord { word, of, legal } => {
             let problem = Problem::new(
                 format!(
                     "unknown {} `{word}`",
@@ -93,18 +126,17 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
                 ),
                 spot,
             );
-            match rewrite::of_word(word) {
+            match hints.rewrite_word(word) {
                 Some(remedy) => problem.label(remedy),
                 None => problem.label(remedy_of_word(word, legal)),
             }
         }
-        What::Missing(key) => {
+        Fault::Missing(key) => {
             if let Value::Map(map) = &node.value
-                && map.pruned.iter().any(|pruned| {
-                    nearest(pruned, [*key]).is_some()
-                        || rewrite::stands_for(pruned)
-                        || stands_for(pruned, key)
-                })
+                && map
+                    .pruned
+                    .iter()
+                    .any(|pruned| nearest(pruned, [*key]).is_some() || hints.replaces(pruned, key))
             {
                 return None;
             }
@@ -115,27 +147,27 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
             };
             Problem::new(title, spot).label(format!("add `{key}: …`"))
         }
-        What::WrongType { expected, found } if name.is_empty() => {
-            Problem::new(format!("the configuration is {found}"), spot)
+        Fault::WrongType { expected, found } if name.is_empty() => {
+            Problem::new(format!("{} is {found}", hints.document()), spot)
                 .label(format!("expected {expected}"))
         }
-        What::WrongType { expected, found } => {
+        Fault::WrongType { expected, found } => {
             Problem::new(format!("`{name}` is {found}"), spot).label(format!("expected {expected}"))
         }
-        What::NoValue { expected } => Problem::new(format!("`{name}` has no value"), spot).label(
+        Fault::NoValue { expected } => Problem::new(format!("`{name}` has no value"), spot).label(
             format!("expected {expected}; leave the key out for its default"),
         ),
-        What::NoChoice { .. } | What::Other(_) if node.is_pruned() => return None,
-        What::NoChoice { of, legal } => {
+        Fault::NoChoice { .. } | Fault::Other(_) if node.is_pruned() => return None,
+        Fault::NoChoice { of, legal } => {
             Problem::new(format!("`{name}` names no {}", words_of(of)), spot)
                 .label(format!("expected one of {}", listed(legal)))
         }
-        What::SecondChoice { of, second } => Problem::new(
+        Fault::SecondChoice { of, second } => Problem::new(
             format!("`{second}` is a second {} in `{parent}`", words_of(of)),
             spot,
         )
         .label("only one can stand here"),
-        What::Other(message) => {
+        Fault::Other(message) => {
             // Texts of values read `what is wrong: the remedy`.
             let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
@@ -143,7 +175,7 @@ fn describe(mistake: &Mistake, path: &[usize], root: &Node, texts: &Texts) -> Op
             };
             let refused = holder.filter(|_| mistake.at_key);
             let rewrite = refused
-                .and_then(|entry| rewrite::of_key(&entry.key, Some(&entry.value), Some(siblings)));
+                .and_then(|entry| hints.rewrite_key(&entry.key, Some(&entry.value), siblings));
             match rewrite.and_then(|rewrite| rewrite.example) {
                 Some(example) => problem.note(format!("write\n{example}")),
                 None => problem,
@@ -166,7 +198,7 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
 }
 
 /// Where a node begins; a map written over several lines, at its first key.
-pub(super) fn start_of(node: &Node) -> Place {
+pub(crate) fn start_of(node: &Node) -> Place {
     match &node.value {
         Value::Map(map) if node.place.start == node.place.end => map
             .entries
@@ -176,18 +208,12 @@ pub(super) fn start_of(node: &Node) -> Place {
     }
 }
 
-fn remedy_of_key(key: &str, parent: &str, legal: &[&str]) -> String {
+fn remedy_of_key(key: &str, parent: &str, legal: &[&str], hints: &dyn Hints) -> String {
     if let Some(candidate) = nearest(key, legal.iter().copied()) {
         return format!("did you mean `{candidate}`?");
     }
-    let elsewhere: Vec<String> = keys::known()
-        .iter()
-        .filter(|known| {
-            known.path.last().is_some_and(|last| last == key) || known.path.join(".") == key
-        })
-        .map(|known| known.path.join("."))
-        .filter(|path| !parent.contains('[') && path != parent)
-        .collect();
+    let mut elsewhere = hints.paths_of(key);
+    elsewhere.retain(|path| !parent.contains('[') && path != parent);
     match elsewhere.as_slice() {
         [one] if one == key => {
             format!(
@@ -237,7 +263,7 @@ fn words_of(name: &str) -> String {
 }
 
 /// `criteria[2].threshold`.
-pub(super) fn dotted(keys: &[String]) -> String {
+pub(crate) fn dotted(keys: &[String]) -> String {
     let mut name = String::new();
     for key in keys {
         if !name.is_empty() && !key.starts_with('[') {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 const MAX_FLOW_CHARS: usize = 100;
 
 /// Writes block style. `comment` is asked with the path of each key.
-pub(super) fn write(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
+pub(crate) fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
         Value::Object(map) if !map.is_empty() => write_map(&mut out, map, 0, "", comment),
@@ -23,8 +23,8 @@ pub(super) fn write(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> 
 }
 
 /// Writes without comments.
-pub fn plain(value: &Value) -> String {
-    write(value, &|_| None)
+pub fn to_yaml(value: &Value) -> String {
+    to_commented_yaml(value, &|_| None)
 }
 
 fn write_map(
@@ -119,7 +119,7 @@ fn flow(value: &Value) -> String {
 
 /// A text, quoted unless it is safe anywhere, also inside `[ ]` and `{ }`, and for readers of YAML
 /// 1.1 (`no`, `1e3`).
-pub(super) fn scalar(text: &str) -> String {
+pub(crate) fn scalar(text: &str) -> String {
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')'))
         && text

@@ -1,26 +1,26 @@
-//! What serde finds wrong in, a mistake with the path of the node it was found at out. Does not
+//! Fault serde finds wrong in, a mistake with the path of the node it was found at out. Does not
 //! know how a message looks.
 
 use std::fmt;
 
 use serde::de::{self, Unexpected};
 
-/// What is wrong, and where.
+/// Fault is wrong, and where.
 #[derive(Debug)]
-pub(super) struct Mistake {
-    pub(super) what: What,
+pub(crate) struct DeError {
+    pub(crate) fault: Fault,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
     /// The same for what has to be taken out with it: the whole of a pair, since its second item
     /// would move to the first place.
     reversed_pruned: Vec<usize>,
     /// Is it the key of that entry that is wrong, not its value?
-    pub(super) at_key: bool,
+    pub(crate) at_key: bool,
 }
 
-/// What is wrong.
+/// Fault is wrong.
 #[derive(Debug)]
-pub(super) enum What {
+pub(crate) enum Fault {
     UnknownKey {
         key: String,
         legal: Vec<&'static str>,
@@ -49,12 +49,12 @@ pub(super) enum What {
     Other(String),
 }
 
-// === impl Mistake ===
+// === impl DeError ===
 
-impl Mistake {
-    pub(super) fn new(what: What) -> Self {
+impl DeError {
+    pub(crate) fn new(fault: Fault) -> Self {
         Self {
-            what,
+            fault,
             reversed_path: Vec::new(),
             reversed_pruned: Vec::new(),
             at_key: false,
@@ -62,50 +62,50 @@ impl Mistake {
     }
 
     /// Positions from the root to the node.
-    pub(super) fn path(&self) -> Vec<usize> {
+    pub(crate) fn path(&self) -> Vec<usize> {
         self.reversed_path.iter().rev().copied().collect()
     }
 
     /// Positions from the root to the node to be taken out.
-    pub(super) fn pruned_path(&self) -> Vec<usize> {
+    pub(crate) fn pruned_path(&self) -> Vec<usize> {
         self.reversed_pruned.iter().rev().copied().collect()
     }
 
-    pub(super) fn below(mut self, idx: usize) -> Self {
+    pub(crate) fn below(mut self, idx: usize) -> Self {
         self.reversed_path.push(idx);
         self.reversed_pruned.push(idx);
         self
     }
 
-    pub(super) fn of_the_whole(mut self) -> Self {
+    pub(crate) fn of_the_whole(mut self) -> Self {
         self.reversed_pruned.clear();
         self
     }
 
-    pub(super) fn key_of(mut self, idx: usize) -> Self {
+    pub(crate) fn key_of(mut self, idx: usize) -> Self {
         self.at_key = true;
         self.below(idx)
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for DeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.what)
+        write!(f, "{:?}", self.fault)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for DeError {}
 
-impl de::Error for Mistake {
+impl de::Error for DeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(What::Other(message.to_string()))
+        Self::new(Fault::Other(message.to_string()))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let expected = expected_words(expected);
         Self::new(match found {
-            Unexpected::Unit | Unexpected::Option => What::NoValue { expected },
-            found => What::WrongType {
+            Unexpected::Unit | Unexpected::Option => Fault::NoValue { expected },
+            found => Fault::WrongType {
                 expected,
                 found: found_words(found),
             },
@@ -122,14 +122,14 @@ impl de::Error for Mistake {
         } else {
             format!("a list of {len} values")
         };
-        Self::new(What::WrongType {
+        Self::new(Fault::WrongType {
             expected: expected_words(expected),
             found,
         })
     }
 
     fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownWord {
+        Self::new(Fault::UnknownWord {
             word: shown(word),
             of: None,
             legal: legal.to_vec(),
@@ -137,18 +137,18 @@ impl de::Error for Mistake {
     }
 
     fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownKey {
+        Self::new(Fault::UnknownKey {
             key: key.to_owned(),
             legal: legal.to_vec(),
         })
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::new(What::Missing(key))
+        Self::new(Fault::Missing(key))
     }
 }
 
-pub(super) fn expected_words(expected: &dyn de::Expected) -> String {
+pub(crate) fn expected_words(expected: &dyn de::Expected) -> String {
     match expected.to_string().as_str() {
         "u8" => "a whole number from 0 to 255".to_owned(),
         "u16" => "a whole number from 0 to 65535".to_owned(),
@@ -174,7 +174,7 @@ fn found_words(found: Unexpected<'_>) -> String {
 }
 
 /// The beginning of the first line: a message is no place for a page of text.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown: String = line.chars().take(60).collect();
     if shown.len() < text.trim_end().len() {

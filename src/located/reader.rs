@@ -7,23 +7,24 @@ use serde::de::{
     Visitor,
 };
 
-use super::error::Place;
-use super::mistake::{Mistake, What, expected_words, shown};
-use super::tree::{Entry, Kind, Map, Node, Scalar, Value, infer};
+use super::de_error::{DeError, Fault, expected_words, shown};
+use super::parse::infer;
+use super::texts::Place;
+use super::tree::{Entry, Kind, Map, Node, Scalar, Value};
 
 /// A serde deserializer over a node.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(pub(super) &'a Node);
+pub(crate) struct Reader<'a>(pub(crate) &'a Node);
 
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    fn wrong(self, expected: impl Into<String>) -> Mistake {
+    fn wrong(self, expected: impl Into<String>) -> DeError {
         let expected = expected.into();
         let found = match &self.0.value {
             Value::Scalar(Scalar {
                 kind: Kind::Null, ..
-            }) => return Mistake::new(What::NoValue { expected }),
+            }) => return DeError::new(Fault::NoValue { expected }),
             Value::Scalar(Scalar {
                 text,
                 kind: Kind::Text,
@@ -33,7 +34,7 @@ impl<'a> Reader<'a> {
             Value::List(_) | Value::Gone => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
         };
-        Mistake::new(What::WrongType { expected, found })
+        DeError::new(Fault::WrongType { expected, found })
     }
 
     fn kind(self) -> Option<Kind> {
@@ -58,7 +59,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, DeError> {
         match &self.0.value {
             Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
             // A key whose whole list is commented out.
@@ -76,7 +77,7 @@ impl<'a> Reader<'a> {
         self,
         visitor: V,
         expected: impl FnOnce() -> String,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         match &self.0.value {
             Value::Map(map) => visitor.visit_map(Entries {
                 entries: &map.entries,
@@ -96,7 +97,7 @@ impl<'a> Reader<'a> {
 
 macro_rules! whole_numbers {
     ($($method:ident: $expected:literal;)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
             match self.kind() {
                 Some(Kind::Unsigned(number)) => visitor.visit_u64(number),
                 Some(Kind::Signed(number)) => visitor.visit_i64(number),
@@ -108,7 +109,7 @@ macro_rules! whole_numbers {
 
 macro_rules! texts {
     ($($method:ident)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
             match self.text() {
                 Some(text) => visitor.visit_borrowed_str(text),
                 None => Err(self.wrong("a text")),
@@ -118,9 +119,9 @@ macro_rules! texts {
 }
 
 impl<'de> de::Deserializer<'de> for Reader<'de> {
-    type Error = Mistake;
+    type Error = DeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match &self.0.value {
             Value::Scalar(Scalar { text, kind, .. }) => match kind {
                 Kind::Null => visitor.visit_unit(),
@@ -139,7 +140,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.kind() {
             Some(Kind::Bool(value)) => visitor.visit_bool(value),
             _ => Err(self.wrong("`true` or `false`")),
@@ -159,11 +160,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         deserialize_i128: "a whole number";
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         self.deserialize_f64(visitor)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.kind() {
             Some(Kind::Float(number)) => visitor.visit_f64(number),
             Some(Kind::Unsigned(number)) => visitor.visit_u64(number),
@@ -174,7 +175,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     texts! { deserialize_str deserialize_string deserialize_char deserialize_identifier deserialize_bytes deserialize_byte_buf }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         if self.0.is_null() {
             visitor.visit_none()
         } else {
@@ -182,7 +183,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         if self.0.is_null() {
             visitor.visit_unit()
         } else {
@@ -194,7 +195,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         self.deserialize_unit(visitor)
     }
 
@@ -202,19 +203,19 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         self.list(visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
         if !matches!(self.0.value, Value::List(_)) {
             return Err(self.wrong(expected_words(&visitor)));
         }
-        self.list(visitor).map_err(Mistake::of_the_whole)
+        self.list(visitor).map_err(DeError::of_the_whole)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -222,11 +223,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         _: &'static str,
         _: usize,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
-        self.list(visitor).map_err(Mistake::of_the_whole)
+    ) -> Result<V::Value, DeError> {
+        self.list(visitor).map_err(DeError::of_the_whole)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         self.map(visitor, || "a map".to_owned())
     }
 
@@ -235,7 +236,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         self.map(visitor, || keys_words(fields))
     }
 
@@ -244,7 +245,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         name: &'static str,
         legal: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         let choice = match &self.0.value {
             Value::Map(Map { entries, .. }) => match entries.as_slice() {
                 [entry] => Choice {
@@ -253,13 +254,13 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                     value: Some(entry),
                 },
                 [] => {
-                    return Err(Mistake::new(What::NoChoice {
+                    return Err(DeError::new(Fault::NoChoice {
                         of: name,
                         legal: legal.to_vec(),
                     }));
                 }
                 [_, second, ..] => {
-                    return Err(Mistake::new(What::SecondChoice {
+                    return Err(DeError::new(Fault::SecondChoice {
                         of: name,
                         second: second.key.clone(),
                     })
@@ -279,7 +280,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         visitor.visit_enum(choice)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         visitor.visit_unit()
     }
 }
@@ -292,12 +293,12 @@ struct Items<'a> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = Mistake;
+    type Error = DeError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Mistake> {
+    ) -> Result<Option<T::Value>, DeError> {
         while matches!(
             self.items.get(self.next),
             Some(Node {
@@ -323,22 +324,22 @@ struct Entries<'a> {
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = Mistake;
+    type Error = DeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    ) -> Result<Option<K::Value>, DeError> {
         let Some(entry) = self.entries.get(self.next) else {
             return Ok(None);
         };
-        let key: StrDeserializer<'_, Mistake> = entry.key.as_str().into_deserializer();
+        let key: StrDeserializer<'_, DeError> = entry.key.as_str().into_deserializer();
         seed.deserialize(key)
             .map(Some)
             .map_err(|mistake| mistake.key_of(self.next))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DeError> {
         let Some(entry) = self.entries.get(self.next) else {
             return Err(de::Error::custom("a value was asked for after the last"));
         };
@@ -374,7 +375,7 @@ impl<'a> Choice<'a> {
         Reader(self.value.map_or(&NOTHING, |entry| &entry.value))
     }
 
-    fn place(&self, mistake: Mistake) -> Mistake {
+    fn place(&self, mistake: DeError) -> DeError {
         if self.value.is_some() {
             mistake.below(0)
         } else {
@@ -384,15 +385,15 @@ impl<'a> Choice<'a> {
 }
 
 impl<'de> EnumAccess<'de> for Choice<'de> {
-    type Error = Mistake;
+    type Error = DeError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Mistake> {
-        let word: StrDeserializer<'_, Mistake> = self.word.into_deserializer();
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), DeError> {
+        let word: StrDeserializer<'_, DeError> = self.word.into_deserializer();
         match seed.deserialize(word) {
             Ok(variant) => Ok((variant, self)),
             Err(mut mistake) => {
-                if let What::UnknownWord { of, .. } = &mut mistake.what {
+                if let Fault::UnknownWord { of, .. } = &mut mistake.fault {
                     *of = Some(self.name);
                 }
                 Err(if self.value.is_some() {
@@ -406,9 +407,9 @@ impl<'de> EnumAccess<'de> for Choice<'de> {
 }
 
 impl<'de> VariantAccess<'de> for Choice<'de> {
-    type Error = Mistake;
+    type Error = DeError;
 
-    fn unit_variant(self) -> Result<(), Mistake> {
+    fn unit_variant(self) -> Result<(), DeError> {
         let reader = self.reader();
         if reader.0.is_null() {
             Ok(())
@@ -417,12 +418,12 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Mistake> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DeError> {
         seed.deserialize(self.reader())
             .map_err(|mistake| self.place(mistake))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Mistake> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
         self.reader()
             .list(visitor)
             .map_err(|mistake| self.place(mistake.of_the_whole()))
@@ -432,7 +433,7 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DeError> {
         self.reader()
             .map(visitor, || keys_words(fields))
             .map_err(|mistake| self.place(mistake))

@@ -1,0 +1,114 @@
+//! Which values of a configuration are secrets: header values, and the API keys of writers, which
+//! may also be read from the file that `…_key_file` names.
+
+use crate::located::{
+    Entry, ITEM, Interpolation, Kind, Map, Node, Problem, Problems, Scalar, Secrets, Texts, Value,
+};
+
+pub(super) const SECRETS: Secrets = Secrets {
+    is_secret,
+    description: "values of `headers` and keys of writers",
+};
+
+fn is_secret(path: &[String]) -> bool {
+    let is_header = path
+        .iter()
+        .position(|key| key == "headers")
+        .and_then(|at| path.get(at + 1))
+        .is_some_and(|name| name != ITEM);
+    is_header
+        || path.windows(4).any(|keys| {
+            keys[0] == "writers"
+                && keys[1] == ITEM
+                && ["api_key", "public_key", "secret_key"].contains(&keys[3].as_str())
+        })
+}
+
+/// Reads the files that writers name: `api_key_file: PATH` is another way to write
+/// `api_key: ${file:PATH}`.
+pub(super) fn read_key_files(
+    root: &mut Node,
+    interpolation: &mut Interpolation<'_>,
+    texts: &Texts,
+    problems: &mut Problems,
+) {
+    let Some(Value::List(writers)) = root
+        .find_mut(&["scores", "writers"])
+        .map(|node| &mut node.value)
+    else {
+        return;
+    };
+    for writer in writers {
+        let Value::Map(kinds) = &mut writer.value else {
+            continue;
+        };
+        for kind in &mut kinds.entries {
+            if let Value::Map(keys) = &mut kind.value.value {
+                read_key_file(keys, interpolation, texts, problems);
+            }
+        }
+    }
+}
+
+fn read_key_file(
+    map: &mut Map,
+    interpolation: &mut Interpolation<'_>,
+    texts: &Texts,
+    problems: &mut Problems,
+) {
+    let (mut read, mut unreadable) = (Vec::new(), Vec::new());
+    for Entry {
+        key,
+        key_place,
+        value,
+    } in &map.entries
+    {
+        let (Some(name), Value::Scalar(path)) = (
+            key.strip_suffix("_file")
+                .filter(|name| name.ends_with("_key")),
+            &value.value,
+        ) else {
+            continue;
+        };
+        if value.is_null() {
+            continue;
+        }
+        if map
+            .entries
+            .iter()
+            .any(|entry| entry.key == name && !entry.value.is_null())
+        {
+            let problem = Problem::new(
+                format!("`{name}` and `{key}` are both given"),
+                Some(texts.spot(*key_place)),
+            );
+            problems.push(problem.label("give one of them"));
+            continue;
+        }
+        match interpolation.file(&path.text) {
+            Ok(text) => {
+                let value = Node {
+                    place: value.place,
+                    value: Value::Scalar(Scalar {
+                        text,
+                        kind: Kind::Text,
+                        substituted: true,
+                    }),
+                };
+                read.push(Entry {
+                    key: name.to_owned(),
+                    key_place: *key_place,
+                    value,
+                });
+            }
+            Err((title, label)) => {
+                problems.push(Problem::new(title, Some(texts.spot(value.place))).label(label));
+                unreadable.push(key.clone());
+            }
+        }
+    }
+    map.retain(|entry| !unreadable.contains(&entry.key));
+    map.entries
+        .retain(|entry| read.iter().all(|read| read.key != entry.key));
+    map.entries.extend(read);
+}

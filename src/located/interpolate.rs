@@ -1,0 +1,217 @@
+//! Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in the scalars of a tree, and
+//! hides secrets in its texts. Variables and files are passed in, and so is which values are secret.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::parse::infer;
+use super::problem::{Problem, Problems};
+use super::texts::{Place, Texts};
+use super::tree::{Node, Scalar, Value};
+
+/// The files beside a configuration, as far as it asks for them.
+pub trait Files {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// Why it cannot be read, for people.
+    fn read(&self, path: &Path) -> Result<String, String>;
+
+    /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
+    ///
+    /// # Errors
+    /// What is wrong with the glob, for people.
+    fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
+}
+
+/// Where the values come from.
+pub(crate) struct Interpolation<'a> {
+    pub(crate) environment: &'a BTreeMap<String, String>,
+    pub(crate) files: &'a dyn Files,
+    /// Relative paths start here.
+    pub(crate) folder: &'a Path,
+    pub(crate) secrets: Secrets,
+    /// Every file that was read, so that it can be watched.
+    pub(crate) read: Vec<PathBuf>,
+}
+
+/// Which values are secrets. Only they may come from files.
+#[derive(Clone, Copy)]
+pub(crate) struct Secrets {
+    /// Is the value at this path of keys a secret? An item of a list is [`ITEM`].
+    pub(crate) is_secret: fn(&[String]) -> bool,
+    /// Their description in messages, in the plural.
+    pub(crate) description: &'static str,
+}
+
+/// Stands for any item of a list in a path of keys.
+pub(crate) const ITEM: &str = "[]";
+
+/// The title and the label of a [`Problem`].
+type Refusal = (String, String);
+
+impl Interpolation<'_> {
+    /// Replaces in every scalar. A value that cannot be replaced is reported and removed. Secrets
+    /// written in the text itself are masked where their line is shown.
+    pub(crate) fn apply(&mut self, node: &mut Node, texts: &mut Texts, problems: &mut Problems) {
+        self.walk(node, &mut Vec::new(), texts, problems);
+    }
+
+    /// Returns whether the node can stay.
+    fn walk(
+        &mut self,
+        node: &mut Node,
+        path: &mut Vec<String>,
+        texts: &mut Texts,
+        problems: &mut Problems,
+    ) -> bool {
+        match &mut node.value {
+            Value::Scalar(scalar) => {
+                let is_secret = (self.secrets.is_secret)(path);
+                return self.scalar(scalar, node.place, is_secret, texts, problems);
+            }
+            Value::List(items) => {
+                path.push(ITEM.to_owned());
+                for item in items {
+                    if !self.walk(item, path, texts, problems) {
+                        item.value = Value::Gone;
+                    }
+                }
+                path.pop();
+            }
+            Value::Map(map) => map.retain(|entry| {
+                path.push(entry.key.clone());
+                let stays = self.walk(&mut entry.value, path, texts, problems);
+                path.pop();
+                stays
+            }),
+            Value::Gone => {}
+        }
+        true
+    }
+
+    fn scalar(
+        &mut self,
+        scalar: &mut Scalar,
+        place: Place,
+        is_secret: bool,
+        texts: &mut Texts,
+        problems: &mut Problems,
+    ) -> bool {
+        if !scalar.text.contains("${") {
+            if is_secret || holds_credentials(&scalar.text) {
+                texts.hide(place);
+            }
+            return true;
+        }
+        match self.expand(&scalar.text, is_secret) {
+            Ok(text) => {
+                if text != scalar.text {
+                    let quoted = texts.slice(place).starts_with(['"', '\'']);
+                    let kind = if quoted { scalar.kind } else { infer(&text) };
+                    *scalar = Scalar {
+                        text,
+                        kind,
+                        substituted: true,
+                    };
+                }
+                true
+            }
+            Err((title, label)) => {
+                problems.push(Problem::new(title, Some(texts.spot(place))).label(label));
+                false
+            }
+        }
+    }
+
+    fn expand(&mut self, text: &str, is_secret: bool) -> Result<String, Refusal> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let (before, after) = (&rest[..at], &rest[at + 2..]);
+            let Some(end) = after.find('}') else { break };
+            let inner = &after[..end];
+            rest = &after[end + 1..];
+            // `$${env:X}` is the text `${env:X}`, as for the Collector.
+            if before.ends_with('$') && (inner.starts_with("env:") || inner.starts_with("file:")) {
+                out.push_str(&before[..before.len() - 1]);
+                out.push_str(&format!("${{{inner}}}"));
+                continue;
+            }
+            out.push_str(before);
+            if let Some(variable) = inner.strip_prefix("env:") {
+                out.push_str(&self.variable(variable)?);
+            } else if let Some(path) = inner.strip_prefix("file:") {
+                if !is_secret {
+                    return Err((
+                        format!("`${{file:{path}}}` is not allowed here"),
+                        format!(
+                            "only {} are read from files; use `${{env:NAME}}` here",
+                            self.secrets.description
+                        ),
+                    ));
+                }
+                out.push_str(&self.file(path)?);
+            } else if !inner.is_empty()
+                && inner
+                    .chars()
+                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                && !starts_with_digit(inner)
+            {
+                return Err((
+                    format!("`${{{inner}}}` is not replaced by anything"),
+                    format!("write `${{env:{inner}}}`"),
+                ));
+            } else {
+                out.push_str(&format!("${{{inner}}}"));
+            }
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn variable(&self, inner: &str) -> Result<String, Refusal> {
+        let (name, default) = inner
+            .split_once(":-")
+            .map_or((inner, None), |(name, default)| (name, Some(default)));
+        match (
+            self.environment.get(name).filter(|value| !value.is_empty()),
+            default,
+        ) {
+            (Some(value), _) => Ok(value.clone()),
+            (None, Some(default)) => Ok(default.to_owned()),
+            (None, None) => Err((
+                format!("the environment has no variable `{name}`"),
+                format!("set it, or give a default: `${{env:{name}:-…}}`"),
+            )),
+        }
+    }
+
+    /// Reads a value from a file, without the line break at its end.
+    pub(crate) fn file(&mut self, path: &str) -> Result<String, Refusal> {
+        let path = self.folder.join(path);
+        match self.files.read(&path) {
+            Ok(text) => {
+                self.read.push(path);
+                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            Err(error) => Err((
+                format!("cannot read `{}`: {error}", path.display()),
+                "the value is read from this file".to_owned(),
+            )),
+        }
+    }
+}
+
+/// `https://user:password@host`: refused later, and the message must not show it.
+pub(crate) fn holds_credentials(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(_, rest)| {
+        rest.split('/')
+            .next()
+            .is_some_and(|authority| authority.contains('@'))
+    })
+}
+
+fn starts_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit())
+}

@@ -1,0 +1,27 @@
+//! Reads YAML or JSON into serde types and reports every mistake at once, each with its place, a
+//! caret and a remedy. Knows nothing of spanscore: its keys and their hints are passed in.
+
+mod parse;
+mod problem;
+mod texts;
+mod tree;
+
+mod de_error;
+mod diagnose;
+mod did_you_mean;
+mod interpolate;
+mod reader;
+mod yaml;
+
+pub(crate) use diagnose::{Extent, Hints, Rewrite, read, start_of};
+pub(crate) use did_you_mean::nearest;
+pub use interpolate::Files;
+pub(crate) use interpolate::{ITEM, Interpolation, Secrets, holds_credentials};
+pub(crate) use parse::{infer, parse};
+pub use problem::{Problem, Problems, Severity};
+pub(crate) use reader::Reader;
+pub use texts::Spot;
+pub(crate) use texts::{Place, TextKind, Texts};
+pub(crate) use tree::{Entry, Keep, Kind, Map, Node, Scalar, Value};
+pub(crate) use yaml::to_commented_yaml;
+pub use yaml::to_yaml;
