@@ -6,6 +6,8 @@
 
 // === ground: knows nothing of spanscore ===
 mod located;
+mod sync;
+mod text;
 
 // === core: no I/O, no clock ===
 pub mod assemble;

@@ -15,7 +15,7 @@ mod scoring;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 pub use books::{Accepted, Books, Discarded, Dropped, Sent};
 pub use connections::{
@@ -44,6 +44,8 @@ pub use scoring::{
     ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping,
     TracesClosed, TracesHeld, TracesJudged, TrajectoriesSeen,
 };
+
+use crate::sync::Mutex;
 
 /// Everything counted about ourselves. What every request moves is counted without a lock:
 /// connections would share it.
@@ -121,10 +123,10 @@ impl Telemetry {
     }
 
     fn outages(&self) -> MutexGuard<'_, forwarding::Outages> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outages.lock()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

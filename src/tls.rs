@@ -10,7 +10,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -24,6 +24,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 use sha2::{Digest, Sha256};
 
 use crate::config;
+use crate::sync::Mutex;
 use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
 
 /// What is wrong with certificate files. The caller knows which setting they came from and says so.
@@ -373,7 +374,7 @@ impl<T> Watched<T> {
     }
 
     fn current(&self) -> Arc<T> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         let files = PemFile::read_all(&self.paths);
         let fingerprint = files.as_deref().ok().and_then(fingerprint);
         if fingerprint != loaded.fingerprint {

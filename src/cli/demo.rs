@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use crate::listen::Port;
 use crate::receive::{self, Intake, Received, Receiver, Refusal};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
+use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
 use crate::transport::{Answer, Client};
 
@@ -313,7 +314,7 @@ impl Backend {
 
     /// What came, told apart by comparing it with what was sent.
     fn stop(self) -> Arrived {
-        let taken = self.taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.taken.0.lock();
         let originals: Vec<&Bytes> = taken
             .iter()
             .filter(|body| RECORDING.contains(&&body[..]))
@@ -332,10 +333,7 @@ impl Intake for Taken {
     }
 
     fn offer(&self, received: Received) -> Result<(), Refusal> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(received.body);
+        self.0.lock().push(received.body);
         Ok(())
     }
 }

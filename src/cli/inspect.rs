@@ -6,12 +6,13 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::args::{Inspect, InspectFormat, Recordings};
-use super::replay::{self, Replayed, counted};
+use super::replay::{self, Replayed};
 use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
+use crate::text::{counted, truncated};
 
 /// Longest arguments or result shown to people, in characters.
 const MAX_SHOWN: usize = 160;
@@ -214,14 +215,9 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) ->
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
     // Line ends and tabs are common in results, and need not be seen as such.
-    let text: String = payload
-        .text
-        .chars()
-        .take(max_length)
-        .map(|c| if c.is_whitespace() { ' ' } else { c })
-        .collect();
-    let mut text = Clean(&text).to_string();
-    if payload.is_cut() || payload.text.chars().nth(max_length).is_some() {
+    let start = truncated(&payload.text, max_length);
+    let mut text = Clean(&start.replace(char::is_whitespace, " ")).to_string();
+    if payload.is_cut() || start.len() < payload.text.len() {
         text.push('…');
     }
     text

@@ -19,6 +19,7 @@ use crate::export::score_line::{self, Colour};
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::receive::{scan, scan_logs, scan_metrics};
 use crate::sidecar;
+use crate::text::counted;
 
 /// What some recordings came to.
 #[derive(Debug, Default)]
@@ -214,15 +215,6 @@ fn summary(replayed: &Replayed) -> String {
         ));
     }
     text
-}
-
-/// A number and its noun.
-pub(super) fn counted(n: usize, one: &str, many: &str) -> String {
-    if n == 1 {
-        format!("1 {one}")
-    } else {
-        format!("{n} {many}")
-    }
 }
 
 /// 1 on any `fail` or `error`, and when nothing was judged; the flags say otherwise.

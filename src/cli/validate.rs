@@ -7,6 +7,7 @@ use std::path::Path;
 use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
 use crate::config::Loaded;
+use crate::text::counted;
 
 /// What is checked where there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
@@ -63,7 +64,7 @@ pub(super) fn validate(
                     writeln!(
                         out,
                         "{name}: ok, {}{cases}",
-                        counted(loaded.config.criteria.len())
+                        counted_criteria(loaded.config.criteria.len())
                     )?;
                 }
             }
@@ -81,8 +82,8 @@ pub(super) fn validate(
                     let n_problems = problems.n_errors();
                     writeln!(
                         err,
-                        "{name}: {n_problems} problem{}",
-                        if n_problems == 1 { "" } else { "s" }
+                        "{name}: {}",
+                        counted(n_problems, "problem", "problems")
                     )?;
                 }
             }
@@ -91,11 +92,10 @@ pub(super) fn validate(
     Ok(if n_wrong > 0 { 2 } else { 0 })
 }
 
-fn counted(n_criteria: usize) -> String {
+fn counted_criteria(n_criteria: usize) -> String {
     match n_criteria {
         0 => "no criteria".to_owned(),
-        1 => "1 criterion".to_owned(),
-        n => format!("{n} criteria"),
+        n => counted(n, "criterion", "criteria"),
     }
 }
 

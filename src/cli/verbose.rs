@@ -18,6 +18,7 @@ use crate::export::score_line::Clean;
 use crate::extract::{self, CRITERIA, EXPECT, Note, TakenFor, Trajectory};
 use crate::pipeline::Rules;
 use crate::span::{SpanId, TraceId};
+use crate::text::abbreviated;
 
 /// Levels that are indented; deeper spans stand below each other.
 const MAX_INDENT: u32 = 16;
@@ -321,13 +322,5 @@ fn shown(attribute: KeyValue) -> (String, String) {
 }
 
 fn shorten(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_VALUE)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().nth(MAX_VALUE).is_some() {
-        shown.push('…');
-    }
-    shown
+    abbreviated(text, MAX_VALUE).replace(char::is_control, " ")
 }

@@ -191,11 +191,6 @@ pub(super) fn times(n: usize) -> String {
     }
 }
 
-/// "1 call", "3 calls".
-pub(super) fn counted(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
 /// Names for a text, quoted, the first sixteen.
 pub(super) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let rest = names.len().saturating_sub(MAX_ENTRIES);

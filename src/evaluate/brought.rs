@@ -14,6 +14,7 @@ use super::pattern;
 use super::score::EvaluationError;
 use super::unusable::Unusable;
 use crate::extract::{Bringing, Brought, CRITERIA, EXPECT, Payload, Said, ToolCall};
+use crate::text::{abbreviated, truncated};
 
 /// The criterion that judges a run by what it says itself.
 pub const EXPECTED: &str = "expect";
@@ -243,7 +244,7 @@ fn without_values(message: &str) -> String {
             return format!("invalid type: {word}, expected{expected}");
         }
     }
-    message.chars().take(4 * MAX_SHOWN).collect()
+    truncated(message, 4 * MAX_SHOWN).to_owned()
 }
 
 fn mistake(kind: &'static str, said: &Said, key: &str, what: &str) -> EvaluationError {
@@ -261,10 +262,7 @@ fn place(said: &Said) -> String {
 }
 
 fn shown(text: &str) -> String {
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    abbreviated(text, MAX_SHOWN).into_owned()
 }
 
 // === Mistakes ===

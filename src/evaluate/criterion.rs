@@ -14,6 +14,8 @@ use super::brought::EXPECTED;
 use super::expectation::EXAMPLE;
 use super::selector::Selector;
 
+use crate::text::hex;
+
 /// One registered criterion. Made by deserialising it; its revision is that of what was read.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Fields")]
@@ -111,11 +113,7 @@ fn digest(criterion: &Criterion) -> String {
         .map(sorted)
         .unwrap_or_default()
         .to_string();
-    Sha256::digest(canonical)
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(canonical)[..6])
 }
 
 fn sorted(value: Value) -> Value {

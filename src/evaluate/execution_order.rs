@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::alignment::{Alignment, counted, quoted};
+use super::alignment::{Alignment, quoted};
 use super::lcs::UNEXPECTED;
 use super::names::Names;
 use super::score::{Explain, Explanation, Score, Verdict};
@@ -13,6 +13,7 @@ use super::spelling::read_with_hints;
 use super::words::Numbers;
 use super::{Evaluate, lcs, names_of};
 use crate::extract::Trajectory;
+use crate::text::counted;
 
 /// How well do the tools called, or the nodes visited, match the expected ones?
 ///
@@ -148,9 +149,9 @@ impl Evaluate for ExecutionOrder {
     fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {
         let actual = self.actual(trajectory);
         let expected = self.expected_output.as_slice();
-        let noun = match self.over {
-            Over::Tools => "expected call",
-            Over::Nodes => "expected visit",
+        let n_expected = match self.over {
+            Over::Tools => counted(expected.len(), "expected call", "expected calls"),
+            Over::Nodes => counted(expected.len(), "expected visit", "expected visits"),
         };
         let alignment = Alignment {
             actual: &actual,
@@ -161,18 +162,13 @@ impl Evaluate for ExecutionOrder {
             Mode::Exact => (alignment.first_difference(), String::new()),
             Mode::Ordering => (
                 alignment.first_gap(),
-                format!(
-                    "; {} of {} in order",
-                    pairs.len(),
-                    counted(expected.len(), noun)
-                ),
+                format!("; {} of {n_expected} in order", pairs.len()),
             ),
             Mode::Set => return Explanation::from(self.set_in_words(&actual)),
         };
         match parted {
             None => Explanation::from(format!(
-                "{} in order{}",
-                counted(expected.len(), noun),
+                "{n_expected} in order{}",
                 match self.mode() {
                     Mode::Exact => ", no other",
                     _ => "",
@@ -269,7 +265,7 @@ impl ExecutionOrder {
         match (absent.is_empty(), n_distinct < n_expected) {
             (true, false) => format!(
                 "all {} found, in any order",
-                counted(n_expected, "expected name")
+                counted(n_expected, "expected name", "expected names")
             ),
             (true, true) => format!(
                 "all {n_distinct} names found, but {n_expected} expected: a set counts a repeated name once"
@@ -278,7 +274,7 @@ impl ExecutionOrder {
                 "{} not found; {} of {} found, in any order",
                 quoted(absent.iter().copied()),
                 n_distinct - absent.len(),
-                counted(n_expected, "expected name")
+                counted(n_expected, "expected name", "expected names")
             ),
         }
     }

@@ -15,6 +15,7 @@ use super::tool_order::{ExpectedTool, ToolOrder};
 use super::unusable::Unusable;
 use super::{Evaluate, Evaluator};
 use crate::extract::{CASE_ID, Trajectory};
+use crate::text::counted;
 
 /// The criterion that judges a run where no selected criterion has the evaluator of its
 /// expectation.
@@ -256,14 +257,6 @@ pub fn pair(
     let others = (0..trajectories.len()).filter(|run_idx| !taken.contains(run_idx));
     paired.extend(others.zip((0..expectations.len()).filter(|&at| expectations[at].id.is_none())));
     Ok(paired.into_values().collect())
-}
-
-fn counted(n: usize, one: &str, many: &str) -> String {
-    if n == 1 {
-        format!("1 {one}")
-    } else {
-        format!("{n} {many}")
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 
 use serde_json::{Map, Value};
 
-use super::alignment::{counted, times, was_called};
+use super::alignment::{times, was_called};
 use super::capture::{Capture, Tri};
 use super::matching::Fits;
 use super::score::{Explain, Explanation, Score};
 use super::words::Numbers;
 use crate::extract::Trajectory;
+use crate::text::counted;
 
 /// The call of each expectation, a position in the trajectory.
 pub(super) type Pairing = Vec<Option<usize>>;
@@ -77,7 +78,7 @@ pub(super) trait Expectations {
         if names.is_empty() {
             return Explanation::from(match trajectory.tool_calls.len() {
                 0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call")),
+                n => format!("{} made, none expected", counted(n, "call", "calls")),
             });
         }
         let unmet: Vec<usize> = (0..names.len())
@@ -87,7 +88,7 @@ pub(super) trait Expectations {
             let all = if names.len() == 1 { "" } else { "all " };
             return Explanation::from(format!(
                 "{all}{} found",
-                counted(names.len(), "expected call")
+                counted(names.len(), "expected call", "expected calls")
             ));
         }
         let mut offending = Vec::new();
@@ -128,7 +129,7 @@ pub(super) trait Expectations {
         let n_met = names.len() - unmet.len();
         let text = format!(
             "{n_met} of {} found. {}",
-            counted(names.len(), "expected call"),
+            counted(names.len(), "expected call", "expected calls"),
             sentences.join("; ")
         );
         Explanation { text, offending }

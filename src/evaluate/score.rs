@@ -10,6 +10,7 @@ use super::criterion::Criterion;
 use super::words::{Shown, Words};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
+use crate::text::abbreviated;
 
 /// The label of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,10 +69,7 @@ impl Explain {
     /// A value as far as it may be shown; `None` where values are private.
     pub(super) fn value(&self, text: &str) -> Option<String> {
         self.values
-            .then(|| match text.char_indices().nth(self.max_value_length) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text.to_owned(),
-            })
+            .then(|| abbreviated(text, self.max_value_length).into_owned())
     }
 }
 

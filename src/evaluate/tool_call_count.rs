@@ -10,13 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::Evaluate;
-use super::alignment::{counted, times, was_called};
+use super::alignment::{times, was_called};
 use super::lcs::UNEXPECTED;
 use super::names::Names;
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
 use super::words::Numbers;
 use crate::extract::Trajectory;
+use crate::text::counted;
 
 /// Was each tool called as often as expected?
 ///
@@ -130,7 +131,7 @@ impl Evaluate for ToolCallCount {
         if self.tool_calls_count.counts.is_empty() {
             return Explanation::from(match trajectory.tool_calls.len() {
                 0 => "no tool was called, as expected".to_owned(),
-                n => format!("{} made, none expected", counted(n, "call")),
+                n => format!("{} made, none expected", counted(n, "call", "calls")),
             });
         }
         if broken.is_empty() {

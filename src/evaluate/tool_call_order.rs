@@ -4,13 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::alignment::{Alignment, counted, quoted};
+use super::alignment::{Alignment, quoted};
 use super::names::NonEmptyNames;
 use super::score::{Explain, Explanation, Score, Verdict};
 use super::spelling::read_with_hints;
 use super::words::Numbers;
 use super::{Evaluate, lcs, names_of};
 use crate::extract::Trajectory;
+use crate::text::counted;
 
 /// Were the tools called in the expected order?
 ///
@@ -104,7 +105,7 @@ impl Evaluate for ToolCallOrder {
             expected,
             pairs,
         };
-        let n_expected = counted(expected.len(), "expected call");
+        let n_expected = counted(expected.len(), "expected call", "expected calls");
         let parted = if self.strict {
             alignment.first_difference()
         } else {
@@ -115,7 +116,7 @@ impl Evaluate for ToolCallOrder {
                 0 => format!("{n_expected} made in order, no other"),
                 n_others => format!(
                     "{n_expected} made in order, {} besides",
-                    counted(n_others, "other")
+                    counted(n_others, "other", "others")
                 ),
             });
         };

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::alignment::{Alignment, counted};
+use super::alignment::Alignment;
 use super::arguments::{self, Agreement};
 use super::capture::{Capture, Tri};
 use super::score::{Explain, Explanation, Score, Verdict};
@@ -13,6 +13,7 @@ use super::spelling::read_with_hints;
 use super::words::Numbers;
 use super::{Evaluate, names_of};
 use crate::extract::Trajectory;
+use crate::text::counted;
 
 /// Do the expected calls, with their parameters, occur in this order?
 ///
@@ -133,7 +134,7 @@ impl Evaluate for ToolOrder {
             .map(|tool| tool.tool_name.clone())
             .collect();
         let capture = Capture::new(trajectory);
-        let n_expected = counted(expected.len(), "expected call");
+        let n_expected = counted(expected.len(), "expected call", "expected calls");
         if self.exact_match {
             let alignment = Alignment {
                 actual: &actual,
@@ -167,7 +168,7 @@ impl Evaluate for ToolOrder {
                 0 => format!("{n_expected} made in order, no other"),
                 n_others => format!(
                     "{n_expected} made in order, {} besides",
-                    counted(n_others, "other")
+                    counted(n_others, "other", "others")
                 ),
             });
         };

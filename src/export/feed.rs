@@ -6,7 +6,7 @@
 //! who ask for the last ones: writing them all would cost more than many a judgement.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::score_line;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::extract::glob_matches;
+use crate::sync::Mutex;
 use crate::telemetry::{ListenerBehind, Telemetry};
 
 /// Most listeners at once.
@@ -183,7 +184,7 @@ impl Feed {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -224,7 +225,7 @@ impl Listener {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, Next};
 use crate::evaluate::Verdict;
+use crate::text::truncated;
 
 /// After so long in silence an empty line says that we are there; without it neither side would
 /// notice that the other is gone.
@@ -103,13 +104,17 @@ fn read_query(query: &str) -> Result<(Filter, usize), String> {
     }
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decoded(value)
-            .ok_or_else(|| format!("the value of `{}` is not percent-encoded UTF-8", shown(key)))?;
+        let value = decoded(value).ok_or_else(|| {
+            format!(
+                "the value of `{}` is not percent-encoded UTF-8",
+                truncated(key, 60)
+            )
+        })?;
         match key {
             _ if value.len() > MAX_VALUE => {
                 return Err(format!(
                     "the value of `{}` is longer than {MAX_VALUE} bytes",
-                    shown(key)
+                    truncated(key, 60)
                 ));
             }
             "criterion" => filter.criterion.push(value),
@@ -123,16 +128,12 @@ fn read_query(query: &str) -> Result<(Filter, usize), String> {
             _ => {
                 return Err(format!(
                     "`{}` is not known here; known: {KNOWN}",
-                    shown(key)
+                    truncated(key, 60)
                 ));
             }
         }
     }
     Ok((filter, n_last))
-}
-
-fn shown(key: &str) -> String {
-    key.chars().take(60).collect()
 }
 
 fn label(word: &str) -> Result<Verdict, String> {

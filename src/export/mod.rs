@@ -28,7 +28,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -37,6 +37,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
+use crate::sync::Mutex;
 use crate::telemetry::{Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
 use crate::transport::{Token, TransportError};
 
@@ -308,7 +309,7 @@ impl Shared {
         push: impl Fn(&mut Batch, &Evaluation),
     ) -> Vec<Option<Weak<Ticket>>> {
         let mut tickets = Vec::new();
-        let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lane.open.lock();
         let was_empty = open.batch.n_items() == 0;
         for evaluation in evaluations {
             let n_before = open.batch.n_items();
@@ -332,7 +333,7 @@ impl Shared {
 
     fn flush(&self) {
         fn flush<S>(lane: &Lane<S>) {
-            let mut open = lane.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lane.open.lock();
             if open.batch.n_items() > 0 {
                 open.send(&lane.outlet);
             }

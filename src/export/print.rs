@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
+
+use crate::sync::Mutex;
 
 /// A queue of texts and the thread that writes them.
 pub(super) struct Printer {
@@ -82,11 +84,7 @@ impl Printer {
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_one();
-        let done = self
-            .done
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let done = self.done.lock().take();
         if let Some(done) = done {
             // Either way what counts is what is left.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
@@ -128,7 +126,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
@@ -27,6 +27,7 @@ use super::score_series::{Folded, Labels, Limits, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::evaluate::Evaluation;
+use crate::sync::Mutex;
 
 /// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and
 /// 1 have meaning of their own.
@@ -179,7 +180,7 @@ impl Metrics {
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
         };
-        let mut all = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.bound.lock();
         let delays = all.delays.entry(completeness).or_insert_with(|| {
             self.delay
                 .bind(&[KeyValue::new("completeness", completeness)])

@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
 use crate::evaluate::Verdict;
+use crate::text::truncated;
 
 /// The name of everything beyond a bound.
 pub(super) const OTHER: &str = "_other";
@@ -108,19 +109,23 @@ impl<T> SeriesTable<T> {
         let mut folded = None;
         let service = bounded(
             &mut self.services,
-            cut(labels.service),
+            truncated(labels.service, MAX_NAME_LENGTH),
             self.limits.max_services,
         );
         if service.is_none() {
             folded = Some(Folded::Services);
         }
-        let agent = bounded(&mut self.agents, cut(labels.agent), self.limits.max_agents);
+        let agent = bounded(
+            &mut self.agents,
+            truncated(labels.agent, MAX_NAME_LENGTH),
+            self.limits.max_agents,
+        );
         if agent.is_none() {
             folded = folded.or(Some(Folded::Agents));
         }
         let mut labels = Labels {
-            criterion: cut(labels.criterion),
-            evaluator: cut(labels.evaluator),
+            criterion: truncated(labels.criterion, MAX_NAME_LENGTH),
+            evaluator: truncated(labels.evaluator, MAX_NAME_LENGTH),
             service: service.unwrap_or(OTHER),
             agent: agent.unwrap_or(OTHER),
             ..labels
@@ -179,11 +184,4 @@ fn bounded<'a>(names: &mut HashSet<Box<str>>, name: &'a str, max: usize) -> Opti
     }
     names.insert(name.into());
     Some(name)
-}
-
-fn cut(name: &str) -> &str {
-    match name.char_indices().nth(MAX_NAME_LENGTH) {
-        Some((end, _)) => &name[..end],
-        None => name,
-    }
 }

@@ -11,6 +11,7 @@ use super::score_wire::{self as wire, Attributes, Batch};
 use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Span, SpanId, TraceId};
+use crate::text::{hex, truncated};
 
 /// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
 const MAX_LINKS: usize = 128;
@@ -114,12 +115,7 @@ pub fn score_span_id(
 /// traces.
 pub(super) fn score_key(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> String {
     let digest = score_hash(trace_id, evaluated, criterion).finalize();
-    digest
-        .iter()
-        .take(16)
-        .fold(String::with_capacity(32), |key, byte| {
-            key + &format!("{byte:02x}")
-        })
+    hex(&digest[..16])
 }
 
 fn score_hash(trace_id: TraceId, evaluated: SpanId, criterion: &str) -> Sha256 {
@@ -365,18 +361,12 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
     out.extend_from_slice(b",\"");
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b"\":");
-    let end = payload
-        .text
-        .char_indices()
-        .nth(explain.max_value_length)
-        .map(|(end, _)| end);
-    match (end, payload.is_cut()) {
-        (None, false) => serde_json::to_writer(&mut *out, payload.json())
-            .expect("writing JSON to memory cannot fail"),
-        (end, _) => wire::json_text(
-            out,
-            &format!("{}…", &payload.text[..end.unwrap_or(payload.text.len())]),
-        ),
+    let start = truncated(&payload.text, explain.max_value_length);
+    if start.len() == payload.text.len() && !payload.is_cut() {
+        serde_json::to_writer(&mut *out, payload.json())
+            .expect("writing JSON to memory cannot fail");
+    } else {
+        wire::json_text(out, &format!("{start}…"));
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use super::writer_datadog;
 use crate::config::{self, Config, Signal};
 use crate::evaluate::Evaluation;
 use crate::span::TraceId;
+use crate::sync::Mutex;
 use crate::telemetry::{Pulse, Telemetry};
 use crate::transport::queue::{Ledger, Parcel, Queue, Target, Token, WhenFull};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
@@ -203,13 +204,7 @@ impl Writers {
     /// `is_ready`, or a batch was done with.
     fn advance(&self, is_ready: bool) {
         let is_ready = self.bell.is_released.swap(false, Ordering::AcqRel) || is_ready;
-        let finished = std::mem::take(
-            &mut *self
-                .bell
-                .finished
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let finished = std::mem::take(&mut *self.bell.finished.lock());
         for room in self.rooms.iter() {
             let of_room = finished
                 .iter()
@@ -333,7 +328,7 @@ impl Room {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -418,7 +413,6 @@ impl Drop for Turn {
         self.bell
             .finished
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .push((self.writer_idx, self.trace_id));
         self.bell.rung.notify_one();
     }

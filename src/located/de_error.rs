@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::de::{self, Unexpected};
 
+use crate::text::{counted, truncated};
+
 /// Fault is wrong, and where.
 #[derive(Debug)]
 pub(crate) struct DeError {
@@ -117,11 +119,7 @@ impl de::Error for DeError {
     }
 
     fn invalid_length(len: usize, expected: &dyn de::Expected) -> Self {
-        let found = if len == 1 {
-            "a list of one value".to_owned()
-        } else {
-            format!("a list of {len} values")
-        };
+        let found = format!("a list of {}", counted(len, "value", "values"));
         Self::new(Fault::WrongType {
             expected: expected_words(expected),
             found,
@@ -176,10 +174,11 @@ fn found_words(found: Unexpected<'_>) -> String {
 /// The beginning of the first line: a message is no place for a page of text.
 pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
-    let shown: String = line.chars().take(60).collect();
-    if shown.len() < text.trim_end().len() {
-        format!("{shown}…")
+    let shown = truncated(line, 60);
+    let ellipsis = if shown.len() < text.trim_end().len() {
+        "…"
     } else {
-        shown
-    }
+        ""
+    };
+    format!("{shown}{ellipsis}")
 }

@@ -20,6 +20,8 @@ use serde::de::{
     Visitor,
 };
 
+use crate::text::truncated;
+
 /// OTLP's definitions, as `build.rs` compiled them from `proto/`.
 static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(
@@ -53,16 +55,12 @@ impl fmt::Display for JsonError {
         }
         // The error may quote a value, which may be a long one.
         let text = self.error.to_string();
-        match text.char_indices().nth(MAX_ERROR_LEN) {
-            None => write!(f, "{text}"),
-            Some((end, _)) => write!(
-                f,
-                "{}… at line {} column {}",
-                &text[..end],
-                self.error.line(),
-                self.error.column()
-            ),
+        let start = truncated(&text, MAX_ERROR_LEN);
+        if start.len() == text.len() {
+            return f.write_str(&text);
         }
+        let (line, column) = (self.error.line(), self.error.column());
+        write!(f, "{start}… at line {line} column {column}")
     }
 }
 

@@ -30,10 +30,11 @@ use tonic::codegen::{BoxFuture, Service};
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 
 use super::judge::Question;
-use super::merge::timestamp;
 use super::problem::ApiError;
 use super::rest::{MAX_PAGE_SIZE, PAGE_SIZE, check_ttl, page_after};
 use super::{Applied, Change, Condition, MAX_BODY_SIZE, Register, Tags, frugal};
+
+use crate::text::rfc3339;
 
 /// `spanscore.v1`, `grpc.health.v1` and what they import, as `build.rs` compiled them.
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spanscore_descriptors.bin"));
@@ -309,7 +310,7 @@ impl Register {
             "revision": registered.revision(),
             "n_criteria": registered.len(),
             "cause": "now",
-            "applied_at": timestamp((self.0.clock)().unix_nanos),
+            "applied_at": rfc3339((self.0.clock)().unix_nanos),
         })
     }
 }
@@ -320,7 +321,7 @@ impl Applied {
             "revision": self.revision,
             "n_criteria": self.n_criteria,
             "cause": self.cause,
-            "applied_at": timestamp(self.unix_nanos),
+            "applied_at": rfc3339(self.unix_nanos),
             "added": self.changes.added,
             "changed": self.changes.changed,
             "removed": self.changes.removed,

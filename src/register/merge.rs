@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use prost_reflect::prost_types::Timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::config::Config;
 use crate::evaluate::Criterion;
 use crate::pipeline::Rules;
+use crate::text::{hex, rfc3339};
 
 /// Where a criterion was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,7 +257,7 @@ impl Registered {
             hash.update(name);
             hash.update(entry.criterion.revision());
         }
-        hex(&hash.finalize())
+        hex(&hash.finalize()[..6])
     }
 
     /// Tells whether anything of the set is another one, for `If-Match`: unlike the revision it
@@ -299,7 +299,7 @@ impl Entry<'_> {
         shown.insert("revision".to_owned(), json!(self.criterion.revision()));
         shown.insert("source".to_owned(), json!(self.source.as_str()));
         if let Some(expires) = self.expires_unix_nanos {
-            shown.insert("expires_at".to_owned(), json!(timestamp(expires)));
+            shown.insert("expires_at".to_owned(), json!(rfc3339(expires)));
         }
         if let Some(shadowed) = self.shadowed {
             shown.insert(
@@ -332,7 +332,7 @@ impl Entry<'_> {
             criterion.revision(),
             source.as_str()
         );
-        hex(&Sha256::digest(text))
+        hex(&Sha256::digest(text)[..6])
     }
 }
 
@@ -341,24 +341,6 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
-}
-
-/// A time as RFC 3339 writes it.
-pub fn timestamp(unix_nanos: u64) -> String {
-    let seconds = i64::try_from(unix_nanos / 1_000_000_000).unwrap_or(i64::MAX);
-    Timestamp {
-        seconds,
-        nanos: (unix_nanos % 1_000_000_000) as i32,
-    }
-    .to_string()
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod state;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -29,7 +29,9 @@ use crate::config::{self, Config};
 use crate::evaluate::{self, Criterion};
 use crate::pipeline::Rules;
 use crate::span::Now;
+use crate::sync::Mutex;
 use crate::telemetry::{CriteriaInForce, RegistrationsExpired, StateFileUnusable, Telemetry};
+use crate::text::rfc3339;
 
 use merge::{Changes, Registered, Registration};
 use problem::ApiError;
@@ -267,10 +269,10 @@ impl Register {
                 "revision": registered.revision(),
                 "total": registered.len(),
                 "api": n_api,
-                "next_expiry": registered.next_expiry().map(merge::timestamp),
+                "next_expiry": registered.next_expiry().map(rfc3339),
             },
             "state_file": self.0.state_file.as_ref().map(|file| file.path().display().to_string()),
-            "reload": { "watches": self.0.has_origin, "last": *self.0.last_reload.lock().unwrap_or_else(PoisonError::into_inner) },
+            "reload": { "watches": self.0.has_origin, "last": *self.0.last_reload.lock() },
         })
     }
 
@@ -445,7 +447,7 @@ impl Register {
     }
 
     fn config(&self) -> MutexGuard<'_, Config> {
-        self.0.config.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.config.lock()
     }
 
     // === judging without keeping ===

@@ -20,6 +20,7 @@ use super::problem::ApiError;
 use super::watch::Outcome;
 use super::{Change, Condition, MAX_BODY_SIZE, MAX_TTL, Register, Tags, openapi};
 use crate::config;
+use crate::text::truncated;
 
 /// Longest time that a body may take to come in.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -394,7 +395,7 @@ impl Query {
                 () if pairs[..at].iter().any(|(other, _)| other == key) => "is given twice",
                 () => continue,
             };
-            let key: String = key.chars().take(60).collect();
+            let key = truncated(key, 60);
             return Err(ApiError::Argument {
                 name: "query",
                 detail: format!("`{key}` {wrong}; known: {}", known.join(", ")),

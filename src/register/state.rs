@@ -9,12 +9,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use prost_reflect::prost_types::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::merge::{Registration, timestamp};
+use super::merge::Registration;
 use crate::config;
+use crate::text::{rfc3339, unix_nanos_from_rfc3339};
 
 /// Most bytes that are read of it: many times what may be registered.
 const MAX_SIZE: u64 = 64 << 20;
@@ -97,7 +97,7 @@ impl StateFile {
                      expires_unix_nanos,
                  }| match expires_unix_nanos {
                     Some(expires) => {
-                        json!({ "criterion": criterion, "expires_at": timestamp(*expires) })
+                        json!({ "criterion": criterion, "expires_at": rfc3339(*expires) })
                     }
                     None => json!({ "criterion": criterion }),
                 },
@@ -184,14 +184,8 @@ fn registration_of(written: &Value) -> Result<Registration, String> {
     let expires_unix_nanos = match written.get("expires_at") {
         None => None,
         Some(expires) => {
-            let expires = expires
-                .as_str()
-                .and_then(|text| text.parse::<Timestamp>().ok())
-                .ok_or("`expires_at` is no time")?;
-            Some(
-                u64::try_from(expires.seconds).unwrap_or(0) * 1_000_000_000
-                    + u64::try_from(expires.nanos).unwrap_or(0),
-            )
+            let expires = expires.as_str().and_then(unix_nanos_from_rfc3339);
+            Some(expires.ok_or("`expires_at` is no time")?)
         }
     };
     Ok(Registration {

@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time;
 
 use super::Register;
-use super::merge::timestamp;
 use crate::config::{Config, Files, Loaded, Sources};
 use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Pulse};
+use crate::text::rfc3339;
 
 /// Between two reads that must agree (DESIGN: half-written files are not applied).
 pub const AGREEMENT: Duration = Duration::from_millis(200);
@@ -308,12 +308,8 @@ impl Register {
                 .emit(&register.0.telemetry);
             }
             let mut shown = outcome.to_json();
-            shown["at"] = json!(timestamp((register.0.clock)().unix_nanos));
-            *register
-                .0
-                .last_reload
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = Some(shown);
+            shown["at"] = json!(rfc3339((register.0.clock)().unix_nanos));
+            *register.0.last_reload.lock() = Some(shown);
             outcome
         });
         applying.await.unwrap_or_else(|error| Outcome::Refused {

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -18,6 +18,7 @@ use crate::assemble::Settings;
 use crate::extract;
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
+use crate::sync::Mutex;
 use crate::telemetry::{
     Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
     TracesJudged,
@@ -145,11 +146,7 @@ impl Scoring {
             .filter_map(extract::log_call)
             .map(|span| span.trace_id)
             .collect();
-        let mut missed = self
-            .shared
-            .missed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut missed = self.shared.missed.lock();
         let mut last = None;
         for trace_id in batch
             .spans
@@ -193,7 +190,7 @@ fn run(
             hurried = true;
             pipeline.hurry(HURRIED_SETTLE);
         }
-        let missed = mem::take(&mut *shared.missed.lock().unwrap_or_else(PoisonError::into_inner));
+        let missed = mem::take(&mut *shared.missed.lock());
         if missed.overflowed {
             pipeline.miss_all(time);
         }

@@ -2,10 +2,12 @@
 //! is shared for them.
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Telemetry;
+
+use crate::sync::Mutex;
 
 /// What became of the items of one signal: accepted = sent + queued + the sum of dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl Accounts {
 
 impl Account {
     pub(super) fn seldom(&self) -> MutexGuard<'_, Seldom> {
-        self.seldom.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seldom.lock()
     }
 
     /// What became of items is read before how many were accepted, and an item is accepted before

@@ -12,6 +12,8 @@ use tonic::Code;
 use tonic_types::pb::Status;
 use tonic_types::{RetryInfo, RpcStatusExt};
 
+use crate::text::truncated;
+
 /// What came of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -376,10 +378,13 @@ fn shorten(message: &str) -> String {
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(LONGEST_WHY + 1)
         .collect();
-    match message.char_indices().nth(LONGEST_WHY) {
-        Some((end, _)) => format!("{}…", message[..end].trim()),
-        None => message.trim().to_owned(),
-    }
+    let start = truncated(&message, LONGEST_WHY);
+    let ellipsis = if start.len() < message.len() {
+        "…"
+    } else {
+        ""
+    };
+    format!("{}{ellipsis}", start.trim())
 }
 
 /// The name by which the specification knows it.

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
 use crate::config::Signal;
+use crate::sync::Mutex;
 use crate::telemetry::{QueueMoved, QueueOpened, QueueSize, Telemetry};
 
 /// What a request costs beyond its body and headers.
@@ -356,10 +357,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 }
 

@@ -19,7 +19,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("extract", &["span", "assemble"]),
     ("evaluate", &["span", "assemble", "extract"]),
     ("pipeline", &["span", "assemble", "extract", "evaluate"]),
-    ("located", &[]),
+    ("text", &[]),
+    ("sync", &[]),
+    ("located", &["text"]),
     ("config", &["located", "assemble", "extract", "evaluate"]),
     ("receive::scan", &["span"]),
     ("receive::json", &["span"]),
@@ -61,6 +63,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sidecar", &["*"]),
     ("cli", &["*"]),
 ];
+
+/// Ground rooms that every room may import, since they know nothing of spanscore: text and its
+/// truncation, and a mutex. (`located` is one too, but only `config` reads documents.)
+const GROUND: &[&str] = &["text", "sync"];
 
 /// Rooms of the core, and crates that may be named there.
 const CORE: &[&str] = &["span", "assemble", "extract", "evaluate", "pipeline"];
@@ -119,6 +125,9 @@ fn rooms_import_only_what_the_table_allows() {
                 ));
             }
             for other in crate_paths(line) {
+                if GROUND.contains(&other) && !GROUND.contains(&room) {
+                    continue;
+                }
                 if other != room && !allowed.contains(&other) && !allowed.contains(&"*") {
                     wrong.push(format!(
                         "{}:{line_no}: `{room}` must not import `crate::{other}`",

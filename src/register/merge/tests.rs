@@ -126,7 +126,7 @@ fn changes_are_told_by_name_and_revision() {
 #[test]
 fn times_are_written_as_rfc_3339() {
     assert_eq!(
-        timestamp(1_795_000_000_500_000_000),
+        rfc3339(1_795_000_000_500_000_000),
         "2026-11-18T11:06:40.500Z"
     );
 }

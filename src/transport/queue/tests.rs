@@ -11,15 +11,15 @@ struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 
 impl Ledger for Notebook {
     fn queued(&self, _: Signal, n_items: u64) {
-        self.0.lock().unwrap().push(("queued", n_items));
+        self.0.lock().push(("queued", n_items));
     }
 
     fn sent(&self, _: Signal, n_items: u64) {
-        self.0.lock().unwrap().push(("sent", n_items));
+        self.0.lock().push(("sent", n_items));
     }
 
     fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
-        self.0.lock().unwrap().push((reason, n_items));
+        self.0.lock().push((reason, n_items));
     }
 }
 
@@ -57,10 +57,10 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
     let under_way = queue.take(now()).unwrap();
     let tried = queue.take(now()).unwrap();
     queue.put_back(tried, now());
-    notebook.0.lock().unwrap().clear();
+    notebook.0.lock().clear();
     (5..=8).for_each(|n| queue.offer(parcel(n)).unwrap());
     assert_eq!(
-        *notebook.0.lock().unwrap(),
+        *notebook.0.lock(),
         [
             ("queue_full", 2),
             ("queued", 5),
@@ -88,7 +88,7 @@ fn what_is_larger_than_the_queue_drives_nobody_out() {
         })
         .unwrap();
     assert_eq!(
-        *notebook.0.lock().unwrap(),
+        *notebook.0.lock(),
         [("queued", 1), ("queued", 2), ("queue_full", 2)]
     );
     assert_eq!(items(queue.take(now())), Some(1));
@@ -99,14 +99,11 @@ fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
     let (refusing, notebook) = queue(WhenFull::RefuseNewcomer);
     refusing.close(now());
     assert_eq!(refusing.offer(parcel(1)), Err(Full::Closed));
-    assert_eq!(*notebook.0.lock().unwrap(), []);
+    assert_eq!(*notebook.0.lock(), []);
     let (dropping, notebook) = queue(WhenFull::DropOldest);
     dropping.close(now());
     assert_eq!(dropping.offer(parcel(1)), Ok(()));
-    assert_eq!(
-        *notebook.0.lock().unwrap(),
-        [("queued", 1), ("shutdown", 1)]
-    );
+    assert_eq!(*notebook.0.lock(), [("queued", 1), ("shutdown", 1)]);
 }
 
 #[test]
@@ -149,7 +146,7 @@ fn halves_come_next_and_weigh_what_they_weigh() {
     let order: Vec<_> = std::iter::from_fn(|| items(queue.take(now()))).collect();
     assert_eq!(order, [10, 20, 2]);
     assert_eq!(
-        *notebook.0.lock().unwrap(),
+        *notebook.0.lock(),
         [("queued", 1), ("queued", 2)],
         "the books hold items, not requests"
     );

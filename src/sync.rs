@@ -1,0 +1,20 @@
+//! A mutex that ignores poisoning. Knows nothing of what it guards.
+
+use std::sync::{MutexGuard, PoisonError};
+
+/// A mutex that can still be locked after a thread panicked while holding it. Every value behind
+/// one is consistent between two statements, and a panic in one request must not stop the others.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// Wraps a value.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Waits for the value.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
