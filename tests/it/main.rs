@@ -18,7 +18,6 @@ mod evaluator_properties;
 mod judged_requests;
 mod log_records;
 mod readme;
-mod scan;
 mod span_expectations;
 mod tidy;
 mod verdict_stability;

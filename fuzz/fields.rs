@@ -11,9 +11,9 @@ use prost::Message;
 use prost::encoding::encode_varint;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 
-use crate::scan::captures::Signal;
-use crate::scan::generate::{descriptors, request_descriptor};
-use crate::scan::{check, key_set};
+use crate::captures::Signal;
+use crate::generate::{descriptors, request_descriptor};
+use crate::wire::{check, key_set};
 
 const SIGNALS: [Signal; 3] = [Signal::Traces, Signal::Logs, Signal::Metrics];
 

@@ -1,20 +1,7 @@
-//! The scan against prost: for any bytes it accepts what prost accepts, and yields what an oracle
-//! finds in prost's messages. Random bytes, mutated captures, and messages generated from OTLP's
-//! descriptors with everything that is legal but rare (and much that is not). With `cargo bolero`
-//! the same tests are fuzz targets. They do not prove anything about bodies that are larger than a
-//! few dozen KiB.
-
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of tests may unwrap as tests may"
-)]
-
-mod bounds;
-mod captures;
-mod fields;
-mod generate;
-mod json;
-mod oracle;
+//! The scan against prost: it accepts the bytes that prost accepts, and yields what an oracle finds
+//! in prost's messages. The inputs are random bytes, mutated captures, and messages generated from
+//! OTLP's descriptors with everything that is legal but rare, and much that is not. These tests
+//! prove nothing about bodies larger than a few dozen KiB.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -22,7 +9,8 @@ use prost::Message;
 use spanscore::receive::{scan, scan_logs, scan_metrics};
 use spanscore::span::{Keep, KeyRule, KeySet};
 
-use captures::Signal;
+use crate::captures::{self, Signal};
+use crate::{generate, oracle};
 
 /// A key set in which every rule occurs, for keys that the captures and the generator use. Values
 /// are cut early, so that this happens often.
@@ -50,7 +38,7 @@ pub(crate) fn key_set() -> KeySet {
     keys
 }
 
-fn check_traces(body: &[u8], keys: &KeySet) {
+pub(crate) fn check_traces(body: &[u8], keys: &KeySet) {
     let expected = oracle::scan(body, keys);
     let scanned = scan::scan(body, Some(keys));
     match (&scanned, &expected) {
@@ -97,7 +85,7 @@ fn check_metrics(body: &[u8]) {
     );
 }
 
-fn check(signal: Signal, body: &[u8], keys: &KeySet) {
+pub(crate) fn check(signal: Signal, body: &[u8], keys: &KeySet) {
     match signal {
         Signal::Traces => check_traces(body, keys),
         Signal::Logs => check_logs(body),

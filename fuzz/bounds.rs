@@ -13,7 +13,7 @@ use prost::encoding::encode_varint;
 use spanscore::receive::scan::{Scanned, scan};
 use spanscore::span::{Keep, KeyRule, KeySet, Value};
 
-use crate::scan::check_traces;
+use crate::wire::check_traces;
 
 const KIB: usize = 1 << 10;
 

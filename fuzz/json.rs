@@ -15,8 +15,8 @@ use prost_reflect::DynamicMessage;
 use serde_json::{Value, json};
 use spanscore::receive::{json, scan};
 
-use crate::scan::captures::{self, Signal};
-use crate::scan::generate::{descriptors, request_descriptor};
+use crate::captures::{self, Signal};
+use crate::generate::{descriptors, request_descriptor};
 
 #[test]
 fn captures_mean_the_same_as_protobuf() {
@@ -432,9 +432,9 @@ fn no_json_makes_it_panic() {
         .with_iterations(1_500)
         .with_max_len(64)
         .for_each(|recipe: &[u8]| {
-            let mut dice = crate::scan::generate::Dice::new(recipe);
+            let mut dice = crate::generate::Dice::new(recipe);
             let capture = &captures[dice.up_to(captures.len())];
-            let body = crate::scan::generate::mutate(&capture.body, &mut dice);
+            let body = crate::generate::mutate(&capture.body, &mut dice);
             // What comes out is well-formed, whatever came in.
             if let Ok(transcoded) = json::traces(&body) {
                 assert!(scan::scan(&transcoded, None).is_ok());
