@@ -16,7 +16,8 @@ use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use spanscore::assemble::{CloseReason, Mark, Memo, Settings, TraceBuffer};
 use spanscore::span::{
-    Attribute, Facts, FactsBuilder, KeyId, Now, Resource, Span, SpanId, Status, TraceId, Value,
+    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, Resource, Span, SpanId, Status,
+    TraceId, Value,
 };
 
 #[cfg(feature = "mimalloc")]
@@ -61,7 +62,7 @@ fn main() -> io::Result<()> {
     }
     let n_traces = 10_000;
     let size = open_size(n_traces);
-    let kept: usize = (0..SPANS_PER_TRACE).map(|n| facts(n).size()).sum();
+    let kept: usize = (0..SPANS_PER_TRACE).map(|n| kept(n).size()).sum();
     writeln!(
         out,
         "memory of an open trace of {SPANS_PER_TRACE} spans: {size} B, of which {kept} B are kept names, attributes and arguments"
@@ -149,7 +150,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
         n_attributes: 8,
         status: Status::Ok,
         resource: Arc::clone(resource),
-        facts: facts(n),
+        kept: kept(n),
     };
     (
         span,
@@ -163,9 +164,9 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
 }
 
 /// What is kept of a lean span: its name, its kind, and for a tool call name and arguments.
-fn facts(n: u64) -> Facts {
-    let mut facts = FactsBuilder::default();
-    facts.name("execute_tool search");
+fn kept(n: u64) -> KeptAttributes {
+    let mut builder = KeptAttributesBuilder::default();
+    builder.name("execute_tool search");
     let kept: &[(u16, &str)] = if n < 5 {
         &[
             (1, "execute_tool"),
@@ -176,21 +177,21 @@ fn facts(n: u64) -> Facts {
         &[(1, "chat")]
     };
     for &(key, value) in kept {
-        facts.attribute(Attribute {
+        builder.attribute(Attribute {
             key: KeyId(key),
             suffix: "",
             value: Value::Str(value),
             cut: false,
         });
     }
-    facts.finish()
+    builder.finish()
 }
 
 fn resource() -> Arc<Resource> {
     Arc::new(Resource {
         encoded: vec![0; 200].into(),
         service: "shop".into(),
-        facts: Facts::default(),
+        kept: KeptAttributes::default(),
     })
 }
 

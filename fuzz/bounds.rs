@@ -95,8 +95,8 @@ fn a_million_attributes_are_counted_and_few_are_kept() {
     let scanned = scan(&body, Some(&keys())).unwrap();
     let span = &scanned.batch.spans[0];
     assert_eq!(span.n_attributes, 1_000_000);
-    assert!(span.facts.size() <= 64 * KIB, "{}", span.facts.size());
-    assert!(span.facts.attributes().count() > 1_000);
+    assert!(span.kept.size() <= 64 * KIB, "{}", span.kept.size());
+    assert!(span.kept.attributes().count() > 1_000);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn huge_bytes_do_not_crowd_out_small_values() {
     let mut attributes = vec![attribute("input.value", Any::BytesValue(vec![0xff; 1024 * KIB])); 5];
     attributes.push(text("tool.name", "search"));
     let scanned = scan(&request(span(attributes)), Some(&keys)).unwrap();
-    let facts = &scanned.batch.spans[0].facts;
+    let facts = &scanned.batch.spans[0].kept;
     let kept: Vec<_> = facts.attributes().collect();
     let Value::Bytes(first) = kept[0].value else {
         panic!("{:?}", kept[0])
@@ -125,7 +125,7 @@ fn huge_values_are_cut_and_do_not_crowd_out_small_ones() {
     attributes.push(text("tool.name", "search"));
     attributes.push(attribute("marked", Any::StringValue(huge)));
     let scanned = scan_one(span(attributes));
-    let facts = &scanned.batch.spans[0].facts;
+    let facts = &scanned.batch.spans[0].kept;
     assert!(facts.size() <= 128 * KIB, "{}", facts.size());
     let kept: Vec<_> = facts.attributes().collect();
     assert!(kept[..100].iter().all(|attribute| attribute.cut));
@@ -171,7 +171,7 @@ fn messages_share_their_own_room() {
         text("input.value", &"y".repeat(16 * KIB)),
     ];
     let scanned = scan_one(span(attributes));
-    let kept: Vec<_> = scanned.batch.spans[0].facts.attributes().collect();
+    let kept: Vec<_> = scanned.batch.spans[0].kept.attributes().collect();
     assert_eq!(kept.len(), 3, "{kept:?}");
     assert_eq!((kept[0].value, kept[0].cut), (Value::Str(&message), false));
     let Value::Json(json) = kept[1].value else {
@@ -224,7 +224,7 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
             ] {
                 let scanned = scan_one(span(vec![text("output.messages", &value)]));
                 assert_eq!(
-                    scanned.batch.spans[0].facts.attributes().count(),
+                    scanned.batch.spans[0].kept.attributes().count(),
                     n_expected,
                     "{value}"
                 );
@@ -279,7 +279,7 @@ fn keys_that_look_alike_are_told_apart() {
         .batch
         .spans
         .iter()
-        .flat_map(|span| span.facts.attributes());
+        .flat_map(|span| span.kept.attributes());
     let kept: Vec<_> = kept
         .map(|attribute| (keys.name(attribute.key), attribute.value))
         .collect();
@@ -308,7 +308,7 @@ fn names_are_bounded() {
     long.trace_state = "a=b,".repeat(100 * KIB);
     let scanned = scan_one(long);
     assert_eq!(scanned.batch.spans[0].name().len(), KIB);
-    assert_eq!(scanned.batch.spans[0].facts.trace_state(), "");
+    assert_eq!(scanned.batch.spans[0].kept.trace_state(), "");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_huge_resource_is_cut_at_a_field() {
         resource.attributes[..decoded.attributes.len()]
     );
     assert_eq!(&*kept.service, "shop");
-    assert_eq!(kept.facts.attributes().count(), 1);
+    assert_eq!(kept.kept.attributes().count(), 1);
 }
 
 #[test]
@@ -432,12 +432,12 @@ fn fields_count_wherever_they_stand() {
         (6, 4, 0)
     );
     let first = &scanned.batch.spans[0];
-    assert_eq!((first.name(), first.facts.trace_state()), ("second", "k=v"));
-    assert_eq!(first.facts.events().next().unwrap().attributes().count(), 1);
+    assert_eq!((first.name(), first.kept.trace_state()), ("second", "k=v"));
+    assert_eq!(first.kept.events().next().unwrap().attributes().count(), 1);
     assert_eq!(
         (
             &*first.resource.service,
-            first.resource.facts.attributes().count()
+            first.resource.kept.attributes().count()
         ),
         ("shop", 1)
     );
@@ -445,7 +445,7 @@ fn fields_count_wherever_they_stand() {
         std::ptr::eq(&*first.resource, &*scanned.batch.spans[3].resource),
         "equal resources are shared"
     );
-    assert_eq!(first.facts, scanned.batch.spans[2].facts);
+    assert_eq!(first.kept, scanned.batch.spans[2].kept);
 }
 
 #[test]

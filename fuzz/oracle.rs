@@ -83,8 +83,8 @@ pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
         };
         assert_eq!(span.status, status);
         assert_eq!(span.name(), expected.name);
-        assert_eq!(span.facts.trace_state(), expected.trace_state);
-        compare_attributes(span.facts.attributes(), &expected.attributes, keys);
+        assert_eq!(span.kept.trace_state(), expected.trace_state);
+        compare_attributes(span.kept.attributes(), &expected.attributes, keys);
         let expected_events = expected.events.iter().filter_map(|event| {
             let kept = keys
                 .find(event.name.as_bytes())
@@ -92,8 +92,8 @@ pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
             Some((kept.key, &event.attributes))
         });
         let expected_events: Vec<_> = expected_events.collect();
-        assert_eq!(span.facts.events().count(), expected_events.len());
-        for (event, (name, attributes)) in span.facts.events().zip(expected_events) {
+        assert_eq!(span.kept.events().count(), expected_events.len());
+        for (event, (name, attributes)) in span.kept.events().zip(expected_events) {
             assert_eq!(event.name, name);
             compare_attributes(event.attributes(), attributes, keys);
         }
@@ -105,8 +105,8 @@ pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
                 .encode_to_vec(),
             resource.encode_to_vec()
         );
-        compare_attributes(span.resource.facts.attributes(), &resource.attributes, keys);
-        assert_eq!(span.resource.facts.name(), "");
+        compare_attributes(span.resource.kept.attributes(), &resource.attributes, keys);
+        assert_eq!(span.resource.kept.name(), "");
         let service = resource
             .attributes
             .iter()

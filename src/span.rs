@@ -1,11 +1,12 @@
-//! Pure. What arrives: spans, and log records that tell of tool calls, slimmed down to the facts
-//! that somebody reads, with their ids, resources and kept attributes. Knows which keys to keep
-//! only because it is told; knows nothing of wire formats, traces, tools or criteria.
+//! Pure. What arrives: spans and log records, reduced to their ids, times, resources and the
+//! attributes that later stages read. Which keys to keep is an argument; knows nothing of wire
+//! formats, traces, tools or criteria.
 
 mod arena;
-mod entries;
-mod facts;
+mod index;
+mod kept_attributes;
 mod key_set;
+mod layout;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,12 +14,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use arena::{Arena, ArenaPlace, Lent, Pieces};
-pub use entries::Bytes;
-pub use facts::{Attribute, Event, Facts, FactsBuilder, Opened, Value, cut_at_char};
+pub(crate) use arena::{ArenaPlace, LentText, RequestArena, TraceArena};
+pub use index::IndexedAttributes;
+pub use kept_attributes::{
+    Attribute, Event, KeptAttributes, KeptAttributesBuilder, Value, cut_at_char,
+};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
+pub use layout::Bytes;
 
-/// The two clocks, read once by the shell and handed in: nothing below reads a clock of its own.
+/// The two clocks, read by the shell only: no stage reads a clock of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// Monotonic time; every timer runs on it.
@@ -31,7 +35,7 @@ pub struct Now {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TraceId([u8; 16]);
 
-// As one number, not as a slice, whose length would be hashed with it.
+// Hashed as one number: the length of a slice would be hashed with it.
 impl Hash for TraceId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
@@ -96,16 +100,17 @@ impl fmt::Debug for SpanId {
 /// The status code of a span (OTLP `Status.StatusCode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Status {
-    /// Nobody said.
+    /// Not set by the sender.
     #[default]
     Unset,
-    /// The author said it went well.
+    /// Set to success by the application.
     Ok,
     /// The operation failed.
     Error,
 }
 
-/// One span, slimmed down: ids, times, status, and the facts that a convention or a selector reads.
+/// One span, reduced to ids, times, status, and the attributes that a convention or a selector
+/// reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// The trace it belongs to.
@@ -114,21 +119,21 @@ pub struct Span {
     pub span_id: SpanId,
     /// Its parent, if it names one.
     pub parent_id: Option<SpanId>,
-    /// Start, Unix nanoseconds; 0 where the sender gave none.
+    /// Start, Unix nanoseconds; 0 if the sender gave none.
     pub start_unix_nanos: u64,
-    /// End, Unix nanoseconds; 0 where the sender gave none.
+    /// End, Unix nanoseconds; 0 if the sender gave none.
     pub end_unix_nanos: u64,
     /// OTLP span flags: the W3C trace flags in the lowest byte, 0x100 "has is-remote", 0x200
     /// "is-remote".
     pub flags: u32,
-    /// How many attributes the sender set, kept or not.
+    /// Number of attributes that were sent, kept or not.
     pub n_attributes: u32,
     /// Status code.
     pub status: Status,
-    /// Who sent it; shared by the spans of one `ResourceSpans`.
+    /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
     /// Name, trace state, kept attributes and kept events.
-    pub facts: Facts,
+    pub kept: KeptAttributes,
 }
 
 impl Span {
@@ -139,12 +144,12 @@ impl Span {
 
     /// The span's name.
     pub fn name(&self) -> &str {
-        self.facts.name()
+        self.kept.name()
     }
 
     /// The value of the first attribute with this key.
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.facts.get(key)
+        self.kept.get(key)
     }
 
     /// The value of the first attribute with this key, if it is a string.
@@ -162,28 +167,28 @@ impl Span {
                 == Self::HAS_IS_REMOTE | Self::IS_REMOTE
     }
 
-    /// Bytes this span holds on to, its resource left out (that is shared).
+    /// Bytes of this span, without its resource, which is shared.
     pub fn size(&self) -> usize {
-        size_of::<Self>() + self.facts.size()
+        size_of::<Self>() + self.kept.size()
     }
 }
 
-/// Who sent a span: the resource as it was received, and what selectors read of it.
+/// The sender of a span: the resource as it was received, and the attributes that selectors read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied out of the request, so that
+    /// The encoded `opentelemetry.proto.resource.v1.Resource`, copied from the request, so that
     /// score spans can carry it.
     pub encoded: Box<[u8]>,
-    /// `service.name`; empty where there is none.
+    /// `service.name`; empty if there is none.
     pub service: Arc<str>,
-    /// Kept attributes (its name and trace state are empty).
-    pub facts: Facts,
+    /// Kept attributes; name and trace state are empty.
+    pub kept: KeptAttributes,
 }
 
 impl Resource {
-    /// Bytes it holds on to.
+    /// Bytes of this resource.
     pub fn size(&self) -> usize {
-        size_of::<Self>() + self.encoded.len() + self.service.len() + self.facts.size()
+        size_of::<Self>() + self.encoded.len() + self.service.len() + self.kept.size()
     }
 }
 
@@ -196,9 +201,9 @@ pub struct Batch {
     pub log_calls: Vec<LogCall>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
-    /// Bytes of the pieces of memory that hold the facts of several spans, also of those that were
-    /// left out.
-    pub pieces_size: usize,
+    /// Bytes of the memory that the kept attributes of several spans share, those of discarded
+    /// spans included.
+    pub shared_size: usize,
 }
 
 /// A log record that tells of tool calls: some coding agents report theirs in no other way, and
@@ -216,7 +221,7 @@ pub struct LogCall {
     /// Its event name (as the name), kept attributes, its trace id under [`LogCall::TRACE_ID`], and
     /// where that is wanted its body under
     /// [`LogCall::BODY`].
-    pub facts: Facts,
+    pub kept: KeptAttributes,
 }
 
 impl LogCall {
@@ -229,21 +234,21 @@ impl LogCall {
 }
 
 impl Batch {
-    /// Bytes it holds on to, roughly: what the scoring queue counts. A resource counts once, since
-    /// the spans of one stand together.
+    /// Approximate bytes of this batch, as the scoring queue counts them. A resource counts once,
+    /// since the spans of one resource follow each other.
     pub fn size(&self) -> usize {
         let spans = self
             .spans
             .iter()
-            .map(|span| (size_of::<Span>() + span.facts.alone_size(), &span.resource));
+            .map(|span| (size_of::<Span>() + span.kept.alone_size(), &span.resource));
         let log_calls = self.log_calls.iter().map(|call| {
             (
-                size_of::<LogCall>() + call.facts.alone_size(),
+                size_of::<LogCall>() + call.kept.alone_size(),
                 &call.resource,
             )
         });
         let mut last = None;
-        let mut size = self.pieces_size;
+        let mut size = self.shared_size;
         for (own_size, resource) in spans.chain(log_calls) {
             size += own_size;
             if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {

@@ -122,7 +122,7 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
             extract::slim(&mut span, mark);
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
-                Some(_) => *open.entry(span.trace_id).or_default() += span.facts.size(),
+                Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),
             }
         }
     }

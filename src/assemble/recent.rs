@@ -1,4 +1,4 @@
-//! Pure. Recently closed traces, remembered so that a late span is known to be late. Facts go
+//! Pure. Recently closed traces, remembered so that a late span is known to be late. KeptAttributes go
 //! first, oldest first, and leave a hash and a time; then those go too. Knows how much to remember
 //! and for how long; knows nothing of why a trace was closed.
 

@@ -78,13 +78,13 @@ impl Resources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::Facts;
+    use crate::span::KeptAttributes;
 
     fn resource(service: &str, size: usize) -> Arc<Resource> {
         Arc::new(Resource {
             encoded: vec![0; size].into(),
             service: service.into(),
-            facts: Facts::default(),
+            kept: KeptAttributes::default(),
         })
     }
 

@@ -19,7 +19,7 @@ use super::Mark;
 use super::resources::Common;
 use super::timers::{Quiet, ticks};
 use super::version::{Node, NodeIdx, Version};
-use crate::span::{Arena, Lent, Resource, Span, SpanId, TraceId};
+use crate::span::{LentText, Resource, Span, SpanId, TraceArena, TraceId};
 
 /// Among so many ids one is found by looking at all: most traces are no larger, and a table with
 /// its hashes would add a quarter to what the buffer costs.
@@ -46,7 +46,7 @@ pub(super) struct Spans {
     /// A newer version took back what made a span's ancestors `beneath`: the marks must be made
     /// anew before they are relied on.
     stale: bool,
-    facts: Arena,
+    kept: TraceArena,
     resources_size: usize,
 }
 
@@ -76,7 +76,7 @@ impl Spans {
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
             return News::Known;
         }
-        let Some(facts) = self.facts.insert(span.facts) else {
+        let Some(kept) = self.kept.insert(span.kept) else {
             return News::TooMuch;
         };
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
@@ -86,7 +86,7 @@ impl Spans {
             start_unix_nanos: span.start_unix_nanos,
             end_unix_nanos: span.end_unix_nanos,
             update: mark.update,
-            facts,
+            kept,
             parent,
             resource_idx,
             flags: span.flags,
@@ -114,7 +114,7 @@ impl Spans {
                 *self.get_mut(at) = Node::Here(version);
             }
             Node::Here(old) => {
-                let old_facts = old.facts;
+                let old_kept = old.kept;
                 if old.lifts() && (old.parent != version.parent || !lifts) {
                     self.stale = true;
                 }
@@ -122,12 +122,12 @@ impl Spans {
                 if let Node::Here(old) = self.get_mut(at) {
                     std::mem::swap(old, &mut version);
                 }
-                if self.facts.remove(old_facts, self.nodes.len()) {
-                    self.facts.rewrite(
+                if self.kept.remove(old_kept, self.nodes.len()) {
+                    self.kept.rewrite(
                         self.nodes
                             .iter_mut()
                             .filter_map(Node::version_mut)
-                            .map(|version| &mut version.facts),
+                            .map(|version| &mut version.kept),
                     );
                 }
             }
@@ -182,18 +182,18 @@ impl Spans {
 
     /// The spans by start, then id, then the log records likewise, with copies of their facts.
     pub(super) fn copy(&self, trace_id: TraceId) -> Vec<(Span, Mark)> {
-        self.unpack(trace_id, &self.facts.copy())
+        self.unpack(trace_id, &self.kept.copy())
     }
 
     /// The same with the facts themselves: until they are taken back, this trace is of no use.
     pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
-        let lent = self.facts.lend();
+        let lent = self.kept.lend();
         self.unpack(trace_id, &lent)
     }
 
     /// Take back what was lent, once the spans are dropped.
     pub(super) fn take_back(&mut self) {
-        self.facts.take_back();
+        self.kept.take_back();
     }
 
     /// How many spans there are.
@@ -204,7 +204,7 @@ impl Spans {
     /// Bytes this holds on to beyond itself.
     #[inline]
     pub(super) fn size(&self) -> usize {
-        self.nodes_size + self.facts.size() + self.resources_size
+        self.nodes_size + self.kept.size() + self.resources_size
     }
 
     /// Does this version win over the one that is there? The order is total over all that is kept
@@ -228,7 +228,7 @@ impl Spans {
             !mark.partial,
             span.start_unix_nanos,
         );
-        let facts = || {
+        let kept = || {
             let ours = (
                 self.span_id(old.parent),
                 old.flags,
@@ -247,13 +247,13 @@ impl Spans {
             );
             theirs
                 .cmp(&ours)
-                .then_with(|| self.facts.compare(&span.facts, old.facts))
+                .then_with(|| self.kept.compare(&span.kept, old.kept))
         };
         let resource =
             || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
         theirs
             .cmp(&ours)
-            .then_with(facts)
+            .then_with(kept)
             .then_with(resource)
             .is_gt()
     }
@@ -439,7 +439,7 @@ impl Spans {
         }
     }
 
-    fn unpack(&self, trace_id: TraceId, lent: &Lent) -> Vec<(Span, Mark)> {
+    fn unpack(&self, trace_id: TraceId, lent: &LentText) -> Vec<(Span, Mark)> {
         let mut spans = Vec::with_capacity(self.n_spans);
         for (node, span_id) in self.nodes.iter().zip(&self.ids) {
             let Some(version) = node.version() else {
@@ -455,7 +455,7 @@ impl Spans {
                 n_attributes: version.n_attributes,
                 status: version.status,
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
-                facts: self.facts.facts(lent, version.facts),
+                kept: self.kept.read(lent, version.kept),
             };
             let Version {
                 tool_call,
@@ -494,7 +494,7 @@ fn compare_resources(ours: &Arc<Resource>, theirs: &Arc<Resource>) -> Ordering {
     let by_text = || {
         ours.service
             .cmp(&theirs.service)
-            .then_with(|| ours.facts.cmp(&theirs.facts))
+            .then_with(|| ours.kept.cmp(&theirs.kept))
     };
     ours.encoded.cmp(&theirs.encoded).then_with(by_text)
 }

@@ -27,7 +27,7 @@ pub(super) struct Version {
     pub(super) end_unix_nanos: u64,
     pub(super) update: u64,
     /// Where its facts are among the trace's.
-    pub(super) facts: ArenaPlace,
+    pub(super) kept: ArenaPlace,
     /// Position in `nodes`.
     pub(super) parent: Option<NodeIdx>,
     /// Position in `resources`.

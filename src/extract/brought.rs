@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::outline::Outline;
 use super::recognise::{Recogniser, attribute_text};
 use super::tree::SpanIdx;
-use crate::span::{Attribute, Facts, Keep, KeyId, KeySet, SpanId, Value};
+use crate::span::{Attribute, Keep, KeptAttributes, KeyId, KeySet, SpanId, Value};
 
 /// The attribute that names the case a run is one of.
 pub const CASE_ID: &str = "test.case.id";
@@ -91,23 +91,23 @@ pub(super) fn brought(
     let spans = std::iter::once(evaluated)
         .chain(outline.tree.ancestors(evaluated))
         .map(|span_idx| &outline.spans[span_idx].0);
-    let resource = &outline.spans[evaluated].0.resource.facts;
-    for (span_id, facts) in spans
-        .map(|span| (Some(span.span_id), &span.facts))
+    let resource = &outline.spans[evaluated].0.resource.kept;
+    for (span_id, kept) in spans
+        .map(|span| (Some(span.span_id), &span.kept))
         .chain([(None, resource)])
     {
         brought.case_id = brought.case_id.or_else(|| {
-            let text = attribute_text(facts.get(keys.case_id?)?)?;
+            let text = attribute_text(kept.get(keys.case_id?)?)?;
             (!text.is_empty()).then(|| Arc::from(&*text))
         });
-        note(&mut brought.criteria, keys.criteria, span_id, facts);
-        note(&mut brought.expect, keys.expect, span_id, facts);
+        note(&mut brought.criteria, keys.criteria, span_id, kept);
+        note(&mut brought.expect, keys.expect, span_id, kept);
     }
     brought
 }
 
-fn note(said: &mut Vec<Said>, key: Option<KeyId>, span_id: Option<SpanId>, facts: &Facts) {
-    let Some(Attribute { value, cut, .. }) = key.and_then(|key| facts.attribute(key)) else {
+fn note(said: &mut Vec<Said>, key: Option<KeyId>, span_id: Option<SpanId>, kept: &KeptAttributes) {
+    let Some(Attribute { value, cut, .. }) = key.and_then(|key| kept.attribute(key)) else {
         return;
     };
     let text = if let Value::Bytes(_) = value {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::keys::{self, Bits};
-use crate::span::{Attribute, Event, KeyId, Opened, Span, Value};
+use crate::span::{Attribute, Event, IndexedAttributes, KeyId, Span, Value};
 
 /// One way in which frameworks spell their spans. Each lives in a file of its own, named like it.
 #[derive(Debug)]
@@ -30,14 +30,12 @@ pub(super) struct Convention {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) span: &'a Span,
-    facts: Opened<'a>,
-    name: &'a str,
-    present: AnyOf,
+    attributes: IndexedAttributes<'a>,
 }
 
-const N_WORDS: usize = 3;
+const N_WORDS: usize = IndexedAttributes::N_INDEXED_KEYS / 64;
 const _: () = assert!(
-    keys::N_BUILT_IN <= N_WORDS * 64,
+    keys::N_BUILT_IN <= IndexedAttributes::N_INDEXED_KEYS,
     "a view has a bit for every built-in key"
 );
 
@@ -80,34 +78,25 @@ impl AnyOf {
 impl<'a> View<'a> {
     #[inline]
     pub(super) fn new(span: &'a Span) -> Self {
-        let facts = span.facts.opened();
-        let mut present = [0; N_WORDS];
-        for key in facts.keys() {
-            if let Some(word) = present.get_mut(usize::from(key.0 / 64)) {
-                *word |= 1 << (key.0 % 64);
-            }
-        }
         Self {
             span,
-            facts,
-            name: facts.name(),
-            present: AnyOf(present),
+            attributes: span.kept.index(),
         }
     }
 
     /// Is there an attribute with one of these marks?
     pub(super) fn has_any(&self, marks: Bits) -> bool {
-        self.present.0[0] & marks != 0
+        self.attributes.present()[0] & marks != 0
     }
 
     /// The built-in keys of which there is an attribute.
     pub(super) fn present(&self) -> AnyOf {
-        self.present
+        AnyOf(self.attributes.present())
     }
 
     /// The marks of which there is an attribute.
     pub(super) fn marks(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut rest = self.present.0[0];
+        let mut rest = self.attributes.present()[0];
         std::iter::from_fn(move || {
             let mark = rest.trailing_zeros() as usize;
             rest &= rest.wrapping_sub(1);
@@ -117,48 +106,31 @@ impl<'a> View<'a> {
 
     /// Is there an attribute with one of these keys?
     pub(super) fn has_any_of(&self, keys: AnyOf) -> bool {
-        self.present.has_any_of(keys)
+        self.present().has_any_of(keys)
     }
 
     pub(super) fn has(&self, key: KeyId) -> bool {
-        if usize::from(key.0) < N_WORDS * 64 {
-            self.present.has(key)
-        } else {
-            self.span.get(key).is_some()
-        }
+        self.attributes.has(key)
     }
 
     pub(super) fn attribute(&self, key: KeyId) -> Option<Attribute<'a>> {
-        if self.has(key) {
-            self.facts.attribute(key)
-        } else {
-            None
-        }
+        self.attributes.attribute(key)
     }
 
     pub(super) fn get(&self, key: KeyId) -> Option<Value<'a>> {
-        self.attribute(key).map(|attribute| attribute.value)
+        self.attributes.get(key)
     }
 
     pub(super) fn text(&self, key: KeyId) -> Option<&'a str> {
-        if self.has(key) {
-            self.facts.text(key)
-        } else {
-            None
-        }
+        self.attributes.text(key)
     }
 
     pub(super) fn name(&self) -> &'a str {
-        self.name
+        self.attributes.name()
     }
 
     pub(super) fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
-        let span: &'a Span = self.span;
-        self.facts
-            .has_events()
-            .then(|| span.facts.events())
-            .into_iter()
-            .flatten()
+        self.attributes.events()
     }
 }
 

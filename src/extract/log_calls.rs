@@ -101,7 +101,7 @@ pub(super) fn as_span(record: LogCall, trace_id: TraceId, parent_id: Option<Span
         record_id,
         time_unix_nanos,
         resource,
-        facts,
+        kept,
         ..
     } = record;
     Span {
@@ -114,7 +114,7 @@ pub(super) fn as_span(record: LogCall, trace_id: TraceId, parent_id: Option<Span
         n_attributes: 0,
         status: Status::Unset,
         resource,
-        facts,
+        kept,
     }
 }
 

@@ -22,9 +22,7 @@ pub(super) const EVENTS: &[(&str, WantedBody)] = &[
 
 /// Does this record hold messages?
 pub(super) fn is_messages(record: &LogCall) -> bool {
-    EVENTS
-        .iter()
-        .any(|(event, _)| *event == record.facts.name())
+    EVENTS.iter().any(|(event, _)| *event == record.kept.name())
 }
 
 /// Is this what [`held`] made of one?
@@ -35,7 +33,7 @@ pub(super) fn is_held(span: &View<'_>) -> bool {
 /// A record as it is held with its trace. `None` where it names no trace or no span, or tells of no
 /// call: there is nothing to join it with.
 pub(super) fn held(record: LogCall) -> Option<Span> {
-    let Some(Value::Bytes(trace_id)) = record.facts.get(keys::LOG_TRACE_ID) else {
+    let Some(Value::Bytes(trace_id)) = record.kept.get(keys::LOG_TRACE_ID) else {
         return None;
     };
     let (trace_id, parent_id) = (TraceId::try_new(&trace_id.to_vec())?, Some(record.span_id?));

@@ -93,7 +93,7 @@ pub(super) fn is_cut(span: &View<'_>) -> bool {
         )
     };
     span.span
-        .facts
+        .kept
         .attributes()
         .any(|attribute| attribute.cut && holds_reply(attribute.key))
 }
@@ -128,7 +128,7 @@ pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payloa
     let mut ids: Vec<(&str, &str)> = Vec::new();
     for attribute in span
         .span
-        .facts
+        .kept
         .attributes()
         .filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES)
     {
@@ -143,7 +143,7 @@ pub(super) fn responses(span: &View<'_>, max_size: usize) -> Vec<(String, Payloa
     }
     for attribute in span
         .span
-        .facts
+        .kept
         .attributes()
         .filter(|attribute| attribute.key == keys::OI_INPUT_MESSAGES)
     {
@@ -184,7 +184,7 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 /// `gen_ai.completion.0.tool_calls.1.name`.
 fn flattened(span: &View<'_>, max_size: usize) -> Vec<Announced> {
     let mut calls: Vec<(&str, Announced)> = Vec::new();
-    for attribute in span.span.facts.attributes().filter(|attribute| {
+    for attribute in span.span.kept.attributes().filter(|attribute| {
         matches!(
             attribute.key,
             keys::OI_OUTPUT_MESSAGES | keys::COMPLETION_CALLS

@@ -13,8 +13,8 @@ use crate::span::{Attribute, Span, Value};
 /// Lets go of what a span turned out not to need. Asked once for each span that arrives, after
 /// [`mark`](super::mark()).
 pub fn slim(span: &mut Span, mark: Mark) {
-    let has_events = || span.facts.events().next().is_some();
-    if mark.tool_call || !(span.facts.keys().any(keys::is_payload) || has_events()) {
+    let has_events = || span.kept.events().next().is_some();
+    if mark.tool_call || !(span.kept.keys().any(keys::is_payload) || has_events()) {
         return;
     }
     // What a model's log record holds is what a model's span would.
@@ -25,7 +25,7 @@ pub fn slim(span: &mut Span, mark: Mark) {
     let new_messages = new_messages(span);
     let begins_turn = llama_index::begins_turn(span.name());
     let hands_on = autogen::hands_on(span);
-    span.facts.retain(
+    span.kept.retain(
         |attribute| match attribute.value {
             Value::Str(text) if begins_turn && attribute.key == keys::INPUT_VALUE => {
                 llama_index::name_in(text).map(|name| Attribute {
@@ -89,7 +89,7 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
 
 /// The first of the flattened messages that is new: the one after the model's last word.
 fn new_messages(span: &Span) -> usize {
-    (span.facts.attributes())
+    (span.kept.attributes())
         .filter(|attribute| {
             attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant")
         })

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{
-    Attribute, FactsBuilder, KeySet, Resource, Span, SpanId, Status, TraceId, Value,
+    Attribute, KeptAttributesBuilder, KeySet, Resource, Span, SpanId, Status, TraceId, Value,
 };
 
 /// A span as a test writes it: ids are small numbers, times are milliseconds.
@@ -96,9 +96,9 @@ impl Made {
     }
 
     fn made(&self, keys: &KeySet) -> Span {
-        let mut facts = FactsBuilder::default();
-        facts.name(&self.name);
-        let add = |facts: &mut FactsBuilder, (key, value): &(String, Json)| {
+        let mut builder = KeptAttributesBuilder::default();
+        builder.name(&self.name);
+        let add = |builder: &mut KeptAttributesBuilder, (key, value): &(String, Json)| {
             let Some(kept) = keys.find(key.as_bytes()) else {
                 return;
             };
@@ -111,7 +111,7 @@ impl Made {
                 Json::Number(number) => Value::Double(number.as_f64().unwrap()),
                 _ => Value::Json(&text),
             };
-            facts.attribute(Attribute {
+            builder.attribute(Attribute {
                 key: kept.key,
                 suffix,
                 value,
@@ -120,13 +120,13 @@ impl Made {
         };
         self.attributes
             .iter()
-            .for_each(|attribute| add(&mut facts, attribute));
+            .for_each(|attribute| add(&mut builder, attribute));
         for (name, attributes) in &self.events {
-            facts.begin_event(keys.id(name).unwrap());
+            builder.begin_event(keys.id(name).unwrap());
             attributes
                 .iter()
-                .for_each(|attribute| add(&mut facts, attribute));
-            facts.end_event();
+                .for_each(|attribute| add(&mut builder, attribute));
+            builder.end_event();
         }
         Span {
             trace_id: TraceId::try_new(&[7; 16]).unwrap(),
@@ -140,9 +140,9 @@ impl Made {
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),
-                facts: FactsBuilder::default().finish(),
+                kept: KeptAttributesBuilder::default().finish(),
             }),
-            facts: facts.finish(),
+            kept: builder.finish(),
         }
     }
 }

@@ -355,7 +355,7 @@ fn cut_short(trace: &Trace, outline: &Outline<'_>) -> bool {
 fn subject(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {
     let span = &outline.spans[span_idx].0;
     let own = recogniser.readable().iter().filter_map(|(key, name)| {
-        let value = span.get(*key).or_else(|| span.resource.facts.get(*key))?;
+        let value = span.get(*key).or_else(|| span.resource.kept.get(*key))?;
         Some((name.clone(), Arc::from(&*attribute_text(value)?)))
     });
     Subject {
@@ -364,7 +364,7 @@ fn subject(outline: &Outline<'_>, recogniser: &Recogniser, span_idx: SpanIdx) ->
         start_unix_nanos: span.start_unix_nanos,
         end_unix_nanos: span.end_unix_nanos,
         flags: span.flags,
-        trace_state: span.facts.trace_state().into(),
+        trace_state: span.kept.trace_state().into(),
         resource: span.resource.clone(),
         attributes: own.collect(),
     }

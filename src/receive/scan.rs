@@ -116,7 +116,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     }
 
     fn finish(mut self) -> Scanned {
-        self.batch.pieces_size = self.walk.finish();
+        self.batch.shared_size = self.walk.finish();
         Scanned {
             n_spans: self.n_spans,
             batch: self.batch,
@@ -274,7 +274,7 @@ impl Resources<'_> {
                 keeper.attribute(kept, held, attribute);
             }
         }
-        let facts = self
+        let kept = self
             .keeper
             .as_mut()
             .map(Keeper::take_alone)
@@ -282,7 +282,7 @@ impl Resources<'_> {
         Resource {
             encoded: encoded.into(),
             service: service.unwrap_or_default(),
-            facts,
+            kept,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::export::score_line;
 use crate::extract::{AgentRun, Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
 use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
-use crate::span::{Facts, Now, Resource, SpanId, TraceId};
+use crate::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
 
 /// Most calls that are judged at once.
 const MAX_CALLS: usize = 10_000;
@@ -274,7 +274,7 @@ impl Written {
         let resource = Arc::new(Resource {
             encoded: Box::default(),
             service: (*service).into(),
-            facts: Facts::default(),
+            kept: KeptAttributes::default(),
         });
         let root: Arc<str> = root.unwrap_or_default().into();
         let subject = |name: &str, span_id: SpanId| Subject {

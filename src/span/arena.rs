@@ -1,85 +1,85 @@
-//! Pure. The memory that facts lie in: one text for the small facts of many spans, so that none
-//! costs an allocation, or is let go of by itself. Knows who holds the text and where in it facts
-//! stand; does not know how they are written.
+//! Pure. The memory that kept attributes lie in: the small ones of a request, or of a trace, share
+//! one text, so that no span costs an allocation or a release of its own. Knows where in a text a
+//! span's attributes lie; does not know how they are written.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use super::facts::{Facts, FactsBuilder};
+use super::kept_attributes::{KeptAttributes, KeptAttributesBuilder};
 
-/// A text that is handed out before it is complete, and read after that.
-pub(super) type Shared = Arc<OnceLock<String>>;
+/// A text that is handed out before it is complete, and read once it is.
+pub(super) type SharedText = Arc<OnceLock<String>>;
 
-/// So much text is gathered before it is handed out, in bytes: facts that somebody keeps keep no
-/// more than this from being let go.
-const PIECE_SIZE: usize = 32 << 10;
+/// Size of a chunk of a request's text, in bytes: one span that is kept longer than the others
+/// keeps no more than this from being freed.
+const CHUNK_SIZE: usize = 32 << 10;
 
-/// The first piece of a request begins with so much, which a small request does not use up.
-const FIRST_SIZE: usize = 4 << 10;
+/// Capacity of a request's first chunk, in bytes: a small request does not fill a whole one.
+const FIRST_CHUNK_SIZE: usize = 4 << 10;
 
-/// Facts from this size on, in bytes, have memory of their own: to copy them costs more than to
-/// allocate.
+/// From this size on, in bytes, a span's attributes have memory of their own: copying them would
+/// cost more than an allocation.
 const LARGE: usize = 1 << 10;
 
-/// The least that the text of a trace grows by, in bytes: the first spans of each would otherwise
-/// move it again and again.
+/// The text of a trace grows by at least this many bytes: the first spans of each trace would
+/// otherwise move it again and again.
 const MIN_GROWTH: usize = 512;
 
-/// From here on, in bytes, it grows by an eighth of itself at the most: what is not used yet counts
-/// as much as what is. Never by a fixed step, with which moving a text of any size would cost its
-/// square.
+/// A text of a trace larger than this, in bytes, grows by at most an eighth: unused capacity counts
+/// against the budget like used one. It never grows by a fixed step: moving the text would then
+/// cost the square of its size.
 const LARGE_GROWTH: usize = 256 << 10;
 
-// === Pieces ===
+// === RequestArena ===
 
-/// Writes the facts of a request's spans into pieces of memory that they share.
+/// Writes the kept attributes of a request's spans into chunks of memory that they share.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub(crate) struct RequestArena {
     text: String,
-    shared: Option<Shared>,
+    shared: Option<SharedText>,
     size: usize,
 }
 
-impl Pieces {
-    /// What was built. It can be read once [`Self::finish`] was called.
-    pub fn add(&mut self, facts: &mut FactsBuilder) -> Facts {
-        if facts.size() >= LARGE {
-            return facts.finish();
+impl RequestArena {
+    /// Finishes a span's attributes. They can be read after the next call of [`Self::finish`].
+    pub(crate) fn add(&mut self, builder: &mut KeptAttributesBuilder) -> KeptAttributes {
+        if builder.size() >= LARGE {
+            return builder.finish();
         }
-        if self.text.len() + facts.size() > PIECE_SIZE {
+        if self.text.len() + builder.size() > CHUNK_SIZE {
             self.finish();
-            self.text.reserve_exact(PIECE_SIZE);
+            self.text.reserve_exact(CHUNK_SIZE);
         } else if self.text.is_empty() {
-            self.text.reserve_exact(FIRST_SIZE);
+            self.text.reserve_exact(FIRST_CHUNK_SIZE);
         }
         let start = self.text.len();
-        self.text.push_str(facts.pack());
+        self.text.push_str(builder.pack());
         let place = Place::try_new(start, self.text.len() - start).unwrap_or_default();
-        Facts::shared(Arc::clone(self.shared.get_or_insert_default()), place)
+        KeptAttributes::shared(Arc::clone(self.shared.get_or_insert_default()), place)
     }
 
-    /// Make readable what was added. How many bytes all pieces take up to now, whether somebody
-    /// still refers to them or not.
-    pub fn finish(&mut self) -> usize {
+    /// Makes all added attributes readable. Returns the size of all chunks so far in bytes, whether
+    /// they are still referred to or not.
+    pub(crate) fn finish(&mut self) -> usize {
         if let Some(shared) = self.shared.take() {
             let mut text = std::mem::take(&mut self.text);
-            // Many small requests can wait to be read.
+            // Many small requests can wait in the scoring queue.
             if text.len() < text.capacity() / 2 {
                 text.shrink_to_fit();
             }
             self.size += text.capacity();
-            // Nobody else can have set it.
+            // Only this arena sets it, and only here.
             let _ = shared.set(text);
         }
         self.size
     }
 }
 
-// === Arena ===
+// === TraceArena ===
 
-/// Where facts stand in a text.
+/// A range of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub(crate) struct Place {
     start: u32,
     len: u32,
 }
@@ -93,7 +93,7 @@ impl Place {
         })
     }
 
-    pub(super) fn of(self, text: &str) -> &str {
+    pub(super) fn slice(self, text: &str) -> &str {
         text.get(self.start as usize..)
             .and_then(|rest| rest.get(..self.len as usize))
             .unwrap_or_default()
@@ -104,56 +104,56 @@ impl Place {
     }
 }
 
-/// The facts of one trace: large ones as they came, the others written one after the other and lent
-/// as a whole.
+/// The kept attributes of one trace: large ones as they came, the small ones in one text, which is
+/// lent as a whole while the trace is judged.
 #[derive(Debug, Default)]
-pub struct Arena {
+pub(crate) struct TraceArena {
     text: String,
-    /// Bytes of the text that nobody refers to any more.
+    /// Bytes of the text that are no longer referred to.
     n_dead: usize,
-    large: Vec<Facts>,
-    /// Places among them that are free again.
+    large: Vec<KeptAttributes>,
+    /// Free positions in `large`.
     free: Vec<u32>,
     large_size: usize,
-    lent: Option<Shared>,
+    lent: Option<SharedText>,
 }
 
-/// Where facts are in an [`Arena`].
+/// Where a span's attributes are in a [`TraceArena`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArenaPlace {
+pub(crate) enum ArenaPlace {
     /// In the text.
-    Here(Place),
-    /// Among the large ones.
-    Apart(u32),
+    Text(Place),
+    /// A position among the large ones.
+    Large(u32),
 }
 
-impl Arena {
-    /// Keep facts. `None` where 4 GiB are full.
-    pub fn insert(&mut self, facts: Facts) -> Option<ArenaPlace> {
-        if facts.size() < LARGE {
-            return self.insert_text(facts.packed()).map(ArenaPlace::Here);
+impl TraceArena {
+    /// Keeps a span's attributes. `None` once the text has 4 GiB.
+    pub(crate) fn insert(&mut self, kept: KeptAttributes) -> Option<ArenaPlace> {
+        if kept.size() < LARGE {
+            return self.insert_text(kept.packed()).map(ArenaPlace::Text);
         }
-        self.large_size += facts.size();
+        self.large_size += kept.size();
         if let Some(at) = self.free.pop()
             && let Some(free) = self.large.get_mut(at as usize)
         {
-            *free = facts;
-            return Some(ArenaPlace::Apart(at));
+            *free = kept;
+            return Some(ArenaPlace::Large(at));
         }
         let at = u32::try_from(self.large.len()).ok()?;
-        self.large.push(facts);
-        Some(ArenaPlace::Apart(at))
+        self.large.push(kept);
+        Some(ArenaPlace::Large(at))
     }
 
-    /// What is there is not referred to any more. Is so much of the text such by now that it is
-    /// worth making it anew? That costs a look at `n_places` places.
-    pub fn remove(&mut self, kept: ArenaPlace, n_places: usize) -> bool {
-        match kept {
-            ArenaPlace::Here(place) => self.n_dead += place.len(),
-            ArenaPlace::Apart(at) => {
-                if let Some(facts) = self.large.get_mut(at as usize) {
-                    self.large_size -= facts.size();
-                    *facts = Facts::default();
+    /// Removes the attributes at a place. Returns whether rewriting the text is now worth its
+    /// cost, a look at each of `n_places` places.
+    pub(crate) fn remove(&mut self, place: ArenaPlace, n_places: usize) -> bool {
+        match place {
+            ArenaPlace::Text(place) => self.n_dead += place.len(),
+            ArenaPlace::Large(at) => {
+                if let Some(kept) = self.large.get_mut(at as usize) {
+                    self.large_size -= kept.size();
+                    *kept = KeptAttributes::default();
                     self.free.push(at);
                 }
             }
@@ -161,55 +161,57 @@ impl Arena {
         self.n_dead > self.text.len() / 2 + n_places * size_of::<ArenaPlace>()
     }
 
-    /// The same facts in a new text, each at the place that takes that of its old one.
-    pub fn rewrite<'k>(&mut self, kept: impl Iterator<Item = &'k mut ArenaPlace>) {
+    /// Copies all that `places` refer to into a new text and updates the places.
+    pub(crate) fn rewrite<'p>(&mut self, places: impl Iterator<Item = &'p mut ArenaPlace>) {
         let n_live = self.text.len() - self.n_dead;
         let old = std::mem::replace(&mut self.text, String::with_capacity(n_live));
         self.n_dead = 0;
-        for kept in kept {
-            if let ArenaPlace::Here(place) = kept {
-                // The new text is no longer than the old one.
-                *place = self.insert_text(place.of(&old)).unwrap_or_default();
+        for place in places {
+            if let ArenaPlace::Text(place) = place {
+                // Always fits: the new text is no longer than the old one.
+                *place = self.insert_text(place.slice(&old)).unwrap_or_default();
             }
         }
     }
 
-    /// How other facts compare with those that are there.
-    pub fn compare(&self, facts: &Facts, kept: ArenaPlace) -> Ordering {
-        match kept {
-            ArenaPlace::Here(place) => facts.packed().cmp(place.of(&self.text)),
-            ArenaPlace::Apart(at) => facts
-                .packed()
-                .cmp(self.large.get(at as usize).map_or("", Facts::packed)),
-        }
+    /// Compares a span's attributes with those at a place.
+    pub(crate) fn compare(&self, kept: &KeptAttributes, place: ArenaPlace) -> Ordering {
+        let other = match place {
+            ArenaPlace::Text(place) => place.slice(&self.text),
+            ArenaPlace::Large(at) => self
+                .large
+                .get(at as usize)
+                .map_or("", KeptAttributes::packed),
+        };
+        kept.packed().cmp(other)
     }
 
-    /// Lend the facts: until they are taken back, the text is not here.
-    pub fn lend(&mut self) -> Lent {
-        let text = Shared::new(std::mem::take(&mut self.text).into());
+    /// Lends the text. The arena is empty until [`Self::take_back`].
+    pub(crate) fn lend(&mut self) -> LentText {
+        let text = SharedText::new(std::mem::take(&mut self.text).into());
         self.lent = Some(Arc::clone(&text));
-        Lent(text)
+        LentText(text)
     }
 
     /// A copy of the text, which need not be given back.
-    pub fn copy(&self) -> Lent {
-        Lent(Shared::new(self.text.clone().into()))
+    pub(crate) fn copy(&self) -> LentText {
+        LentText(SharedText::new(self.text.clone().into()))
     }
 
-    /// The facts at a place, with what was lent.
-    pub fn facts(&self, lent: &Lent, kept: ArenaPlace) -> Facts {
-        match kept {
-            ArenaPlace::Here(place) => Facts::shared(Arc::clone(&lent.0), place),
-            ArenaPlace::Apart(at) => self.large.get(at as usize).cloned().unwrap_or_default(),
+    /// The attributes at a place, in a lent or copied text.
+    pub(crate) fn read(&self, lent: &LentText, place: ArenaPlace) -> KeptAttributes {
+        match place {
+            ArenaPlace::Text(place) => KeptAttributes::shared(Arc::clone(&lent.0), place),
+            ArenaPlace::Large(at) => self.large.get(at as usize).cloned().unwrap_or_default(),
         }
     }
 
-    /// Take back what was lent, and is not held by anybody else any more (else a copy).
-    pub fn take_back(&mut self) {
+    /// Takes the lent text back, or a copy of it if it is still referred to.
+    pub(crate) fn take_back(&mut self) {
         if let Some(lent) = self.lent.take() {
             let text = Arc::try_unwrap(lent).unwrap_or_else(|lent| OnceLock::clone(&lent));
             self.text = text.into_inner().unwrap_or_default();
-            // It hardly grows any more, and is remembered for long.
+            // A judged trace hardly grows any more, and is remembered for long.
             if self.text.len() + self.text.len() / 8 < self.text.capacity() {
                 self.text.shrink_to_fit();
             }
@@ -218,9 +220,9 @@ impl Arena {
 
     /// Bytes on the heap.
     #[inline]
-    pub fn size(&self) -> usize {
-        let places_size =
-            self.large.capacity() * size_of::<Facts>() + self.free.capacity() * size_of::<u32>();
+    pub(crate) fn size(&self) -> usize {
+        let places_size = self.large.capacity() * size_of::<KeptAttributes>()
+            + self.free.capacity() * size_of::<u32>();
         self.text.capacity() + self.large_size + places_size
     }
 
@@ -228,8 +230,8 @@ impl Arena {
         let place = Place::try_new(self.text.len(), text.len())?;
         let room = self.text.capacity() - self.text.len();
         if room < text.len() {
-            // By a half, not by doubling: with many open traces the slack would be most of what
-            // they hold.
+            // By a half, not by doubling: with many open traces, unused capacity would be most of
+            // the memory.
             let size = self.text.len();
             self.text.reserve_exact(
                 text.len()
@@ -241,41 +243,44 @@ impl Arena {
     }
 }
 
-/// The text of an arena.
+/// The text of a [`TraceArena`].
 #[derive(Debug)]
-pub struct Lent(Shared);
+pub(crate) struct LentText(SharedText);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> FactsBuilder {
-        let mut facts = FactsBuilder::default();
-        facts.name(name);
-        facts
+    fn named(name: &str) -> KeptAttributesBuilder {
+        let mut builder = KeptAttributesBuilder::default();
+        builder.name(name);
+        builder
     }
 
     #[test]
-    fn facts_of_any_number_of_pieces_are_read_once_they_are_finished() {
+    fn attributes_are_readable_once_their_chunk_is_finished() {
         let names: Vec<String> = (0..5_000)
             .map(|n| format!("a span with the number {n}"))
             .collect();
-        let mut pieces = Pieces::default();
-        let facts: Vec<Facts> = names
+        let mut arena = RequestArena::default();
+        let kept: Vec<KeptAttributes> = names
             .iter()
-            .map(|name| pieces.add(&mut named(name)))
+            .map(|name| arena.add(&mut named(name)))
             .collect();
-        let size = pieces.finish();
-        assert!(facts.iter().map(Facts::name).eq(&names));
+        let size = arena.finish();
+        assert!(kept.iter().map(KeptAttributes::name).eq(&names));
         assert!(
-            size >= facts.iter().map(Facts::size).sum() && size > 4 * PIECE_SIZE,
+            size >= kept.iter().map(KeptAttributes::size).sum() && size > 4 * CHUNK_SIZE,
             "{size}"
         );
-        assert_eq!(pieces.add(&mut FactsBuilder::default()), Facts::default());
+        assert_eq!(
+            arena.add(&mut KeptAttributesBuilder::default()),
+            KeptAttributes::default()
+        );
     }
 
-    fn filled(names: &[String]) -> (Arena, Vec<ArenaPlace>) {
-        let mut arena = Arena::default();
+    fn filled(names: &[String]) -> (TraceArena, Vec<ArenaPlace>) {
+        let mut arena = TraceArena::default();
         let kept = names
             .iter()
             .map(|name| arena.insert(named(name).finish()).unwrap())
@@ -298,16 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lent_comes_back() {
+    fn a_lent_text_comes_back() {
         let names = names();
         let (mut arena, kept) = filled(&names);
         let lent = arena.lend();
-        let held = arena.facts(&lent, kept[8]);
+        let held = arena.read(&lent, kept[8]);
         assert!(
             names
                 .iter()
                 .zip(&kept)
-                .all(|(name, &kept)| arena.facts(&lent, kept).name() == *name)
+                .all(|(name, &kept)| arena.read(&lent, kept).name() == *name)
         );
         drop(lent);
         arena.take_back();
@@ -319,17 +324,17 @@ mod tests {
             names
                 .iter()
                 .zip(&kept)
-                .all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name)
+                .all(|(name, &kept)| arena.read(&arena.copy(), kept).name() == *name)
         );
     }
 
     #[test]
     fn a_text_of_many_megabytes_is_moved_a_few_dozen_times() {
-        let mut arena = Arena::default();
-        let facts = named(&"n".repeat(900)).finish();
+        let mut arena = TraceArena::default();
+        let kept = named(&"n".repeat(900)).finish();
         let (mut n_moved, mut size) = (0, 0);
         while arena.size() < 100 << 20 {
-            arena.insert(facts.clone()).unwrap();
+            arena.insert(kept.clone()).unwrap();
             n_moved += usize::from(arena.size() != size);
             size = arena.size();
         }
@@ -337,12 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_goes_for_no_more_than_it_frees() {
+    fn dead_text_is_freed_at_a_cost_in_proportion() {
         let names = names();
         let (mut arena, mut kept) = filled(&names);
         let size = arena.size();
-        // One span is sent over and over, among many that stay: each rewriting looks at all of
-        // them.
+        // One span is sent over and over among many others: each rewrite looks at all of them.
         let mut n_rewritten = 0;
         for nth in 0..10_000 {
             let again = arena
@@ -355,7 +359,7 @@ mod tests {
             }
         }
         assert!((5..100).contains(&n_rewritten), "{n_rewritten}");
-        // And a large one.
+        // Also a large one.
         for nth in 0..1_000 {
             let again = arena
                 .insert(named(&format!("{} {nth}", names[9])).finish())
@@ -363,14 +367,14 @@ mod tests {
             arena.remove(std::mem::replace(&mut kept[9], again), kept.len());
         }
         assert!(arena.size() < 2 * size, "{} of {size}", arena.size());
-        assert!(arena.facts(&arena.copy(), kept[9]).name().ends_with(" 999"));
+        assert!(arena.read(&arena.copy(), kept[9]).name().ends_with(" 999"));
         assert!(
             names
                 .iter()
                 .zip(&kept)
                 .skip(10)
-                .all(|(name, &kept)| arena.facts(&arena.copy(), kept).name() == *name)
+                .all(|(name, &kept)| arena.read(&arena.copy(), kept).name() == *name)
         );
-        assert_eq!(arena.facts(&arena.copy(), kept[0]).name(), "span 9999");
+        assert_eq!(arena.read(&arena.copy(), kept[0]).name(), "span 9999");
     }
 }

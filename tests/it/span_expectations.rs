@@ -203,7 +203,7 @@ fn what_the_mode_does_not_ask_for_is_not_even_kept() {
             .unwrap()
             .batch
             .spans[0]
-            .facts
+            .kept
             .size()
     };
     let [off, names, full] =

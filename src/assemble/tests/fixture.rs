@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Mark, Memo, Settings, TraceBuffer};
-use crate::span::{Facts, FactsBuilder, Now, Resource, Span, SpanId, Status, TraceId};
+use crate::span::{
+    KeptAttributes, KeptAttributesBuilder, Now, Resource, Span, SpanId, Status, TraceId,
+};
 
 /// Unix time at which every test begins, in seconds.
 pub(super) const BEGIN: u64 = 1_800_000_000;
@@ -57,10 +59,10 @@ pub(super) fn span_id(n: u64) -> SpanId {
     SpanId::try_new(&n.to_be_bytes()).unwrap()
 }
 
-pub(super) fn facts(name: &str) -> Facts {
-    let mut facts = FactsBuilder::default();
-    facts.name(name);
-    facts.finish()
+pub(super) fn kept(name: &str) -> KeptAttributes {
+    let mut builder = KeptAttributesBuilder::default();
+    builder.name(name);
+    builder.finish()
 }
 
 /// A span and its mark, to be refined.
@@ -84,9 +86,9 @@ pub(super) fn span(id: u64) -> Sent {
         resource: Arc::new(Resource {
             encoded: Box::default(),
             service: "shop".into(),
-            facts: Facts::default(),
+            kept: KeptAttributes::default(),
         }),
-        facts: facts("span"),
+        kept: kept("span"),
     };
     Sent {
         span,
@@ -140,7 +142,7 @@ impl Sent {
     }
 
     pub(super) fn named(mut self, name: &str) -> Self {
-        self.span.facts = facts(name);
+        self.span.kept = kept(name);
         self
     }
 }

@@ -200,7 +200,7 @@ fn rank(sent: &Sent) -> impl Ord {
         mark.tool_call,
         mark.agent_run,
         mark.model,
-        span.facts.clone(),
+        span.kept.clone(),
     )
 }
 

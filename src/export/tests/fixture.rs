@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, Previous, Said, Verdict, Words};
 use crate::extract::{Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
-use crate::span::{Facts, Resource, SpanId, TraceId};
+use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
 /// What must never be seen with values off.
 pub(super) const SECRET: &str = "4111-1111-1111-1111";
@@ -57,7 +57,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
     Arc::new(Resource {
         encoded: encoded.into(),
         service: service.into(),
-        facts: Facts::default(),
+        kept: KeptAttributes::default(),
     })
 }
 

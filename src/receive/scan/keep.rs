@@ -1,4 +1,4 @@
-//! What is kept of the attributes that pass by: validated keys and values in, [`Facts`] out, within
+//! What is kept of the attributes that pass by: validated keys and values in, [`KeptAttributes`] out, within
 //! bounds that hold for any request. Obeys the key set; does not know what the keys mean.
 
 use std::sync::LazyLock;
@@ -9,7 +9,8 @@ use super::render::value_as_json;
 use super::value::{Held, HeldKind, VALUE};
 use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
 use crate::span::{
-    Attribute, Facts, FactsBuilder, Keep, Kept, KeyId, KeySet, Pieces, Value, cut_at_char,
+    Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
+    Value, cut_at_char,
 };
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
@@ -42,8 +43,8 @@ const MAX_BROUGHT: usize = 4;
 /// ones are left out.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
-    facts: FactsBuilder,
-    pieces: Pieces,
+    builder: KeptAttributesBuilder,
+    arena: RequestArena,
     json: Vec<u8>,
     /// A value up to this size is small and never cut.
     small_value: usize,
@@ -56,12 +57,16 @@ pub(super) struct Keeper<'k> {
 
 impl<'k> Keeper<'k> {
     pub(super) fn new(keys: &'k KeySet) -> Self {
-        let (facts, pieces, json) = (FactsBuilder::default(), Pieces::default(), Vec::new());
+        let (builder, arena, json) = (
+            KeptAttributesBuilder::default(),
+            RequestArena::default(),
+            Vec::new(),
+        );
         let small_value = SMALL.min(keys.max_value_size);
         let mut keeper = Self {
             keys,
-            facts,
-            pieces,
+            builder,
+            arena,
             json,
             small_value,
             small_room: 0,
@@ -83,16 +88,16 @@ impl<'k> Keeper<'k> {
     #[inline]
     pub(super) fn names(&mut self, name: &[u8], trace_state: &[u8]) {
         if !name.is_empty() {
-            self.facts.name(cut_at_char(name, MAX_NAME_SIZE));
+            self.builder.name(cut_at_char(name, MAX_NAME_SIZE));
         }
         if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
-            self.facts.trace_state(trace_state);
+            self.builder.trace_state(trace_state);
         }
     }
 
     /// Keep an attribute as its key's rule says. An attribute without a value is as good as absent.
     pub(super) fn attribute(&mut self, kept: Kept<'_>, held: Held<'_>, encoded: &[u8]) {
-        if kept.suffix.len() > FactsBuilder::MAX_SUFFIX {
+        if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
             return;
         }
         let bits = held.bits;
@@ -101,13 +106,13 @@ impl<'k> Keeper<'k> {
             (Keep::Presence, _) => self.text(kept, b""),
             (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, tag_of(VALUE)) => {}
             (_, HeldKind::Str) => self.text(kept, held.bytes),
-            (_, HeldKind::Bool) => {
-                self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Bool(bits != 0))
-            }
-            (_, HeldKind::Int) => {
-                self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| Value::Int(bits as i64))
-            }
-            (_, HeldKind::Double) => self.rare(kept, FactsBuilder::NUMBER_SIZE, |_| {
+            (_, HeldKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
+                Value::Bool(bits != 0)
+            }),
+            (_, HeldKind::Int) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
+                Value::Int(bits as i64)
+            }),
+            (_, HeldKind::Double) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Double(f64::from_bits(bits))
             }),
             (_, HeldKind::Bytes) => {
@@ -120,7 +125,7 @@ impl<'k> Keeper<'k> {
                         &mut self.small_room
                     };
                     *room = room.saturating_sub(granted.div_ceil(7));
-                    self.facts.bytes(
+                    self.builder.bytes(
                         kept.key,
                         kept.suffix,
                         &held.bytes[..granted],
@@ -159,43 +164,46 @@ impl<'k> Keeper<'k> {
 
     /// Open an event if there is room for it.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        let Some(room) = self.small_room.checked_sub(FactsBuilder::HEAD_SIZE) else {
+        let Some(room) = self
+            .small_room
+            .checked_sub(KeptAttributesBuilder::HEAD_SIZE)
+        else {
             return false;
         };
         self.small_room = room;
-        self.facts.begin_event(name);
+        self.builder.begin_event(name);
         true
     }
 
     /// Close the open event.
     pub(super) fn end_event(&mut self) {
-        self.facts.end_event();
+        self.builder.end_event();
     }
 
     /// Hand out what was kept, and make room for the next span. It can be read after
     /// [`Self::finish`].
-    pub(super) fn take(&mut self) -> Facts {
+    pub(super) fn take(&mut self) -> KeptAttributes {
         self.make_room();
-        self.pieces.add(&mut self.facts)
+        self.arena.add(&mut self.builder)
     }
 
     /// The same in memory of its own, for what outlives the request.
-    pub(super) fn take_alone(&mut self) -> Facts {
+    pub(super) fn take_alone(&mut self) -> KeptAttributes {
         self.make_room();
-        self.facts.finish()
+        self.builder.finish()
     }
 
     /// Forget what was kept since the last was taken.
     pub(super) fn discard(&mut self) {
-        if !self.facts.is_empty() {
-            drop(self.facts.finish());
+        if !self.builder.is_empty() {
+            drop(self.builder.finish());
         }
         self.make_room();
     }
 
     /// Make readable what was taken. How many bytes the pieces take that it lies in.
     pub(super) fn finish(&mut self) -> usize {
-        self.pieces.finish()
+        self.arena.finish()
     }
 
     fn make_room(&mut self) {
@@ -210,7 +218,7 @@ impl<'k> Keeper<'k> {
 
     fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
         if let Some(granted) = self.grant(kept, text.len()) {
-            self.facts.utf8(
+            self.builder.utf8(
                 kept.key,
                 kept.suffix,
                 cut_at_char(text, granted),
@@ -223,7 +231,7 @@ impl<'k> Keeper<'k> {
         if let Some(granted) = self.grant(kept, size)
             && let Ok(suffix) = std::str::from_utf8(kept.suffix)
         {
-            self.facts.attribute(Attribute {
+            self.builder.attribute(Attribute {
                 key: kept.key,
                 suffix,
                 value: value(granted),
@@ -248,7 +256,7 @@ impl<'k> Keeper<'k> {
                 std::str::from_utf8(cut_at_char(&json, granted)),
             )
         {
-            self.facts.attribute(Attribute {
+            self.builder.attribute(Attribute {
                 key: kept.key,
                 suffix,
                 value: Value::Json(text),
@@ -265,7 +273,7 @@ impl<'k> Keeper<'k> {
         if kept.keep == Keep::Value && wanted <= self.small_value {
             self.small_room = self
                 .small_room
-                .checked_sub(FactsBuilder::HEAD_SIZE + kept.suffix.len() + wanted)?;
+                .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + wanted)?;
             return Some(wanted);
         }
         let granted = wanted.min(self.largest(kept));
@@ -291,7 +299,7 @@ impl<'k> Keeper<'k> {
             Keep::Value | Keep::Presence | Keep::Own => {
                 self.small_room = self
                     .small_room
-                    .checked_sub(FactsBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
+                    .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
             }
         }
         Some(granted)
@@ -303,10 +311,11 @@ impl<'k> Keeper<'k> {
         match kept.keep {
             Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
             Keep::Brought => self.brought_room,
-            Keep::Value | Keep::Presence | Keep::Own => self
-                .large_room
-                .max(SMALL)
-                .min(self.keys.max_value_size.max(FactsBuilder::NUMBER_SIZE)),
+            Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(
+                self.keys
+                    .max_value_size
+                    .max(KeptAttributesBuilder::NUMBER_SIZE),
+            ),
         }
     }
 }

@@ -57,7 +57,7 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
     }
     Batch {
         log_calls: calls,
-        pieces_size: keeper.finish(),
+        shared_size: keeper.finish(),
         ..Batch::default()
     }
 }
@@ -122,7 +122,7 @@ fn log_call(
     {
         keeper.body(key, held, record, BODY, wanted_body == WantedBody::Whole);
     }
-    let facts = keeper.take();
+    let kept = keeper.take();
     let span_id = SpanId::try_new(last_field(record, SPAN_ID));
     let record_id = Sha256::digest(record)
         .first_chunk::<8>()
@@ -132,7 +132,7 @@ fn log_call(
         time_unix_nanos: time(record),
         span_id,
         resource,
-        facts,
+        kept,
     })
 }
 

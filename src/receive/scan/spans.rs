@@ -153,7 +153,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 _ => Status::Unset,
             },
             resource: Arc::clone(resource),
-            facts: keeper.take(),
+            kept: keeper.take(),
         });
         Ok(())
     }
@@ -203,7 +203,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 END => fields.end_unix_nanos = cursor.fixed64()?,
                 FLAGS => fields.flags = cursor.fixed32()?,
                 KIND | DROPPED_ATTRIBUTES_COUNT | DROPPED_EVENTS_COUNT | DROPPED_LINKS_COUNT => {
-                    drop(cursor.varint()?)
+                    cursor.varint()?;
                 }
                 STATUS => {
                     let status = cursor.delimited()?;

@@ -329,7 +329,7 @@ fn what_belongs_to_no_span_is_counted_and_what_is_too_long_is_not_kept() {
     let sizes: Vec<usize> = batch
         .log_calls
         .iter()
-        .map(|record| record.facts.size())
+        .map(|record| record.kept.size())
         .collect();
     assert!(
         sizes[0] < 128 && (60 << 10..66 << 10).contains(&sizes[1]),

@@ -11,7 +11,7 @@ use spanscore::extract::{
     AgentRun, Brought, CASE_ID, CRITERIA, Doubt, Doubts, EXPECT, Payload, Said, Subject, ToolCall,
     Trajectory,
 };
-use spanscore::span::{Facts, Resource, SpanId, TraceId};
+use spanscore::span::{KeptAttributes, Resource, SpanId, TraceId};
 
 /// One call as it is written: a name, or a map.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -87,7 +87,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {
         encoded: Box::default(),
         service: written.service.as_str().into(),
-        facts: Facts::default(),
+        kept: KeptAttributes::default(),
     });
     let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
         span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).expect("not zero"),

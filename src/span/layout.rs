@@ -1,17 +1,29 @@
-//! Pure. The layout of kept facts: entries as one text in, found again by key. Knows how they lie
-//! in memory; does not know which keys somebody reads, nor what they mean.
+//! Pure. How kept attributes lie in memory, and how an entry is found by its key. Private to
+//! `span`: knows neither which keys are read, nor what they mean.
 //!
-//! The text is: the number of entries, a head of eight bytes for each, the span's name, then for
-//! each entry what followed the prefix of its key, and its payload. Numbers and heads are written
-//! in seven bits to a byte. So all of it is UTF-8, and no reading of a string has to check that
-//! again, which would be a tenth of all a span costs; and a key is found by comparing heads that
-//! stand side by side.
+//! ```text
+//! ┌─────────┬────────┬────────┬─────┬──────┬────────┬─────────┬────────┬─────────┬─────┐
+//! │ n heads │ head 0 │ head 1 │ ... │ name │ suffix │ payload │ suffix │ payload │ ... │
+//! │ 4 bytes │ 8      │ 8      │     │      │ of entry 0       │ of entry 1       │     │
+//! └─────────┴────────┴────────┴─────┴──────┴────────┴─────────┴────────┴─────────┴─────┘
+//!
+//! a head, low bits first, 7 bits to a byte:
+//! ┌─────────────┬─────────┬─────────────┬────────┬──────────────┬─────────────────────┐
+//! │ key         │ tag     │ in an event │ cut    │ suffix len   │ where it starts     │
+//! │ 2 × 7 bits  │ 3 bits  │ 1 bit       │ 1 bit  │ 1 + 7 bits   │ 4 × 7 bits          │
+//! └─────────────┴─────────┴─────────────┴────────┴──────────────┴─────────────────────┘
+//! ```
+//!
+//! The suffix is the part of the attribute's key behind a kept prefix; an entry ends where the next
+//! one starts. Numbers and heads are written in seven bits to a byte, so the whole is UTF-8 and is
+//! validated once: validating each string again when it is read would cost a tenth of all
+//! instructions a span takes. Heads lie side by side, so finding a key touches nothing else.
 
 use std::fmt;
 
 use super::{Attribute, KeyId, Value};
 
-/// What an entry is.
+/// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {
@@ -38,23 +50,21 @@ impl Tag {
     ];
 }
 
-/// What a head says, in eight bytes of seven bits each.
+/// The head of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
-    /// As it stands in memory: key (2 bytes, the low bits first); tag (3 bits), whether it belongs
-    /// to the event before it, whether the value was cut, the highest bit of the suffix length; the
-    /// other bits of the suffix length.
-    what: u32,
+    /// The first four bytes, as they lie in memory.
+    bits: u32,
     /// Where the suffix begins, behind the heads.
     start: u32,
 }
 
 pub(super) const HEAD_SIZE: usize = 8;
-/// What stands before the heads.
+/// Size of the number of heads, in bytes.
 pub(super) const COUNT_SIZE: usize = 4;
-/// Longest suffix, in bytes; longer keys are no key of ours.
+/// Longest suffix, in bytes; an attribute with a longer one is not kept.
 pub(super) const MAX_SUFFIX: usize = 255;
-/// No entry begins behind this.
+/// No entry starts behind this.
 pub(super) const MAX_START: usize = (1 << 28) - 1;
 
 const KEY: u32 = 0x7f7f;
@@ -77,7 +87,7 @@ impl Head {
         let suffix_len = suffix_len.min(MAX_SUFFIX) as u32;
         let suffix_len = (suffix_len >> 7) << 21 | (suffix_len & 0x7f) << 24;
         Self {
-            what: spread_key(key) | (tag as u32) << 16 | inner | cut | suffix_len,
+            bits: spread_key(key) | (tag as u32) << 16 | inner | cut | suffix_len,
             start: start.min(MAX_START) as u32,
         }
     }
@@ -85,35 +95,35 @@ impl Head {
     #[inline]
     fn read([a, b, c, d, e, f, g, h]: [u8; HEAD_SIZE]) -> Self {
         Self {
-            what: u32::from_le_bytes([a, b, c, d]),
+            bits: u32::from_le_bytes([a, b, c, d]),
             start: gather([e, f, g, h]),
         }
     }
 
     #[inline]
     pub(super) fn to_bytes(self) -> [u8; HEAD_SIZE] {
-        let ([a, b, c, d], [e, f, g, h]) = (self.what.to_le_bytes(), spread(self.start));
+        let ([a, b, c, d], [e, f, g, h]) = (self.bits.to_le_bytes(), spread(self.start));
         [a, b, c, d, e, f, g, h]
     }
 
     #[inline]
     fn key(self) -> KeyId {
-        KeyId((self.what & 0x7f | (self.what & 0x7f00) >> 1) as u16)
+        KeyId((self.bits & 0x7f | (self.bits & 0x7f00) >> 1) as u16)
     }
 
     #[inline]
     fn tag(self) -> Tag {
-        Tag::ALL[((self.what & TAG) >> 16) as usize]
+        Tag::ALL[((self.bits & TAG) >> 16) as usize]
     }
 
     #[inline]
     fn is_inner(self) -> bool {
-        self.what & INNER != 0
+        self.bits & INNER != 0
     }
 
     #[inline]
     fn suffix_len(self) -> usize {
-        ((self.what >> 21 & 1) << 7 | self.what >> 24) as usize
+        ((self.bits >> 21 & 1) << 7 | self.bits >> 24) as usize
     }
 
     #[inline]
@@ -123,37 +133,37 @@ impl Head {
 
     #[inline]
     fn is_cut(self) -> bool {
-        self.what & CUT != 0
+        self.bits & CUT != 0
     }
 
-    /// Is it an attribute that belongs to no event?
+    /// Is it an attribute outside events?
     #[inline]
     fn is_attribute(self) -> bool {
-        self.what & INNER == 0 && self.what & TAG > (Tag::Event as u32) << 16
+        self.bits & INNER == 0 && self.bits & TAG > (Tag::Event as u32) << 16
     }
 }
 
-/// A key as it stands in a head.
+/// A key as a head holds it.
 #[inline]
 fn spread_key(key: KeyId) -> u32 {
     let key = u32::from(key.0.min(KeyId::NONE.0));
     key & 0x7f | (key & 0x3f80) << 1
 }
 
-/// The entries of some facts.
+/// The entries of one packed text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entries<'a> {
     heads: &'a [[u8; HEAD_SIZE]],
-    /// What stands behind the heads.
+    /// The name, suffixes and payloads.
     text: &'a str,
 }
 
-/// One of them.
+/// One entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
     pub(super) tag: Tag,
     pub(super) key: KeyId,
-    /// Does it belong to the event before it?
+    /// Does it belong to the event entry before it?
     pub(super) is_inner: bool,
     pub(super) suffix: &'a str,
     pub(super) payload: &'a str,
@@ -177,7 +187,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// What stands before the first entry.
+    /// The text before the first entry.
     #[inline]
     pub(super) fn name(self) -> &'a str {
         self.text.get(..self.start(0)).unwrap_or_default()
@@ -195,35 +205,33 @@ impl<'a> Entries<'a> {
         (0..self.heads.len()).map(move |nth| self.entry(nth))
     }
 
-    /// The keys of attributes that belong to no event.
-    #[inline]
-    pub(super) fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
-        self.heads
-            .iter()
-            .map(|head| Head::read(*head))
-            .filter(|head| head.is_attribute())
-            .map(Head::key)
+    /// The attributes outside events.
+    pub(super) fn attributes(self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        self.iter()
+            .filter(|entry| !entry.is_inner)
+            .filter_map(move |entry| self.attribute(entry))
     }
 
-    /// Is there an event among them?
+    /// The key of each entry that is an attribute outside events, `None` for any other entry.
     #[inline]
-    pub(super) fn has_events(self) -> bool {
-        self.heads
-            .iter()
-            .any(|head| Head::read(*head).tag() == Tag::Event)
+    pub(super) fn head_keys(self) -> impl Iterator<Item = Option<KeyId>> + use<'a> {
+        self.heads.iter().map(|head| {
+            let head = Head::read(*head);
+            head.is_attribute().then(|| head.key())
+        })
     }
 
-    /// The place of the first attribute with this key that belongs to no event.
+    /// The place of the first attribute with this key outside events.
     #[inline]
     pub(super) fn find(self, key: KeyId) -> Option<usize> {
         let wanted = spread_key(key);
         self.heads.iter().position(|head| {
             let head = Head::read(*head);
-            head.what & KEY == wanted && head.is_attribute()
+            head.bits & KEY == wanted && head.is_attribute()
         })
     }
 
-    /// The entries of each event, after its key.
+    /// The key of each event, and the entries that belong to it.
     pub(super) fn events(self) -> impl Iterator<Item = (KeyId, Self)> + use<'a> {
         let heads = move |nth: usize| self.heads.get(nth).map(|head| Head::read(*head));
         (0..self.heads.len()).filter_map(move |nth| {
@@ -255,7 +263,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// The string at a place.
+    /// The string at this place.
     #[inline]
     pub(super) fn text(self, nth: usize) -> Option<&'a str> {
         let head = Head::read(*self.heads.get(nth)?);
@@ -267,7 +275,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// `None` for what is no attribute.
+    /// `None` if the entry is no attribute.
     pub(super) fn attribute(self, entry: Entry<'a>) -> Option<Attribute<'a>> {
         let Entry {
             key, suffix, cut, ..
@@ -280,7 +288,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// The entry at a place that there is.
+    /// The entry at this place, which must exist.
     #[inline]
     pub(super) fn entry(self, nth: usize) -> Entry<'a> {
         let head = Head::read(self.heads[nth]);
@@ -301,7 +309,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Where the n-th begins, or, for as many as there are, where all end.
+    /// Where the n-th entry starts; behind the last entry, where the text ends.
     #[inline]
     fn start(self, nth: usize) -> usize {
         self.heads
@@ -319,7 +327,7 @@ pub(super) const fn spread(bits: u32) -> [u8; 4] {
     ((bits & 0x007f_007f) | (bits & 0x3f80_3f80) << 1).to_le_bytes()
 }
 
-/// What was spread.
+/// The inverse of [`spread`].
 #[inline]
 fn gather(bytes: [u8; 4]) -> u32 {
     let bits = u32::from_le_bytes(bytes);
@@ -327,10 +335,10 @@ fn gather(bytes: [u8; 4]) -> u32 {
     (bits & 0x3fff) | (bits & 0x3fff_0000) >> 2
 }
 
-/// What a number takes.
+/// Size of a number, in bytes.
 pub(super) const NUMBER_SIZE: usize = 10;
 
-/// A number in ten bytes.
+/// 64 bits in ten bytes.
 pub(super) fn number(number: u64) -> [u8; NUMBER_SIZE] {
     std::array::from_fn(|nth| (number >> (7 * nth)) as u8 & 0x7f)
 }
@@ -345,7 +353,7 @@ fn read_number(text: &str) -> Option<u64> {
     )
 }
 
-/// A value that is bytes, as it is kept: seven bits to a byte like all else.
+/// A value of the type bytes, kept in seven bits to a byte.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Bytes<'a>(&'a str);
 
@@ -375,9 +383,9 @@ impl fmt::Debug for Bytes<'_> {
     }
 }
 
-/// Every seven bytes in eight, what is left in one more than it is.
+/// Seven bytes become eight, a shorter rest becomes one byte longer.
 pub(super) fn pack_bytes(bytes: &[u8]) -> Vec<u8> {
-    let read = |group: &[u8]| {
+    let gathered = |group: &[u8]| {
         group
             .iter()
             .rev()
@@ -385,7 +393,7 @@ pub(super) fn pack_bytes(bytes: &[u8]) -> Vec<u8> {
     };
     bytes
         .chunks(7)
-        .flat_map(|group| number(read(group)).into_iter().take(group.len() + 1))
+        .flat_map(|group| number(gathered(group)).into_iter().take(group.len() + 1))
         .collect()
 }
 

@@ -1,13 +1,13 @@
-//! Pure. What is kept of a span beyond its fixed fields, packed into one text, and read from it
-//! again. Knows what can be kept; does not know which keys somebody reads, nor what they mean.
+//! Pure. What is kept of a span or log record beyond its fixed fields, packed into one text. Knows
+//! what can be kept; does not know which keys are read, nor what they mean.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 use super::KeyId;
-use super::arena::{Place, Shared};
-use super::entries::{
+use super::arena::{Place, SharedText};
+use super::layout::{
     Bytes, COUNT_SIZE, Entries, HEAD_SIZE, Head, MAX_START, MAX_SUFFIX, NUMBER_SIZE, Tag, number,
     pack_bytes, spread,
 };
@@ -32,25 +32,29 @@ pub enum Value<'a> {
 /// One kept attribute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attribute<'a> {
-    /// Which key, or which prefix of keys.
+    /// The number of its key, or of the kept prefix of its key.
     pub key: KeyId,
-    /// What followed the prefix; empty for a whole key.
+    /// The rest of its key behind a kept prefix; empty for a whole key.
     pub suffix: &'a str,
     /// Its value, possibly cut.
     pub value: Value<'a>,
-    /// The value was longer than what is kept of one: never compare it as if it were whole.
+    /// The value was longer than the limit: never compare it as if it were whole.
     pub cut: bool,
 }
 
 /// One kept span event.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// Which name.
+    /// The number of its name among the keys.
     pub name: KeyId,
     entries: Entries<'a>,
 }
 
 impl<'a> Event<'a> {
+    pub(super) fn new((name, entries): (KeyId, Entries<'a>)) -> Self {
+        Self { name, entries }
+    }
+
     /// Its kept attributes.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         let entries = self.entries;
@@ -60,22 +64,22 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What is kept of a span beyond its fixed fields, packed together: name, trace state, attributes,
-/// events. Two equal `Facts` mean the same thing, and their order, which means nothing, breaks ties
-/// between versions of a span.
+/// What is kept of a span or log record beyond its fixed fields: name, trace state, attributes,
+/// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties between
+/// versions of a span.
 #[derive(Clone)]
-pub struct Facts(Packed);
+pub struct KeptAttributes(Packed);
 
 #[derive(Clone)]
 enum Packed {
-    /// With those of other spans in one text.
-    Shared(Shared, Place),
+    /// In one text with those of other spans.
+    Shared(SharedText, Place),
     Alone(Arc<str>),
     Nothing,
 }
 
-impl Facts {
-    pub(super) fn shared(text: Shared, place: Place) -> Self {
+impl KeptAttributes {
+    pub(super) fn shared(text: SharedText, place: Place) -> Self {
         Self(if place.len() > 0 {
             Packed::Shared(text, place)
         } else {
@@ -83,11 +87,11 @@ impl Facts {
         })
     }
 
-    /// As they are written.
+    /// The packed text.
     #[inline]
     pub(super) fn packed(&self) -> &str {
         match &self.0 {
-            Packed::Shared(text, place) => text.get().map_or("", |text| place.of(text)),
+            Packed::Shared(text, place) => text.get().map_or("", |text| place.slice(text)),
             Packed::Alone(text) => text,
             Packed::Nothing => "",
         }
@@ -103,54 +107,43 @@ impl Facts {
         self.entries().trace_state().unwrap_or_default()
     }
 
-    /// The kept attributes, in the order they were sent.
+    /// The kept attributes, in the order in which they were sent.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'_>> {
-        let entries = self.entries();
-        entries
-            .iter()
-            .filter(|entry| !entry.is_inner)
-            .filter_map(move |entry| entries.attribute(entry))
+        self.entries().attributes()
     }
 
-    /// The keys of the kept attributes, in the order they were sent. Does not look at values.
+    /// The keys of the kept attributes, in the order in which they were sent. Does not look at
+    /// values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
-        self.entries().keys()
+        self.entries().head_keys().flatten()
     }
 
-    /// The kept events, in the order they were sent.
+    /// The kept events, in the order in which they were sent.
     pub fn events(&self) -> impl Iterator<Item = Event<'_>> {
-        self.entries()
-            .events()
-            .map(|(name, entries)| Event { name, entries })
+        self.entries().events().map(Event::new)
     }
 
-    /// The value of the first attribute with this key (OTLP asks for unique keys; where a sender
-    /// repeats one, the first counts).
+    /// The value of the first attribute with this key, found by a search: code that reads many
+    /// attributes of a span makes an [index](Self::index) first.
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
-        self.opened()
-            .attribute(key)
-            .map(|attribute| attribute.value)
+        self.attribute(key).map(|attribute| attribute.value)
     }
 
-    /// The first attribute with this key.
+    /// The first attribute with this key, found by a search like [`Self::get`].
     pub fn attribute(&self, key: KeyId) -> Option<Attribute<'_>> {
-        self.opened().attribute(key)
+        let entries = self.entries();
+        entries.attribute(entries.entry(entries.find(key)?))
     }
 
-    /// For who reads many attributes.
-    pub fn opened(&self) -> Opened<'_> {
-        Opened(self.entries())
-    }
-
-    /// The same with each attribute as `keep` gives it back, and without the attributes and whole
-    /// events that are refused.
+    /// Replaces each attribute by what `keep` returns for it, and removes the attributes and events
+    /// that are refused.
     pub fn retain(
         &mut self,
         mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
         keep_event: impl Fn(KeyId) -> bool,
     ) {
         let entries = self.entries();
-        let mut kept = FactsBuilder::default();
+        let mut kept = KeptAttributesBuilder::default();
         kept.name(entries.name());
         let mut is_event_kept = true;
         for entry in entries.iter() {
@@ -188,7 +181,7 @@ impl Facts {
         }
     }
 
-    /// Of these, what is not shared with other spans.
+    /// Bytes on the heap that are not shared with other spans.
     pub(super) fn alone_size(&self) -> usize {
         if let Packed::Alone(text) = &self.0 {
             text.len()
@@ -198,75 +191,40 @@ impl Facts {
     }
 
     #[inline]
-    fn entries(&self) -> Entries<'_> {
+    pub(super) fn entries(&self) -> Entries<'_> {
         Entries::new(self.packed())
     }
 }
 
-impl Default for Facts {
+impl Default for KeptAttributes {
     fn default() -> Self {
         Self(Packed::Nothing)
     }
 }
 
-impl PartialEq for Facts {
+impl PartialEq for KeptAttributes {
     fn eq(&self, other: &Self) -> bool {
         self.packed() == other.packed()
     }
 }
 
-impl Eq for Facts {}
+impl Eq for KeptAttributes {}
 
-impl PartialOrd for Facts {
+impl PartialOrd for KeptAttributes {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Facts {
+impl Ord for KeptAttributes {
     fn cmp(&self, other: &Self) -> Ordering {
         self.packed().cmp(other.packed())
     }
 }
 
-/// Facts of which much is read.
-#[derive(Debug, Clone, Copy)]
-pub struct Opened<'a>(Entries<'a>);
-
-impl<'a> Opened<'a> {
-    /// The span's name.
-    pub fn name(self) -> &'a str {
-        self.0.name()
-    }
-
-    /// The keys of the kept attributes, in the order they were sent.
-    #[inline]
-    pub fn keys(self) -> impl Iterator<Item = KeyId> + use<'a> {
-        self.0.keys()
-    }
-
-    /// Are there events?
-    #[inline]
-    pub fn has_events(self) -> bool {
-        self.0.has_events()
-    }
-
-    /// The first attribute with this key.
-    #[inline]
-    pub fn attribute(self, key: KeyId) -> Option<Attribute<'a>> {
-        self.0.attribute(self.0.entry(self.0.find(key)?))
-    }
-
-    /// The value of the same, if it is a string.
-    #[inline]
-    pub fn text(self, key: KeyId) -> Option<&'a str> {
-        self.0.text(self.0.find(key)?)
-    }
-}
-
-impl fmt::Debug for Facts {
+impl fmt::Debug for KeptAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Facts")
+        f.debug_struct("KeptAttributes")
             .field("name", &self.name())
             .field("attributes", &self.attributes().collect::<Vec<_>>())
             .field("n_events", &self.events().count())
@@ -276,29 +234,29 @@ impl fmt::Debug for Facts {
 
 // === impl FactsBuilder ===
 
-/// Builds [`Facts`]; one builder serves a whole request, since its scratch space is kept.
+/// Builds [`KeptAttributes`]. One builder serves a whole request and keeps its scratch space.
 #[derive(Debug, Default)]
-pub struct FactsBuilder {
+pub struct KeptAttributesBuilder {
     /// The heads of the entries.
     heads: Vec<[u8; HEAD_SIZE]>,
-    /// The name, then what belongs to each head.
+    /// The name, then the suffix and payload of each entry.
     text: Vec<u8>,
-    /// All of it, to be checked at once.
+    /// The whole layout, to be validated at once.
     packed: Vec<u8>,
     /// Is an event open?
     in_event: bool,
 }
 
-impl FactsBuilder {
-    /// What an attribute or an event takes beyond its suffix and value, in bytes.
+impl KeptAttributesBuilder {
+    /// Size of an attribute or event beyond its suffix and value, in bytes.
     pub const HEAD_SIZE: usize = HEAD_SIZE;
-    /// What a bool, an integer or a double takes, in bytes.
+    /// Size of a bool, an integer or a double, in bytes.
     pub const NUMBER_SIZE: usize = NUMBER_SIZE;
     /// Longest suffix of a key that is kept whole, in bytes.
     pub const MAX_SUFFIX: usize = MAX_SUFFIX;
 
-    /// Set the span's name, which is UTF-8: nothing else may have been added before. An empty one
-    /// need not be set.
+    /// Sets the name, which must be UTF-8, before anything else is added. An empty one need not be
+    /// set.
     #[inline]
     pub fn name(&mut self, name: impl AsRef<[u8]>) {
         if self.heads.is_empty() {
@@ -307,7 +265,7 @@ impl FactsBuilder {
         }
     }
 
-    /// Set the W3C trace state, which is UTF-8: only the name may have been set before.
+    /// Sets the W3C trace state, which must be UTF-8, before any attribute or event is added.
     pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
         self.push(
             Tag::TraceState,
@@ -318,14 +276,14 @@ impl FactsBuilder {
         );
     }
 
-    /// Add an attribute whose key's suffix and whose value the caller knows to be UTF-8. That is
-    /// checked once for all in `finish`; what is not UTF-8 spoils the whole.
+    /// Adds an attribute whose suffix and value the caller knows to be UTF-8. `finish` validates
+    /// all texts at once; if one is not UTF-8, nothing is kept.
     #[inline]
     pub fn utf8(&mut self, key: KeyId, suffix: &[u8], text: &[u8], cut: bool) {
         self.push(Tag::Str, key, suffix, text, cut);
     }
 
-    /// Add an attribute; between `begin_event` and `end_event` it belongs to that event.
+    /// Adds an attribute; between `begin_event` and `end_event` it belongs to that event.
     pub fn attribute(&mut self, attribute: Attribute<'_>) {
         let Attribute {
             key,
@@ -348,38 +306,38 @@ impl FactsBuilder {
         }
     }
 
-    /// Add an attribute whose value is bytes; they take a seventh more than they are.
+    /// Adds an attribute whose value is bytes, which take a seventh more than their length.
     pub fn bytes(&mut self, key: KeyId, suffix: &[u8], bytes: &[u8], cut: bool) {
         self.push(Tag::Bytes, key, suffix, &pack_bytes(bytes), cut);
     }
 
-    /// Open an event: the attributes that follow are its own.
+    /// Opens an event: the attributes that follow are its own.
     pub fn begin_event(&mut self, name: KeyId) {
         self.in_event = false;
         self.push(Tag::Event, name, b"", b"", false);
         self.in_event = true;
     }
 
-    /// Close the open event.
+    /// Closes the open event.
     pub fn end_event(&mut self) {
         self.in_event = false;
     }
 
-    /// Nothing kept yet?
+    /// Is nothing kept yet?
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty() && self.text.is_empty()
     }
 
-    /// Hand out what was built, in an allocation of its own size, and start anew.
-    pub fn finish(&mut self) -> Facts {
-        Facts(if self.is_empty() {
+    /// Hands out the result in an allocation of its exact size, and starts anew.
+    pub fn finish(&mut self) -> KeptAttributes {
+        KeptAttributes(if self.is_empty() {
             Packed::Nothing
         } else {
             Packed::Alone(self.pack().into())
         })
     }
 
-    /// What was built takes so many bytes.
+    /// Size of the result, in bytes.
     pub(super) fn size(&self) -> usize {
         if self.is_empty() {
             0
@@ -388,7 +346,7 @@ impl FactsBuilder {
         }
     }
 
-    /// What was built, and start anew.
+    /// Writes the packed text and starts anew.
     pub(super) fn pack(&mut self) -> &str {
         self.in_event = false;
         self.packed.clear();
@@ -406,7 +364,7 @@ impl FactsBuilder {
     #[inline]
     fn push(&mut self, tag: Tag, key: KeyId, suffix: &[u8], payload: &[u8], cut: bool) {
         let start = self.text.len();
-        // The scan lets through less of a span.
+        // Never reached: the scan keeps less than this of one span.
         if start > MAX_START {
             return;
         }
@@ -420,7 +378,7 @@ impl FactsBuilder {
     }
 }
 
-/// UTF-8 up to a size, less what would split a character.
+/// The longest prefix of UTF-8 text up to a size that does not split a character.
 #[inline]
 pub fn cut_at_char(text: &[u8], size: usize) -> &[u8] {
     let is_inside_char = |end: usize| text.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
@@ -456,8 +414,8 @@ mod tests {
         }
     }
 
-    fn sample() -> Facts {
-        let mut builder = FactsBuilder::default();
+    fn sample() -> KeptAttributes {
+        let mut builder = KeptAttributesBuilder::default();
         builder.name("näme");
         builder.trace_state("a=1");
         (0..)
@@ -476,27 +434,26 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_is_read_again() {
-        let facts = sample();
-        assert_eq!((facts.name(), facts.trace_state()), ("näme", "a=1"));
+    fn packed_attributes_are_read_again() {
+        let kept = sample();
+        assert_eq!((kept.name(), kept.trace_state()), ("näme", "a=1"));
         let expected: Vec<_> = (0..)
             .zip(VALUES)
             .map(|(key, value)| attribute(key, value))
             .collect();
         let keys = expected.iter().map(|attribute| attribute.key).chain([LAST]);
-        assert!(facts.keys().eq(keys));
+        assert!(kept.keys().eq(keys));
         assert!(
-            facts
-                .attributes()
+            kept.attributes()
                 .take(expected.len())
                 .eq(expected.iter().copied())
         );
         assert!(
             expected
                 .iter()
-                .all(|attribute| facts.attribute(attribute.key) == Some(*attribute))
+                .all(|attribute| kept.attribute(attribute.key) == Some(*attribute))
         );
-        let events: Vec<_> = facts
+        let events: Vec<_> = kept
             .events()
             .map(|event| (event.name, event.attributes().collect::<Vec<_>>()))
             .collect();
@@ -514,44 +471,50 @@ mod tests {
             Value::Bytes(bytes) => bytes.to_vec(),
             other => panic!("{other:?}"),
         };
-        let last = facts.attribute(LAST).unwrap();
+        let last = kept.attribute(LAST).unwrap();
         assert_eq!(
             (bytes(with_bytes[0]), bytes(last), last.cut),
             (b"inner".to_vec(), b"\xff\x00last".to_vec(), true)
         );
         assert_eq!(
-            (facts.get(KeyId(100)), facts.get(KeyId(300))),
+            (kept.get(KeyId(100)), kept.get(KeyId(300))),
             (None, None),
-            "what an event holds is no attribute of the span"
+            "an attribute of an event is none of the span"
         );
     }
 
     #[test]
-    fn what_is_retained_is_all_that_is_held() {
-        let mut facts = sample();
-        facts.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
-        assert_eq!(facts, sample());
-        facts.retain(
+    fn only_retained_attributes_are_held() {
+        let mut kept = sample();
+        kept.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
+        assert_eq!(kept, sample());
+        kept.retain(
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );
-        let mut expected = FactsBuilder::default();
+        let mut expected = KeptAttributesBuilder::default();
         expected.name("näme");
         expected.trace_state("a=1");
         expected.attribute(attribute(2, Value::Int(i64::MIN)));
         expected.attribute(attribute(3, Value::Int(-1)));
-        assert_eq!(facts, expected.finish());
+        assert_eq!(kept, expected.finish());
     }
 
     #[test]
-    fn facts_without_a_name_or_without_anything_are_read_too() {
-        let mut builder = FactsBuilder::default();
-        assert_eq!(builder.finish(), Facts::default());
-        assert_eq!((Facts::default().name(), Facts::default().size()), ("", 0));
-        builder.attribute(attribute(1, Value::Str("only")));
-        let facts = builder.finish();
+    fn attributes_without_a_name_and_no_attributes_are_read_too() {
+        let mut builder = KeptAttributesBuilder::default();
+        assert_eq!(builder.finish(), KeptAttributes::default());
         assert_eq!(
-            (facts.name(), facts.trace_state(), facts.get(KeyId(1))),
+            (
+                KeptAttributes::default().name(),
+                KeptAttributes::default().size()
+            ),
+            ("", 0)
+        );
+        builder.attribute(attribute(1, Value::Str("only")));
+        let kept = builder.finish();
+        assert_eq!(
+            (kept.name(), kept.trace_state(), kept.get(KeyId(1))),
             ("", "", Some(Value::Str("only")))
         );
         builder.name("only");
