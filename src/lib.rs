@@ -8,6 +8,7 @@
 mod located;
 mod sync;
 mod text;
+mod wire;
 
 // === core: no I/O, no clock ===
 pub mod assemble;

@@ -2,8 +2,10 @@
 //! GenAI conventions. Knows the event's fields; does not know when or where it is sent.
 
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
-use super::score_wire::{self as wire, Attributes, Batch};
+use super::score_wire::{Attributes, Batch, service_resource};
 use crate::evaluate::{Evaluation, Verdict};
+use crate::wire::otlp::log_record;
+use crate::wire::write;
 
 /// The event's name in the GenAI conventions.
 pub const EVENT_NAME: &str = "gen_ai.evaluation.result";
@@ -31,10 +33,7 @@ pub(super) fn push(
     let write = |out: &mut Vec<u8>| record(out, evaluation, copy_attributes, observed_unix_nanos);
     match &evaluation.trajectory.subject {
         Some(subject) => batch.push(&subject.resource.encoded, write),
-        None => batch.push(
-            &wire::service_resource(&evaluation.trajectory.service),
-            write,
-        ),
+        None => batch.push(&service_resource(&evaluation.trajectory.service), write),
     }
 }
 
@@ -52,10 +51,13 @@ fn record(
         ..
     } = evaluation;
     let (severity_number, severity_text) = severity(evaluation.verdict);
-    wire::fixed64(out, 1, score_time(trajectory));
-    wire::uint(out, 2, severity_number);
-    wire::bytes(out, 3, severity_text.as_bytes());
-    let mut attributes = Attributes { out, field: 6 };
+    write::fixed64(out, log_record::TIME, score_time(trajectory));
+    write::uint(out, log_record::SEVERITY_NUMBER, severity_number);
+    write::bytes(out, log_record::SEVERITY_TEXT, severity_text.as_bytes());
+    let mut attributes = Attributes {
+        out,
+        field: log_record::ATTRIBUTES,
+    };
     evaluation_attributes(&mut attributes, evaluation);
     // Without these two a reader could not tell a judgement from its correction.
     attributes.text("spanscore.evaluator", criterion.evaluate.name());
@@ -63,14 +65,14 @@ fn record(
     attributes.count("spanscore.revision", evaluation.revision as usize);
     copied_attributes(&mut attributes, trajectory, copy_attributes);
     if let Some(subject) = &trajectory.subject {
-        wire::fixed32(out, 8, subject.flags & 0xff);
+        write::fixed32(out, log_record::FLAGS, subject.flags & 0xff);
     }
-    wire::bytes(out, 9, trajectory.trace_id.as_bytes());
+    write::bytes(out, log_record::TRACE_ID, trajectory.trace_id.as_bytes());
     if let Some(subject) = &trajectory.subject {
-        wire::bytes(out, 10, &subject.span_id.to_bytes());
+        write::bytes(out, log_record::SPAN_ID, &subject.span_id.to_bytes());
     }
-    wire::fixed64(out, 11, observed_unix_nanos);
-    wire::bytes(out, 12, EVENT_NAME.as_bytes());
+    write::fixed64(out, log_record::OBSERVED_TIME, observed_unix_nanos);
+    write::bytes(out, log_record::EVENT_NAME, EVENT_NAME.as_bytes());
 }
 
 /// OTLP severity: what somebody should look at is a warning; an error means that the criterion does

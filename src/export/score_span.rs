@@ -7,11 +7,13 @@
 
 use sha2::{Digest, Sha256};
 
-use super::score_wire::{self as wire, Attributes, Batch};
+use super::score_wire::{Attributes, Batch, json_text};
 use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Span, SpanId, TraceId};
 use crate::text::{hex, truncated};
+use crate::wire::otlp::{link, span, status};
+use crate::wire::write;
 
 /// Most links to offending calls on one span: the limit that OpenTelemetry's SDKs have by default.
 const MAX_LINKS: usize = 128;
@@ -227,10 +229,10 @@ fn span(
     let id_of = |revision| score_span_id(trace_id, subject.span_id, &criterion.name, revision);
     let start = score_time(trajectory);
 
-    wire::bytes(out, 1, trace_id.as_bytes());
-    wire::bytes(
+    write::bytes(out, span::TRACE_ID, trace_id.as_bytes());
+    write::bytes(
         out,
-        2,
+        span::SPAN_ID,
         &id_of(if settings.on_revision == OnRevision::SameId {
             0
         } else {
@@ -238,15 +240,15 @@ fn span(
         })
         .to_bytes(),
     );
-    wire::bytes(out, 3, subject.trace_state.as_bytes());
-    wire::bytes(out, 4, &subject.span_id.to_bytes());
-    wire::message(out, 5, |out| {
+    write::bytes(out, span::TRACE_STATE, subject.trace_state.as_bytes());
+    write::bytes(out, span::PARENT_SPAN_ID, &subject.span_id.to_bytes());
+    write::message(out, span::NAME, |out| {
         out.extend_from_slice(b"evaluation ");
         out.extend_from_slice(criterion.name.as_bytes());
     });
-    wire::uint(out, 6, 1); // SPAN_KIND_INTERNAL
-    wire::fixed64(out, 7, start);
-    wire::fixed64(out, 8, start.saturating_add(DURATION_NANOS));
+    write::uint(out, span::KIND, 1); // SPAN_KIND_INTERNAL
+    write::fixed64(out, span::START_TIME, start);
+    write::fixed64(out, span::END_TIME, start.saturating_add(DURATION_NANOS));
     attributes(out, evaluation, settings, explain);
     let mut n_links = 0;
     if let Some(Previous {
@@ -277,16 +279,16 @@ fn span(
         link(out, trace_id, span_id, "offending_call");
         n_links += 1;
     }
-    wire::uint(out, 14, n_dropped);
+    write::uint(out, span::DROPPED_LINKS_COUNT, n_dropped);
     if evaluation.verdict == Verdict::Fail && settings.status_on_fail == StatusOnFail::Error {
-        wire::message(out, 15, |out| {
-            wire::bytes(out, 2, evaluation.explanation().as_bytes());
-            wire::uint(out, 3, 2); // STATUS_CODE_ERROR
+        write::message(out, span::STATUS, |out| {
+            write::bytes(out, status::MESSAGE, evaluation.explanation().as_bytes());
+            write::uint(out, status::CODE, 2); // STATUS_CODE_ERROR
         });
     }
     // The parent is known, and not marked as remote: the score speaks under the agent's resource,
     // and a remote parent would make backends draw it as an entry into that service.
-    wire::fixed32(out, 16, subject.flags & 0xff | Span::HAS_IS_REMOTE);
+    write::fixed32(out, span::FLAGS, subject.flags & 0xff | Span::HAS_IS_REMOTE);
 }
 
 fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, explain: &Explain) {
@@ -295,7 +297,10 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
         trajectory,
         ..
     } = evaluation;
-    let mut attributes = Attributes { out, field: 9 };
+    let mut attributes = Attributes {
+        out,
+        field: span::ATTRIBUTES,
+    };
     attributes.text("gen_ai.operation.name", "evaluation");
     evaluation_attributes(&mut attributes, evaluation);
     attributes.text("openinference.span.kind", "EVALUATOR");
@@ -322,10 +327,14 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
 
 /// `opentelemetry.proto.trace.v1.Span.Link`, with the reason for it as an attribute.
 fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
-    wire::message(out, 13, |out| {
-        wire::bytes(out, 1, trace_id.as_bytes());
-        wire::bytes(out, 2, &span_id.to_bytes());
-        Attributes { out, field: 4 }.text("spanscore.link", reason);
+    write::message(out, span::LINKS, |out| {
+        write::bytes(out, link::TRACE_ID, trace_id.as_bytes());
+        write::bytes(out, link::SPAN_ID, &span_id.to_bytes());
+        Attributes {
+            out,
+            field: link::ATTRIBUTES,
+        }
+        .text("spanscore.link", reason);
     });
 }
 
@@ -340,7 +349,7 @@ fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
         }
         let before = out.len();
         out.extend_from_slice(b"{\"name\":");
-        wire::json_text(out, &call.name);
+        json_text(out, &call.name);
         if explain.values {
             value(out, "args", call.args.as_ref(), explain);
             value(out, "result", call.result.as_ref(), explain);
@@ -366,7 +375,7 @@ fn value(out: &mut Vec<u8>, key: &str, payload: Option<&Payload>, explain: &Expl
         serde_json::to_writer(&mut *out, payload.json())
             .expect("writing JSON to memory cannot fail");
     } else {
-        wire::json_text(out, &format!("{start}…"));
+        json_text(out, &format!("{start}…"));
     }
 }
 

@@ -1,6 +1,5 @@
-//! Values in, protobuf bytes out: the little of the wire format that scores are written with, and a
-//! batch of items grouped by resource. Knows OTLP's framing; does not know what a score is, nor
-//! where the bytes go.
+//! Encodes attributes, and batches of items grouped by resource, as OTLP. Does not know what a score
+//! is, nor where the bytes go.
 //!
 //! Written by hand, since a score span must cost no more than a few spans to decode (DESIGN 10,
 //! goal 10): building the generated structs would mean some sixty allocations for each. The tests
@@ -10,86 +9,16 @@ use std::fmt::Write as _;
 
 use hashbrown::HashMap;
 
+use crate::wire::otlp::{
+    any_value, key_value, request, resource, resource_group, scope, scope_group,
+};
+use crate::wire::write::{self, message};
+use crate::wire::{delimited_fields, fields};
+
 /// The scope name of everything we send; the scan leaves spans with this scope name out of scoring.
 pub(super) const SCOPE_NAME: &str = "spanscore";
 /// The version beside it.
 pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
-
-const VARINT: u64 = 0;
-const I64: u64 = 1;
-const LEN: u64 = 2;
-const I32: u64 = 5;
-
-pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// A varint field; left out where it is 0, as proto3 does.
-pub(super) fn uint(out: &mut Vec<u8>, field: u64, value: u64) {
-    if value != 0 {
-        varint(out, field << 3 | VARINT);
-        varint(out, value);
-    }
-}
-
-/// A fixed64 field; left out where it is 0.
-pub(super) fn fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
-    if value != 0 {
-        varint(out, field << 3 | I64);
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-}
-
-/// A fixed32 field; left out where it is 0.
-pub(super) fn fixed32(out: &mut Vec<u8>, field: u64, value: u32) {
-    if value != 0 {
-        varint(out, field << 3 | I32);
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-}
-
-/// A string or bytes field; left out where it is empty.
-pub(super) fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    if !value.is_empty() {
-        set_bytes(out, field, value);
-    }
-}
-
-/// A string or bytes field of a `oneof`, where an empty value is a value.
-fn set_bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | LEN);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-/// A field of bytes that `write` appends: a nested message, or a text that is built in place. One
-/// byte is set aside for the length; content of 128 bytes or more is moved to make room, which is
-/// cheaper than measuring first.
-pub(super) fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
-    varint(out, field << 3 | LEN);
-    let at = out.len();
-    out.push(0);
-    write(out);
-    let len = out.len() - at - 1;
-    if len < 0x80 {
-        out[at] = len as u8;
-        return;
-    }
-    let mut prefix = [0; 10];
-    let mut n = 0;
-    let mut rest = len;
-    while rest >= 0x80 {
-        prefix[n] = rest as u8 | 0x80;
-        rest >>= 7;
-        n += 1;
-    }
-    prefix[n] = rest as u8;
-    out.splice(at..=at, prefix[..=n].iter().copied());
-}
 
 // === attributes ===
 
@@ -103,38 +32,38 @@ pub(super) struct Attributes<'a> {
 
 impl Attributes<'_> {
     pub(super) fn text(&mut self, key: &str, value: &str) {
-        self.entry(key, |out| set_bytes(out, 1, value.as_bytes()));
+        self.entry(key, |out| {
+            write::delimited(out, any_value::STRING, value.as_bytes())
+        });
     }
 
     /// A string value that `write` appends in place; it must append UTF-8.
     pub(super) fn text_with(&mut self, key: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        self.entry(key, |out| message(out, 1, write));
+        self.entry(key, |out| message(out, any_value::STRING, write));
     }
 
     pub(super) fn flag(&mut self, key: &str, value: bool) {
         self.entry(key, |out| {
-            out.extend_from_slice(&[2 << 3 | VARINT as u8, u8::from(value)])
+            write::present_uint(out, any_value::BOOL, value.into())
         });
     }
 
     pub(super) fn count(&mut self, key: &str, value: usize) {
         self.entry(key, |out| {
-            varint(out, 3 << 3 | VARINT);
-            varint(out, value as u64);
+            write::present_uint(out, any_value::INT, value as u64)
         });
     }
 
     pub(super) fn number(&mut self, key: &str, value: f64) {
         self.entry(key, |out| {
-            varint(out, 4 << 3 | I64);
-            out.extend_from_slice(&value.to_le_bytes());
+            write::present_fixed64(out, any_value::DOUBLE, value.to_bits())
         });
     }
 
     fn entry(&mut self, key: &str, any_value: impl FnOnce(&mut Vec<u8>)) {
         message(self.out, self.field, |out| {
-            bytes(out, 1, key.as_bytes());
-            message(out, 2, any_value);
+            write::bytes(out, key_value::KEY, key.as_bytes());
+            message(out, key_value::VALUE, any_value);
         });
     }
 }
@@ -173,16 +102,20 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 /// backends route them to the same project, without what describes the SDK and the process that
 /// made it, and with our mark. Works on the encoded bytes, so fields newer than our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
-    let mut rest = encoded;
-    while let Some(field) = next_field(rest) {
-        let whole = &rest[..rest.len() - field.rest.len()];
-        let is_ours = field.number == 1 && field.content.and_then(key_of).is_some_and(is_replaced);
-        if !is_ours {
-            out.extend_from_slice(whole);
+    for field in fields(encoded).flatten() {
+        let attribute = field
+            .content
+            .filter(|_| field.number == resource::ATTRIBUTES);
+        // Where a sender repeats the key, the last one counts, as in protobuf.
+        let key = attribute.and_then(|it| delimited_fields(it, key_value::KEY).last());
+        if !key.is_some_and(is_replaced) {
+            out.extend_from_slice(field.raw);
         }
-        rest = field.rest;
     }
-    let mut attributes = Attributes { out, field: 1 };
+    let mut attributes = Attributes {
+        out,
+        field: resource::ATTRIBUTES,
+    };
     attributes.text("telemetry.distro.name", SCOPE_NAME);
     attributes.text("telemetry.distro.version", SCOPE_VERSION);
 }
@@ -193,7 +126,7 @@ pub(super) fn service_resource(service: &str) -> Vec<u8> {
     if !service.is_empty() {
         Attributes {
             out: &mut out,
-            field: 1,
+            field: resource::ATTRIBUTES,
         }
         .text("service.name", service);
     }
@@ -206,65 +139,9 @@ fn is_replaced(key: &[u8]) -> bool {
         || key.starts_with(b"process.")
 }
 
-/// The key of an encoded `KeyValue`; where a sender repeats the field, the last one holds, as in
-/// protobuf.
-fn key_of(mut key_value: &[u8]) -> Option<&[u8]> {
-    let mut key = None;
-    while let Some(field) = next_field(key_value) {
-        if field.number == 1 {
-            key = field.content;
-        }
-        key_value = field.rest;
-    }
-    key
-}
-
-struct Field<'a> {
-    number: u64,
-    /// If it is length-delimited.
-    content: Option<&'a [u8]>,
-    /// What follows it.
-    rest: &'a [u8],
-}
-
-/// The next field. `None` at the end, or at anything malformed (which the scan does not let
-/// through).
-fn next_field(bytes: &[u8]) -> Option<Field<'_>> {
-    let (key, rest) = read_varint(bytes)?;
-    let (content, rest) = match key & 7 {
-        VARINT => (None, read_varint(rest)?.1),
-        I64 => (None, rest.get(8..)?),
-        I32 => (None, rest.get(4..)?),
-        LEN => {
-            let (len, rest) = read_varint(rest)?;
-            let (content, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-            (Some(content), rest)
-        }
-        _ => return None,
-    };
-    Some(Field {
-        number: key >> 3,
-        content,
-        rest,
-    })
-}
-
-fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (n, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * n);
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[n + 1..]));
-        }
-    }
-    None
-}
-
 // === Batch ===
 
-/// Items on their way into one export request, grouped by resource. Traces and logs share the
-/// numbers of their outer fields: request.1 = resource group { 1 = resource, 2 = scope group { 1 =
-/// scope, 2 = item } }.
+/// Items of one export request, grouped by resource.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     groups: Vec<Group>,
@@ -299,7 +176,7 @@ impl Batch {
         };
         let items = &mut self.groups[group_idx].items;
         let before = items.len();
-        message(items, 2, write);
+        message(items, scope_group::ITEMS, write);
         self.size += items.len() - before;
         self.n_items += 1;
     }
@@ -319,12 +196,12 @@ impl Batch {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size + 64 * self.groups.len());
         for group in self.groups.drain(..) {
-            message(&mut out, 1, |out| {
-                message(out, 1, |out| out.extend_from_slice(&group.resource));
-                message(out, 2, |out| {
-                    message(out, 1, |out| {
-                        bytes(out, 1, SCOPE_NAME.as_bytes());
-                        bytes(out, 2, SCOPE_VERSION.as_bytes());
+            message(&mut out, request::RESOURCE_GROUPS, |out| {
+                write::delimited(out, resource_group::RESOURCE, &group.resource);
+                message(out, resource_group::SCOPE_GROUPS, |out| {
+                    message(out, scope_group::SCOPE, |out| {
+                        write::bytes(out, scope::NAME, SCOPE_NAME.as_bytes());
+                        write::bytes(out, scope::VERSION, SCOPE_VERSION.as_bytes());
                     });
                     out.extend_from_slice(&group.items);
                 });

@@ -10,7 +10,6 @@ use std::sync::LazyLock;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use prost::Message as _;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
 };
@@ -21,6 +20,7 @@ use serde::de::{
 };
 
 use crate::text::truncated;
+use crate::wire::write;
 
 /// OTLP's definitions, as `build.rs` compiled them from `proto/`.
 static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -171,24 +171,15 @@ enum Step {
 }
 
 impl Request {
-    /// Write a length-delimited field, whose length is known only when its content has been
-    /// written.
+    /// Writes a length-delimited field.
     fn delimited<E>(
         &mut self,
-        tag: u32,
+        field_number: u32,
         content: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
-        encode_key(tag, WireType::LengthDelimited, &mut self.protobuf);
-        // One byte is enough for most lengths; where it is not, the content moves up.
-        self.protobuf.push(0);
-        let start = self.protobuf.len();
+        let content_start = write::begin(&mut self.protobuf, field_number.into());
         content(self)?;
-        let end = self.protobuf.len();
-        let len = (end - start) as u64;
-        let n_more = encoded_len_varint(len) - 1;
-        self.protobuf.resize(end + n_more, 0);
-        self.protobuf.copy_within(start..end, start + n_more);
-        encode_varint(len, &mut &mut self.protobuf[start - 1..start + n_more]);
+        write::end(&mut self.protobuf, content_start);
         Ok(())
     }
 
@@ -287,7 +278,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
         } = self;
         match field.kind() {
             Kind::Message(item) if field.is_list() => deserializer.deserialize_seq(ItemsVisitor {
-                tag: field.number(),
+                field_number: field.number(),
                 item,
                 request,
             }),
@@ -303,7 +294,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
                     n_bytes: id_size(field),
                 })?;
                 if !id.is_empty() {
-                    prost::encoding::bytes::encode(field.number(), &id, &mut request.protobuf);
+                    write::bytes(&mut request.protobuf, field.number().into(), &id);
                 }
                 Ok(())
             }
@@ -325,7 +316,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
 
 /// A list of messages.
 struct ItemsVisitor<'s> {
-    tag: u32,
+    field_number: u32,
     item: MessageDescriptor,
     request: &'s mut Request,
 }
@@ -340,7 +331,7 @@ impl<'de> Visitor<'de> for ItemsVisitor<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         for idx in 0.. {
             match items.next_element_seed(ItemSeed {
-                tag: self.tag,
+                field_number: self.field_number,
                 item: &self.item,
                 request: self.request,
             }) {
@@ -357,7 +348,7 @@ impl<'de> Visitor<'de> for ItemsVisitor<'_> {
 }
 
 struct ItemSeed<'s> {
-    tag: u32,
+    field_number: u32,
     item: &'s MessageDescriptor,
     request: &'s mut Request,
 }
@@ -380,7 +371,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
     // An item must not vanish: the second value of an array is its second value also where the
     // first is null.
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
-        self.request.delimited(self.tag, |_| Ok(()))
+        self.request.delimited(self.field_number, |_| Ok(()))
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
@@ -388,8 +379,12 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let Self { tag, item, request } = self;
-        request.delimited(tag, |request| {
+        let Self {
+            field_number,
+            item,
+            request,
+        } = self;
+        request.delimited(field_number, |request| {
             MessageSeed {
                 message: item,
                 request,

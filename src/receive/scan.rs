@@ -10,7 +10,6 @@ mod render;
 pub(super) mod shape;
 mod spans;
 mod value;
-pub(super) mod wire;
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -23,10 +22,11 @@ use self::keep::Keeper;
 use self::shape::{Kind, RESOURCE, SCOPE, Shape};
 use self::spans::SpanWalk;
 use self::value::{HeldKind, key_value};
-use self::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, check_utf8, delimited_fields, enter, key};
 use crate::span::{Batch, KeySet, Resource, cut_at_char};
+use crate::wire::otlp::{request, resource, resource_group, scope, scope_group};
+use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, check_utf8, delimited_fields, enter, key};
 
-pub use self::wire::ScanError;
+pub use crate::wire::MalformedProtobuf;
 
 /// The instrumentation scope of our own score spans: they are counted and forwarded, but never
 /// assembled.
@@ -52,7 +52,7 @@ pub struct Scanned {
 /// Anything that prost's decoder refuses, and trace ids (of spans and links) that are neither 16
 /// bytes nor empty, span ids and parent span ids that are neither 8 bytes nor empty. Then the whole
 /// request is malformed.
-pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
+pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, MalformedProtobuf> {
     let mut scan = RequestScan::new(keys, body.len());
     match scan.request(body) {
         Ok(()) => Ok(scan.finish()),
@@ -60,25 +60,28 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     }
 }
 
-const RESOURCE_SPANS: u64 = key(1, LEN);
-const RESOURCE_FIELD: u64 = key(1, LEN);
-const SCOPE_SPANS: u64 = key(2, LEN);
-const SCOPE_FIELD: u64 = key(1, LEN);
-const SPANS: u64 = key(2, LEN);
-const ATTRIBUTES: u64 = key(1, LEN);
-const SCOPE_NAME_TAG: u64 = 1;
+const RESOURCE_SPANS: u64 = key(request::RESOURCE_GROUPS, LEN);
+const RESOURCE_FIELD: u64 = key(resource_group::RESOURCE, LEN);
+const SCOPE_SPANS: u64 = key(resource_group::SCOPE_GROUPS, LEN);
+const SCOPE_FIELD: u64 = key(scope_group::SCOPE, LEN);
+const SPANS: u64 = key(scope_group::ITEMS, LEN);
 
 static RESOURCE_SPANS_FIELDS: Shape = Shape::new([
-    (1, "resource", Kind::Message(&RESOURCE)),
-    (2, "scope_spans", Kind::Bytes),
-    (3, "schema_url", Kind::Str),
+    (
+        resource_group::RESOURCE,
+        "resource",
+        Kind::Message(&RESOURCE),
+    ),
+    (resource_group::SCOPE_GROUPS, "scope_spans", Kind::Bytes),
+    (resource_group::SCHEMA_URL, "schema_url", Kind::Str),
 ]);
 static SCOPE_SPANS_FIELDS: Shape = Shape::new([
-    (1, "scope", Kind::Message(&SCOPE)),
-    (2, "spans", Kind::Bytes),
-    (3, "schema_url", Kind::Str),
+    (scope_group::SCOPE, "scope", Kind::Message(&SCOPE)),
+    (scope_group::ITEMS, "spans", Kind::Bytes),
+    (scope_group::SCHEMA_URL, "schema_url", Kind::Str),
 ]);
-static REQUEST_FIELDS: Shape = Shape::new([(1, "resource_spans", Kind::Bytes)]);
+static REQUEST_FIELDS: Shape =
+    Shape::new([(request::RESOURCE_GROUPS, "resource_spans", Kind::Bytes)]);
 
 /// Longest encoded resource kept, in bytes; of a longer one only the first fields are kept. Real
 /// ones have a few hundred bytes.
@@ -201,7 +204,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     SCOPE
                         .check(scope, enter(depth, scope)?)
                         .map_err(|fault| fault.within("scope"))?;
-                    scope_name = delimited_fields(scope, SCOPE_NAME_TAG)
+                    scope_name = delimited_fields(scope, scope::NAME)
                         .last()
                         .unwrap_or(scope_name);
                 }
@@ -256,7 +259,7 @@ impl Resources<'_> {
 
     fn read(&mut self, encoded: &[u8]) -> Resource {
         let mut service: Option<Arc<str>> = None;
-        for attribute in delimited_fields(encoded, wire::tag_of(ATTRIBUTES)) {
+        for attribute in delimited_fields(encoded, resource::ATTRIBUTES) {
             let Ok((key, held)) = key_value(attribute, RECURSION_LIMIT, check_utf8) else {
                 continue;
             };
@@ -296,7 +299,7 @@ fn merge(pieces: &Pieces<'_>) -> Vec<u8> {
             let field = cursor.rest();
             if cursor
                 .varint()
-                .and_then(|key| cursor.other(key, 0, RECURSION_LIMIT))
+                .and_then(|key| cursor.skip_unread(key, 0, RECURSION_LIMIT))
                 .is_err()
             {
                 break;

@@ -2,11 +2,12 @@
 //! call their facts: the same validating walk as for traces. Accepts exactly what prost's decoder
 //! accepts of an `ExportLogsServiceRequest`; does not know what the records say.
 
-use super::scan::ScanError;
+use super::scan::MalformedProtobuf;
 use super::scan::logs::log_calls;
 use super::scan::shape::{ANY_VALUE, KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
-use super::scan::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
 use crate::span::{Batch, KeySet};
+use crate::wire::otlp::{log_record, request, resource_group, scope_group};
+use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
 
 /// What a log request holds.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Scanned {
 /// # Errors
 /// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to
 /// take such a record as belonging to no trace.
-pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
+pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, MalformedProtobuf> {
     let n_records = count_request(body).map_err(|fault| fault.locate(body))?;
     Ok(Scanned {
         n_records,
@@ -31,36 +32,52 @@ pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, ScanError> {
     })
 }
 
-const RESOURCE_LOGS: u64 = key(1, LEN);
-const SCOPE_LOGS: u64 = key(2, LEN);
-const LOG_RECORDS: u64 = key(2, LEN);
+const RESOURCE_LOGS: u64 = key(request::RESOURCE_GROUPS, LEN);
+const SCOPE_LOGS: u64 = key(resource_group::SCOPE_GROUPS, LEN);
+const LOG_RECORDS: u64 = key(scope_group::ITEMS, LEN);
 
-static REQUEST: Shape = Shape::new([(1, "resource_logs", Kind::Bytes)]);
+static REQUEST: Shape = Shape::new([(request::RESOURCE_GROUPS, "resource_logs", Kind::Bytes)]);
 
 static RESOURCE_LOGS_FIELDS: Shape = Shape::new([
-    (1, "resource", Kind::Message(&RESOURCE)),
-    (2, "scope_logs", Kind::Bytes),
-    (3, "schema_url", Kind::Str),
+    (
+        resource_group::RESOURCE,
+        "resource",
+        Kind::Message(&RESOURCE),
+    ),
+    (resource_group::SCOPE_GROUPS, "scope_logs", Kind::Bytes),
+    (resource_group::SCHEMA_URL, "schema_url", Kind::Str),
 ]);
 
 static SCOPE_LOGS_FIELDS: Shape = Shape::new([
-    (1, "scope", Kind::Message(&SCOPE)),
-    (2, "log_records", Kind::Bytes),
-    (3, "schema_url", Kind::Str),
+    (scope_group::SCOPE, "scope", Kind::Message(&SCOPE)),
+    (scope_group::ITEMS, "log_records", Kind::Bytes),
+    (scope_group::SCHEMA_URL, "schema_url", Kind::Str),
 ]);
 
 static LOG_RECORD: Shape = Shape::new([
-    (1, "time_unix_nano", Kind::Fixed64),
-    (2, "severity_number", Kind::Varint),
-    (3, "severity_text", Kind::Str),
-    (5, "body", Kind::Message(&ANY_VALUE)),
-    (6, "attributes", Kind::Message(&KEY_VALUE)),
-    (7, "dropped_attributes_count", Kind::Varint),
-    (8, "flags", Kind::Fixed32),
-    (9, "trace_id", Kind::Bytes),
-    (10, "span_id", Kind::Bytes),
-    (11, "observed_time_unix_nano", Kind::Fixed64),
-    (12, "event_name", Kind::Str),
+    (log_record::TIME, "time_unix_nano", Kind::Fixed64),
+    (log_record::SEVERITY_NUMBER, "severity_number", Kind::Varint),
+    (log_record::SEVERITY_TEXT, "severity_text", Kind::Str),
+    (log_record::BODY, "body", Kind::Message(&ANY_VALUE)),
+    (
+        log_record::ATTRIBUTES,
+        "attributes",
+        Kind::Message(&KEY_VALUE),
+    ),
+    (
+        log_record::DROPPED_ATTRIBUTES_COUNT,
+        "dropped_attributes_count",
+        Kind::Varint,
+    ),
+    (log_record::FLAGS, "flags", Kind::Fixed32),
+    (log_record::TRACE_ID, "trace_id", Kind::Bytes),
+    (log_record::SPAN_ID, "span_id", Kind::Bytes),
+    (
+        log_record::OBSERVED_TIME,
+        "observed_time_unix_nano",
+        Kind::Fixed64,
+    ),
+    (log_record::EVENT_NAME, "event_name", Kind::Str),
 ]);
 
 fn count_request(body: &[u8]) -> Result<usize, Fault> {

@@ -2,16 +2,17 @@
 //! for traces. Accepts exactly what prost's decoder accepts of an `ExportMetricsServiceRequest`;
 //! does not know what is measured.
 
-use super::scan::ScanError;
+use super::scan::MalformedProtobuf;
 use super::scan::shape::{KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
-use super::scan::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, tag_of};
+use crate::wire::otlp::{metric, request, resource_group, scope_group};
+use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, number_of};
 
 /// Validate the body of a metrics request and count its data points, of all five kinds.
 ///
 /// # Errors
 /// Anything that prost's decoder refuses. Ids of a wrong length in exemplars are no error, as prost
 /// has it.
-pub fn scan(body: &[u8]) -> Result<usize, ScanError> {
+pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
     count(body, RECURSION_LIMIT, &REQUEST).map_err(|fault| fault.locate(body))
 }
 
@@ -26,19 +27,19 @@ struct Level {
 
 static REQUEST: Level = Level {
     fields: &REQUEST_FIELDS,
-    way: key(1, LEN),
+    way: key(request::RESOURCE_GROUPS, LEN),
     name: "resource_metrics",
     next: Some(&RESOURCE_METRICS),
 };
 static RESOURCE_METRICS: Level = Level {
     fields: &RESOURCE_METRICS_FIELDS,
-    way: key(2, LEN),
+    way: key(resource_group::SCOPE_GROUPS, LEN),
     name: "scope_metrics",
     next: Some(&SCOPE_METRICS),
 };
 static SCOPE_METRICS: Level = Level {
     fields: &SCOPE_METRICS_FIELDS,
-    way: key(2, LEN),
+    way: key(scope_group::ITEMS, LEN),
     name: "metrics",
     next: None,
 };
@@ -90,7 +91,7 @@ fn count_points(bytes: &[u8], depth: u32, data: &Shape) -> Result<usize, Fault> 
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_empty() {
         let found = cursor.varint()?;
-        n_points += usize::from(tag_of(found) == 1);
+        n_points += usize::from(number_of(found) == metric::DATA_POINTS);
         data.check_field(found, &mut cursor, depth)?;
     }
     Ok(n_points)
@@ -100,54 +101,70 @@ fn count_points(bytes: &[u8], depth: u32, data: &Shape) -> Result<usize, Fault> 
 
 use Kind::{Bytes, Fixed64, Fixed64s, Message, Str, Varint, Varints};
 
-static REQUEST_FIELDS: Shape = Shape::new([(1, "resource_metrics", Bytes)]);
+static REQUEST_FIELDS: Shape = Shape::new([(request::RESOURCE_GROUPS, "resource_metrics", Bytes)]);
 static RESOURCE_METRICS_FIELDS: Shape = Shape::new([
-    (1, "resource", Message(&RESOURCE)),
-    (2, "scope_metrics", Bytes),
-    (3, "schema_url", Str),
+    (resource_group::RESOURCE, "resource", Message(&RESOURCE)),
+    (resource_group::SCOPE_GROUPS, "scope_metrics", Bytes),
+    (resource_group::SCHEMA_URL, "schema_url", Str),
 ]);
 static SCOPE_METRICS_FIELDS: Shape = Shape::new([
-    (1, "scope", Message(&SCOPE)),
-    (2, "metrics", Bytes),
-    (3, "schema_url", Str),
+    (scope_group::SCOPE, "scope", Message(&SCOPE)),
+    (scope_group::ITEMS, "metrics", Bytes),
+    (scope_group::SCHEMA_URL, "schema_url", Str),
 ]);
 
 static METRIC: Shape = Shape::new([
     (1, "name", Str),
     (2, "description", Str),
     (3, "unit", Str),
-    (5, "gauge", Message(&GAUGE)),
-    (7, "sum", Message(&SUM)),
-    (9, "histogram", Message(&HISTOGRAM)),
-    (10, "exponential_histogram", Message(&EXPONENTIAL_HISTOGRAM)),
-    (11, "summary", Message(&SUMMARY)),
+    (metric::GAUGE, "gauge", Message(&GAUGE)),
+    (metric::SUM, "sum", Message(&SUM)),
+    (metric::HISTOGRAM, "histogram", Message(&HISTOGRAM)),
+    (
+        metric::EXPONENTIAL_HISTOGRAM,
+        "exponential_histogram",
+        Message(&EXPONENTIAL_HISTOGRAM),
+    ),
+    (metric::SUMMARY, "summary", Message(&SUMMARY)),
     (12, "metadata", Message(&KEY_VALUE)),
 ]);
 
 /// The five kinds of data: tag, name, fields.
 static DATA: [(u64, &str, &Shape); 5] = [
-    (5, "gauge", &GAUGE),
-    (7, "sum", &SUM),
-    (9, "histogram", &HISTOGRAM),
-    (10, "exponential_histogram", &EXPONENTIAL_HISTOGRAM),
-    (11, "summary", &SUMMARY),
+    (metric::GAUGE, "gauge", &GAUGE),
+    (metric::SUM, "sum", &SUM),
+    (metric::HISTOGRAM, "histogram", &HISTOGRAM),
+    (
+        metric::EXPONENTIAL_HISTOGRAM,
+        "exponential_histogram",
+        &EXPONENTIAL_HISTOGRAM,
+    ),
+    (metric::SUMMARY, "summary", &SUMMARY),
 ];
 
-static GAUGE: Shape = Shape::new([(1, "data_points", Message(&NUMBER_POINT))]);
+static GAUGE: Shape = Shape::new([(metric::DATA_POINTS, "data_points", Message(&NUMBER_POINT))]);
 static SUM: Shape = Shape::new([
-    (1, "data_points", Message(&NUMBER_POINT)),
+    (metric::DATA_POINTS, "data_points", Message(&NUMBER_POINT)),
     (2, "aggregation_temporality", Varint),
     (3, "is_monotonic", Varint),
 ]);
 static HISTOGRAM: Shape = Shape::new([
-    (1, "data_points", Message(&HISTOGRAM_POINT)),
+    (
+        metric::DATA_POINTS,
+        "data_points",
+        Message(&HISTOGRAM_POINT),
+    ),
     (2, "aggregation_temporality", Varint),
 ]);
 static EXPONENTIAL_HISTOGRAM: Shape = Shape::new([
-    (1, "data_points", Message(&EXPONENTIAL_POINT)),
+    (
+        metric::DATA_POINTS,
+        "data_points",
+        Message(&EXPONENTIAL_POINT),
+    ),
     (2, "aggregation_temporality", Varint),
 ]);
-static SUMMARY: Shape = Shape::new([(1, "data_points", Message(&SUMMARY_POINT))]);
+static SUMMARY: Shape = Shape::new([(metric::DATA_POINTS, "data_points", Message(&SUMMARY_POINT))]);
 
 static NUMBER_POINT: Shape = Shape::new([
     (2, "start_time_unix_nano", Fixed64),

@@ -7,11 +7,11 @@ use memchr::memmem::Finder;
 
 use super::render::value_as_json;
 use super::value::{Held, HeldKind, VALUE};
-use super::wire::{Fault, check_utf8, delimited_fields, tag_of};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
     Value, cut_at_char,
 };
+use crate::wire::{Fault, check_utf8, delimited_fields, number_of};
 
 /// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
@@ -104,7 +104,8 @@ impl<'k> Keeper<'k> {
         match (kept.keep, held.kind) {
             (_, HeldKind::Nothing | HeldKind::Index) | (Keep::Own, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
-            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, tag_of(VALUE)) => {}
+            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, number_of(VALUE)) => {
+            }
             (_, HeldKind::Str) => self.text(kept, held.bytes),
             (_, HeldKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Bool(bits != 0)
@@ -133,7 +134,7 @@ impl<'k> Keeper<'k> {
                     );
                 }
             }
-            (_, HeldKind::Nested) => self.nested(kept, encoded, tag_of(VALUE), false),
+            (_, HeldKind::Nested) => self.nested(kept, encoded, number_of(VALUE), false),
         }
     }
 

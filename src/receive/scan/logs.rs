@@ -9,21 +9,13 @@ use sha2::{Digest, Sha256};
 
 use super::keep::Keeper;
 use super::value::{Held, HeldKind, any_value, key_value};
-use super::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 use super::{Pieces, Resources};
 use crate::span::{Batch, Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
+use crate::wire::otlp::{log_record, request, resource_group, scope_group};
+use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 
-const RESOURCE_LOGS: u64 = 1;
-const RESOURCE_FIELD: u64 = 1;
-const SCOPE_LOGS: u64 = 2;
-const LOG_RECORDS: u64 = 2;
-const BODY: u64 = 5;
-const ATTRIBUTES: u64 = 6;
-const TRACE_ID: u64 = 9;
-const SPAN_ID: u64 = 10;
-const EVENT_NAME: u64 = 12;
-const TIME: u64 = key(1, FIXED64);
-const OBSERVED_TIME: u64 = key(11, FIXED64);
+const TIME: u64 = key(log_record::TIME, FIXED64);
+const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
 /// The records that tell of tool calls, in the order of the request. Each keeps facts within the
 /// bounds of a span's.
@@ -35,16 +27,17 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
         last: None,
     };
     let mut calls = Vec::new();
-    for resource_logs in delimited_fields(body, RESOURCE_LOGS) {
+    for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
         let mut resource = None;
-        for record in delimited_fields(resource_logs, SCOPE_LOGS)
-            .flat_map(|scope| delimited_fields(scope, LOG_RECORDS))
+        for record in delimited_fields(resource_logs, resource_group::SCOPE_GROUPS)
+            .flat_map(|scope| delimited_fields(scope, scope_group::ITEMS))
         {
             let Some(wanted_body) = keys.wants_record(event_name(record)) else {
                 continue;
             };
             let resource = resource.get_or_insert_with(|| {
-                let pieces: Pieces<'_> = delimited_fields(resource_logs, RESOURCE_FIELD).collect();
+                let pieces: Pieces<'_> =
+                    delimited_fields(resource_logs, resource_group::RESOURCE).collect();
                 resources.intern(&pieces)
             });
             calls.extend(log_call(
@@ -67,7 +60,7 @@ fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
 }
 
 fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], Held<'_>, &[u8])> {
-    delimited_fields(record, ATTRIBUTES).filter_map(|encoded| {
+    delimited_fields(record, log_record::ATTRIBUTES).filter_map(|encoded| {
         let (key, held) = key_value(encoded, RECURSION_LIMIT, |_| Ok(())).ok()?;
         Some((key, held, encoded))
     })
@@ -76,7 +69,7 @@ fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], Held<'_>, &[u8])> {
 /// The event's name: in its field, before that field was invented in an attribute, or else the
 /// body.
 fn event_name(record: &[u8]) -> &[u8] {
-    let name = last_field(record, EVENT_NAME);
+    let name = last_field(record, log_record::EVENT_NAME);
     if !name.is_empty() {
         return name;
     }
@@ -84,7 +77,8 @@ fn event_name(record: &[u8]) -> &[u8] {
         .find(|(key, held, _)| *key == b"event.name" && held.kind == HeldKind::Str);
     match named {
         Some((_, held, _)) => held.bytes,
-        None => any_value(last_field(record, BODY), RECURSION_LIMIT).map_or(&[], |held| held.bytes),
+        None => any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
+            .map_or(&[], |held| held.bytes),
     }
 }
 
@@ -97,7 +91,7 @@ fn log_call(
     let keys = keeper.keys();
     keeper.names(event_name(record), b"");
     if let Some(key) = keys.id(LogCall::TRACE_ID) {
-        let trace_id = TraceId::try_new(last_field(record, TRACE_ID));
+        let trace_id = TraceId::try_new(last_field(record, log_record::TRACE_ID));
         let trace_id = trace_id
             .as_ref()
             .map_or(&[][..], |trace_id| trace_id.as_bytes());
@@ -118,12 +112,18 @@ fn log_call(
     }
     if wanted_body != WantedBody::Not
         && let Some(key) = keys.id(LogCall::BODY)
-        && let Ok(held) = any_value(last_field(record, BODY), RECURSION_LIMIT)
+        && let Ok(held) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
     {
-        keeper.body(key, held, record, BODY, wanted_body == WantedBody::Whole);
+        keeper.body(
+            key,
+            held,
+            record,
+            log_record::BODY,
+            wanted_body == WantedBody::Whole,
+        );
     }
     let kept = keeper.take();
-    let span_id = SpanId::try_new(last_field(record, SPAN_ID));
+    let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));
     let record_id = Sha256::digest(record)
         .first_chunk::<8>()
         .and_then(|digest| SpanId::try_new(digest))?;
@@ -144,7 +144,7 @@ fn time(record: &[u8]) -> u64 {
         let read = cursor.varint().and_then(|found| match found {
             TIME => cursor.fixed64().map(|read| time = read),
             OBSERVED_TIME => cursor.fixed64().map(|read| observed = read),
-            other => cursor.other(other, 0, RECURSION_LIMIT),
+            other => cursor.skip_unread(other, 0, RECURSION_LIMIT),
         });
         if read.is_err() {
             break;

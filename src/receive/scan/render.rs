@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::value::{
     ARRAY, BOOL, BYTES, DOUBLE, Held, HeldKind, INT, KEY, KVLIST, STRINDEX, STRING, VALUE,
 };
-use super::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, tag_of};
+use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 
 /// One value, in as many pieces as it was sent: a message that is repeated means all of its pieces
 /// together.
@@ -92,7 +92,7 @@ fn write_value(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
                     Held::of_kind(HeldKind::Nested)
                 }
                 other => {
-                    cursor.other(other, 0, RECURSION_LIMIT)?;
+                    cursor.skip_unread(other, 0, RECURSION_LIMIT)?;
                     held
                 }
             };
@@ -130,13 +130,16 @@ fn write_map(pieces: &Pieces<'_>, out: &mut Bounded<'_>) -> Result<(), Full> {
             write(out, b",")?;
         }
         write_string(
-            delimited_fields(key_value, tag_of(KEY))
+            delimited_fields(key_value, number_of(KEY))
                 .last()
                 .unwrap_or_default(),
             out,
         )?;
         write(out, b":")?;
-        write_value(&delimited_fields(key_value, tag_of(VALUE)).collect(), out)?;
+        write_value(
+            &delimited_fields(key_value, number_of(VALUE)).collect(),
+            out,
+        )?;
     }
     write(out, b"}")
 }

@@ -2,8 +2,9 @@
 //! out. What is read closely has a walk of its own; all else is checked here. Knows which fields
 //! messages have; does not know what anybody wants of them.
 
-use super::wire::{
-    Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, enter, tag_of,
+use crate::wire::otlp::{any_value, key_value, resource, scope};
+use crate::wire::{
+    Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, enter, number_of,
 };
 
 /// A message, by its fields: a fault names the field it lies in.
@@ -34,8 +35,8 @@ pub(in crate::receive) enum Kind {
     Fixed64s,
 }
 
-/// Tag, name, kind.
-pub(in crate::receive) type Row = (usize, &'static str, Kind);
+/// Field number, name, kind.
+pub(in crate::receive) type Row = (u64, &'static str, Kind);
 
 #[derive(Clone, Copy)]
 struct Field {
@@ -54,8 +55,8 @@ impl Shape {
         }; Self::N_TAGS];
         let mut i = 0;
         while i < N {
-            let (tag, name, kind) = rows[i];
-            by_tag[tag] = Field { name, kind };
+            let (number, name, kind) = rows[i];
+            by_tag[number as usize] = Field { name, kind };
             i += 1;
         }
         Self { by_tag }
@@ -79,7 +80,7 @@ impl Shape {
         cursor: &mut Cursor<'_>,
         depth: u32,
     ) -> Result<(), Fault> {
-        let tag = tag_of(found);
+        let tag = number_of(found);
         let field = usize::try_from(tag)
             .ok()
             .and_then(|tag| self.by_tag.get(tag));
@@ -88,7 +89,7 @@ impl Shape {
                 check_kind(field.kind, found, cursor, depth)
                     .map_err(|fault| fault.within(field.name))
             }
-            _ => cursor.other(found, 0, depth),
+            _ => cursor.skip_unread(found, 0, depth),
         }
     }
 }
@@ -116,11 +117,11 @@ fn check_kind(kind: Kind, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Re
             if packed.len().is_multiple_of(8) {
                 Ok(())
             } else {
-                Err(Fault::new(Reason::PackedLength, packed))
+                Err(Fault::new(FaultKind::PackedLength, packed))
             }
         }
         // A bit for every tag: the field is known, so its wire type is wrong.
-        _ => cursor.other(found, u32::MAX, depth),
+        _ => cursor.skip_unread(found, u32::MAX, depth),
     }
 }
 
@@ -129,14 +130,14 @@ fn check_kind(kind: Kind, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Re
 use Kind::{Bytes, Fixed64, Message, Str, Varint};
 
 pub(in crate::receive) static ANY_VALUE: Shape = Shape::new([
-    (1, "string_value", Str),
-    (2, "bool_value", Varint),
-    (3, "int_value", Varint),
-    (4, "double_value", Fixed64),
-    (5, "array_value", Message(&ARRAY_VALUE)),
-    (6, "kvlist_value", Message(&KEY_VALUE_LIST)),
-    (7, "bytes_value", Bytes),
-    (8, "string_value_strindex", Varint),
+    (any_value::STRING, "string_value", Str),
+    (any_value::BOOL, "bool_value", Varint),
+    (any_value::INT, "int_value", Varint),
+    (any_value::DOUBLE, "double_value", Fixed64),
+    (any_value::ARRAY, "array_value", Message(&ARRAY_VALUE)),
+    (any_value::KVLIST, "kvlist_value", Message(&KEY_VALUE_LIST)),
+    (any_value::BYTES, "bytes_value", Bytes),
+    (any_value::STRING_STRINDEX, "string_value_strindex", Varint),
 ]);
 
 pub(in crate::receive) static ARRAY_VALUE: Shape = Shape::new([(1, "values", Message(&ANY_VALUE))]);
@@ -145,15 +146,19 @@ pub(in crate::receive) static KEY_VALUE_LIST: Shape =
     Shape::new([(1, "values", Message(&KEY_VALUE))]);
 
 pub(in crate::receive) static KEY_VALUE: Shape = Shape::new([
-    (1, "key", Str),
-    (2, "value", Message(&ANY_VALUE)),
-    (3, "key_strindex", Varint),
+    (key_value::KEY, "key", Str),
+    (key_value::VALUE, "value", Message(&ANY_VALUE)),
+    (key_value::KEY_STRINDEX, "key_strindex", Varint),
 ]);
 
 pub(in crate::receive) static RESOURCE: Shape = Shape::new([
-    (1, "attributes", Message(&KEY_VALUE)),
-    (2, "dropped_attributes_count", Varint),
-    (3, "entity_refs", Message(&ENTITY_REF)),
+    (resource::ATTRIBUTES, "attributes", Message(&KEY_VALUE)),
+    (
+        resource::DROPPED_ATTRIBUTES_COUNT,
+        "dropped_attributes_count",
+        Varint,
+    ),
+    (resource::ENTITY_REFS, "entity_refs", Message(&ENTITY_REF)),
 ]);
 
 static ENTITY_REF: Shape = Shape::new([
@@ -164,8 +169,12 @@ static ENTITY_REF: Shape = Shape::new([
 ]);
 
 pub(in crate::receive) static SCOPE: Shape = Shape::new([
-    (1, "name", Str),
-    (2, "version", Str),
-    (3, "attributes", Message(&KEY_VALUE)),
-    (4, "dropped_attributes_count", Varint),
+    (scope::NAME, "name", Str),
+    (scope::VERSION, "version", Str),
+    (scope::ATTRIBUTES, "attributes", Message(&KEY_VALUE)),
+    (
+        scope::DROPPED_ATTRIBUTES_COUNT,
+        "dropped_attributes_count",
+        Varint,
+    ),
 ]);

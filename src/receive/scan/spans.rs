@@ -6,53 +6,64 @@ use std::sync::Arc;
 use super::keep::{Keeper, KnownKey, KnownKeys};
 use super::shape::{KEY_VALUE, Kind, Shape};
 use super::value::{Held, HeldKind, any_value, key_value, plain_key_value, short_text};
-use super::wire::{
-    Cursor, FIXED32, FIXED64, Fault, LEN, Reason, VARINT, check_utf8, delimited_fields, enter, key,
-    tag_of,
-};
 use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
+use crate::wire::otlp::{event, link, span, status};
+use crate::wire::{
+    Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, delimited_fields, enter,
+    key,
+};
 
-const TRACE_ID: u64 = key(1, LEN);
-const SPAN_ID: u64 = key(2, LEN);
-const TRACE_STATE: u64 = key(3, LEN);
-const PARENT_SPAN_ID: u64 = key(4, LEN);
-const NAME: u64 = key(5, LEN);
-const KIND: u64 = key(6, VARINT);
-const START: u64 = key(7, FIXED64);
-const END: u64 = key(8, FIXED64);
-const ATTRIBUTES: u64 = key(9, LEN);
-const DROPPED_ATTRIBUTES_COUNT: u64 = key(10, VARINT);
-const EVENTS: u64 = key(11, LEN);
-const DROPPED_EVENTS_COUNT: u64 = key(12, VARINT);
-const LINKS: u64 = key(13, LEN);
-const DROPPED_LINKS_COUNT: u64 = key(14, VARINT);
-const STATUS: u64 = key(15, LEN);
-const FLAGS: u64 = key(16, FIXED32);
+const TRACE_ID: u64 = key(span::TRACE_ID, LEN);
+const SPAN_ID: u64 = key(span::SPAN_ID, LEN);
+const TRACE_STATE: u64 = key(span::TRACE_STATE, LEN);
+const PARENT_SPAN_ID: u64 = key(span::PARENT_SPAN_ID, LEN);
+const NAME: u64 = key(span::NAME, LEN);
+const KIND: u64 = key(span::KIND, VARINT);
+const START: u64 = key(span::START_TIME, FIXED64);
+const END: u64 = key(span::END_TIME, FIXED64);
+const ATTRIBUTES: u64 = key(span::ATTRIBUTES, LEN);
+const DROPPED_ATTRIBUTES_COUNT: u64 = key(span::DROPPED_ATTRIBUTES_COUNT, VARINT);
+const EVENTS: u64 = key(span::EVENTS, LEN);
+const DROPPED_EVENTS_COUNT: u64 = key(span::DROPPED_EVENTS_COUNT, VARINT);
+const LINKS: u64 = key(span::LINKS, LEN);
+const DROPPED_LINKS_COUNT: u64 = key(span::DROPPED_LINKS_COUNT, VARINT);
+const STATUS: u64 = key(span::STATUS, LEN);
+const FLAGS: u64 = key(span::FLAGS, FIXED32);
 
-const EVENT_NAME: u64 = key(2, LEN);
-const EVENT_ATTRIBUTES: u64 = key(3, LEN);
+const EVENT_ATTRIBUTES: u64 = key(event::ATTRIBUTES, LEN);
 
 static EVENT: Shape = Shape::new([
-    (1, "time_unix_nano", Kind::Fixed64),
-    (2, "name", Kind::Str),
-    (3, "attributes", Kind::Message(&KEY_VALUE)),
-    (4, "dropped_attributes_count", Kind::Varint),
+    (event::TIME, "time_unix_nano", Kind::Fixed64),
+    (event::NAME, "name", Kind::Str),
+    (event::ATTRIBUTES, "attributes", Kind::Message(&KEY_VALUE)),
+    (
+        event::DROPPED_ATTRIBUTES_COUNT,
+        "dropped_attributes_count",
+        Kind::Varint,
+    ),
 ]);
 
-const LINK_TRACE_ID: u64 = key(1, LEN);
-const LINK_SPAN_ID: u64 = key(2, LEN);
+const LINK_TRACE_ID: u64 = key(link::TRACE_ID, LEN);
+const LINK_SPAN_ID: u64 = key(link::SPAN_ID, LEN);
 
 static LINK: Shape = Shape::new([
-    (1, "trace_id", Kind::Bytes),
-    (2, "span_id", Kind::Bytes),
-    (3, "trace_state", Kind::Str),
-    (4, "attributes", Kind::Message(&KEY_VALUE)),
-    (5, "dropped_attributes_count", Kind::Varint),
-    (6, "flags", Kind::Fixed32),
+    (link::TRACE_ID, "trace_id", Kind::Bytes),
+    (link::SPAN_ID, "span_id", Kind::Bytes),
+    (link::TRACE_STATE, "trace_state", Kind::Str),
+    (link::ATTRIBUTES, "attributes", Kind::Message(&KEY_VALUE)),
+    (
+        link::DROPPED_ATTRIBUTES_COUNT,
+        "dropped_attributes_count",
+        Kind::Varint,
+    ),
+    (link::FLAGS, "flags", Kind::Fixed32),
 ]);
 
-static STATUS_FIELDS: Shape = Shape::new([(2, "message", Kind::Str), (3, "code", Kind::Varint)]);
-const STATUS_CODE: u64 = key(3, VARINT);
+static STATUS_FIELDS: Shape = Shape::new([
+    (status::MESSAGE, "message", Kind::Str),
+    (status::CODE, "code", Kind::Varint),
+]);
+const STATUS_CODE: u64 = key(status::CODE, VARINT);
 
 const TRACE_ID_SIZE: usize = 16;
 const SPAN_ID_SIZE: usize = 8;
@@ -220,7 +231,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     let link = cursor.delimited()?;
                     check_link(link, enter(depth, link)?).map_err(|fault| fault.within("links"))?;
                 }
-                other => cursor.other(other, 0x1_fffe, depth)?,
+                other => cursor.skip_unread(other, 0x1_fffe, depth)?,
             }
         }
         Ok(written)
@@ -234,7 +245,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         written: &mut bool,
         names: Names<'b>,
     ) -> Result<(), Fault> {
-        let name = delimited_fields(bytes, tag_of(EVENT_NAME))
+        let name = delimited_fields(bytes, event::NAME)
             .last()
             .unwrap_or_default();
         let kept_name = self
@@ -355,7 +366,7 @@ fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
         Ok(())
     } else {
         Err(Fault::new(
-            Reason::IdLength {
+            FaultKind::IdLength {
                 expected,
                 found: id.len(),
             },

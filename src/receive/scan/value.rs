@@ -3,7 +3,8 @@
 //! merge. Does not know which attributes anybody wants.
 
 use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
-use super::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
+use crate::wire::otlp::{any_value, key_value};
+use crate::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
 /// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in
 /// registers, where the copies of an enum were a third of the scan's time.
@@ -74,20 +75,20 @@ impl<'b> Held<'b> {
     }
 }
 
-pub(super) const KEY: u64 = key(1, LEN);
-pub(super) const VALUE: u64 = key(2, LEN);
-const KEY_STRINDEX: u64 = key(3, VARINT);
+pub(super) const KEY: u64 = key(key_value::KEY, LEN);
+pub(super) const VALUE: u64 = key(key_value::VALUE, LEN);
+const KEY_STRINDEX: u64 = key(key_value::KEY_STRINDEX, VARINT);
 const KEY_BYTE: u8 = KEY as u8;
 const STRING_BYTE: u8 = STRING as u8;
 
-pub(super) const STRING: u64 = key(1, LEN);
-pub(super) const BOOL: u64 = key(2, VARINT);
-pub(super) const INT: u64 = key(3, VARINT);
-pub(super) const DOUBLE: u64 = key(4, FIXED64);
-pub(super) const ARRAY: u64 = key(5, LEN);
-pub(super) const KVLIST: u64 = key(6, LEN);
-pub(super) const BYTES: u64 = key(7, LEN);
-pub(super) const STRINDEX: u64 = key(8, VARINT);
+pub(super) const STRING: u64 = key(any_value::STRING, LEN);
+pub(super) const BOOL: u64 = key(any_value::BOOL, VARINT);
+pub(super) const INT: u64 = key(any_value::INT, VARINT);
+pub(super) const DOUBLE: u64 = key(any_value::DOUBLE, FIXED64);
+pub(super) const ARRAY: u64 = key(any_value::ARRAY, LEN);
+pub(super) const KVLIST: u64 = key(any_value::KVLIST, LEN);
+pub(super) const BYTES: u64 = key(any_value::BYTES, LEN);
+pub(super) const STRINDEX: u64 = key(any_value::STRING_STRINDEX, VARINT);
 
 /// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one
 /// check of UTF-8 serves both.
@@ -113,7 +114,7 @@ pub(super) fn key_value<'b>(
                 );
             }
             KEY_STRINDEX => drop(cursor.varint()?),
-            other => cursor.other(other, 0b1110, depth)?,
+            other => cursor.skip_unread(other, 0b1110, depth)?,
         }
     }
     Ok((name, held))
