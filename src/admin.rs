@@ -15,7 +15,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::time::Instant;
 
-use crate::telemetry::{METRICS_CONTENT_TYPE, MetricsText, Phase, Telemetry};
+use crate::telemetry::{MetricsPage, MetricsSource, Phase, Telemetry};
 
 pub use guard::{Guard, TokenError};
 
@@ -25,7 +25,7 @@ pub struct Admin {
     /// Counters and pulses.
     pub telemetry: Arc<Telemetry>,
     /// What others append to `/metrics`.
-    pub metrics: Vec<MetricsText>,
+    pub metrics: Vec<MetricsSource>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
     /// Who may use the API.
@@ -85,7 +85,7 @@ async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
     (
-        [(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)],
+        [(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)],
         admin
             .telemetry
             .metrics_text(admin.started_unix_nanos, &admin.metrics),

@@ -31,7 +31,7 @@ use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::register::{self, Origin, Register, StateError};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{Hurried, MetricsText, Phase, Stopped, Telemetry};
+use crate::telemetry::{Hurried, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
@@ -237,8 +237,8 @@ impl Sidecar {
             doors.open(port, receiver.clone(), &telemetry);
         }
         let scores = exporter.routes();
-        let scores_text: MetricsText = Arc::new(move |out| exporter.render(out));
-        let metrics = vec![receiver.metrics(), scores_text];
+        let score_metrics: MetricsSource = Arc::new(move |page| exporter.write_metrics(page));
+        let metrics = vec![receiver.metrics(), score_metrics];
         let api = register.routes().merge(scores);
         let page = Admin {
             telemetry: telemetry.clone(),

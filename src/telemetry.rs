@@ -1,23 +1,22 @@
-//! Every counter and log line about ourselves, one struct each, named by what happened. Knows
-//! nothing of ours: it is told. The names of the metrics follow the OpenTelemetry Collector's where
-//! one exists.
+//! Counts and logs what happens in the sidecar: one struct for each event, named by what happened.
+//! Must not know who emits an event. Metrics are named like the OpenTelemetry Collector's where it
+//! has one.
 
-mod books;
 mod connections;
 mod exporting;
 mod forwarding;
 mod health;
+mod item_accounting;
+mod metrics;
+mod metrics_page;
 mod process;
 mod receiving;
 mod registering;
-mod render;
 mod scoring;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-pub use books::{Accepted, Books, Discarded, Dropped, Sent};
 pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed,
     Listening, OpenConnection,
@@ -32,101 +31,114 @@ pub use forwarding::{
     RequestSplit,
 };
 pub use health::{Illness, Phase, Pulse};
+pub use item_accounting::{Accepted, Books, Discarded, Dropped, Sent};
+pub use metrics_page::{MetricKind, MetricsPage};
 pub use receiving::{AuthorizationNotPassed, Refused};
 pub use registering::{
     ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
     RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
-#[cfg(test)]
-pub(crate) use render::metric_names;
-pub use render::{METRICS_CONTENT_TYPE, MetricsText};
 pub use scoring::{
     ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping,
     TracesClosed, TracesHeld, TracesJudged, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;
+use health::Health;
+use item_accounting::ItemAccounting;
+use metrics::Metrics;
 
-/// Everything counted about ourselves. What every request moves is counted without a lock:
-/// connections would share it.
-#[derive(Debug, Default)]
+/// Writes metrics that are counted elsewhere, such as those of the scores.
+pub type MetricsSource = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
+
+/// Everything counted about ourselves.
+#[derive(Debug)]
 pub struct Telemetry {
-    accounts: books::Accounts,
-    held: scoring::Held,
-    /// All that moves seldom.
-    state: Mutex<State>,
-    /// Apart from the counters, since probes must not wait for a scrape.
-    health: Mutex<health::Health>,
+    /// Moved by every request, so counted without a lock that connections would share.
+    items: ItemAccounting,
+    metrics: Metrics,
+    /// Apart from the metrics, since probes must not wait for a scrape.
+    health: Mutex<Health>,
     outages: Mutex<forwarding::Outages>,
 }
 
-/// A label of a metric; values come from small fixed sets.
-pub type Label = (&'static str, &'static str);
-
-#[derive(Debug, Default)]
-struct State {
-    counters: BTreeMap<(&'static str, Vec<Label>), u64>,
-    /// Shared with those that move them often.
-    gauges: BTreeMap<(&'static str, Vec<Label>), Arc<AtomicI64>>,
+impl Default for Telemetry {
+    fn default() -> Self {
+        let telemetry = Self {
+            items: ItemAccounting::default(),
+            metrics: Metrics::new(),
+            health: Mutex::default(),
+            outages: Mutex::default(),
+        };
+        // Shown at zero from the start: an alert on an event that should never happen must not have
+        // to wait for its series to appear.
+        telemetry.metrics.late_spans.add([], 0);
+        telemetry.metrics.unscored_spans.add([], 0);
+        TracesHeld::default().emit(&telemetry);
+        telemetry
+    }
 }
 
 impl Telemetry {
-    /// The books of every signal seen so far. They balance, whatever goes on meanwhile.
+    /// The books of every signal seen so far. They balance at any time.
     pub fn books(&self) -> BTreeMap<&'static str, Books> {
-        self.accounts.read()
+        self.items.read()
     }
 
     /// A counter's value; 0 if it never moved.
-    pub fn counter(&self, name: &'static str, labels: &[Label]) -> u64 {
-        self.state()
-            .counters
-            .get(&(name, labels.to_vec()))
-            .copied()
-            .unwrap_or_default()
+    pub fn counter(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        self.gauge(name, labels).cast_unsigned()
     }
 
     /// A gauge's value; 0 if it was never set.
-    pub fn gauge(&self, name: &'static str, labels: &[Label]) -> i64 {
-        self.state()
-            .gauges
-            .get(&(name, labels.to_vec()))
-            .map_or(0, |gauge| gauge.load(Ordering::Relaxed))
+    pub fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> i64 {
+        let metrics = self.metrics.all();
+        let found = metrics.iter().find(|(_, family)| family.name() == name);
+        debug_assert!(found.is_some(), "there is no metric `{name}`");
+        found.map_or(0, |(_, family)| family.value(labels))
     }
 
-    /// Move a counter; answers what it stands at now.
-    fn add(&self, name: &'static str, labels: &[Label], n: u64) -> u64 {
-        let mut state = self.state();
-        let counter = state.counters.entry((name, labels.to_vec())).or_default();
-        *counter += n;
-        *counter
-    }
-
-    /// Move a gauge up or down.
-    fn shift(&self, name: &'static str, labels: &[Label], by: i64) {
-        self.shared_gauge(name, labels)
-            .fetch_add(by, Ordering::Relaxed);
-    }
-
-    fn set(&self, name: &'static str, labels: &[Label], value: i64) {
-        self.shared_gauge(name, labels)
-            .store(value, Ordering::Relaxed);
-    }
-
-    /// A gauge to be moved without looking it up again.
-    fn shared_gauge(&self, name: &'static str, labels: &[Label]) -> Arc<AtomicI64> {
-        Arc::clone(
-            self.state()
-                .gauges
-                .entry((name, labels.to_vec()))
-                .or_default(),
-        )
+    /// Everything counted, as the text of `/metrics`; `sources` add metrics that are counted
+    /// elsewhere.
+    pub fn metrics_text(&self, started_unix_nanos: u64, sources: &[MetricsSource]) -> String {
+        let mut page = MetricsPage::default();
+        self.items.write(&mut page);
+        for (kind, family) in self.metrics.all() {
+            family.write(kind, &mut page);
+        }
+        process::write(started_unix_nanos, &mut page);
+        for source in sources {
+            source(&mut page);
+        }
+        page.finish()
     }
 
     fn outages(&self) -> MutexGuard<'_, forwarding::Outages> {
         self.outages.lock()
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
+
+/// Every name that [`Telemetry::metrics_text`] can contain, for tests of dashboards and docs.
+#[cfg(test)]
+pub(crate) fn metric_names() -> impl Iterator<Item = String> {
+    let telemetry = Telemetry::default();
+    // A family whose values all have labels has no sample as long as nothing was counted.
+    let page = telemetry.metrics_text(0, &[]);
+    let shown: Vec<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|line| match line.split_once(' ') {
+            Some((name, "counter")) => format!("{name}_total"),
+            Some((name, _)) => name.to_owned(),
+            None => String::new(),
+        })
+        .collect();
+    let metrics = telemetry.metrics.all().into_iter();
+    let table: Vec<String> = metrics
+        .map(|(_, family)| family.name().to_owned())
+        .collect();
+    shown.into_iter().chain(table)
+}
+
+#[cfg(test)]
+mod tests;

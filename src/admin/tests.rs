@@ -94,24 +94,27 @@ async fn a_stuck_or_dead_worker_turns_both_red_within_ten_seconds_and_a_beat_tur
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_open_metrics_with_what_others_append() {
+async fn metrics_are_open_metrics_with_those_of_further_sources() {
     let mut admin = admin();
-    admin.metrics.push(Arc::new(|text| {
-        text.push_str("# TYPE spanscore_evaluations counter\nspanscore_evaluations_total 1\n")
-    }));
+    admin
+        .metrics
+        .push(Arc::new(|page| page.gauge("more", "More", 1)));
     let response = admin
         .clone()
         .router()
         .oneshot(Request::get("/metrics").body(Body::empty()).unwrap())
         .await
         .unwrap();
-    assert_eq!(response.headers()["content-type"], METRICS_CONTENT_TYPE);
+    assert_eq!(
+        response.headers()["content-type"],
+        MetricsPage::CONTENT_TYPE
+    );
     let (status, text) = get(&admin, "/metrics").await;
     assert_eq!(status, 200);
     for line in [
         "spanscore_receiver_accepted_spans_total 0\n",
         "process_start_time_seconds 1795000000.0\n",
-        "spanscore_evaluations_total 1\n# EOF\n",
+        "more 1\n# EOF\n",
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }

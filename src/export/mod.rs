@@ -7,12 +7,12 @@
 
 mod feed;
 mod feed_http;
+mod metrics_page;
 mod outlet;
 mod print;
 pub mod score_event;
 pub mod score_line;
 pub mod score_metrics;
-mod score_prometheus;
 pub mod score_series;
 pub mod score_span;
 mod score_wire;
@@ -38,7 +38,9 @@ use tokio::task::JoinSet;
 use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
 use crate::sync::Mutex;
-use crate::telemetry::{Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry};
+use crate::telemetry::{
+    MetricsPage, Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
+};
 use crate::transport::{Token, TransportError};
 
 use feed::Feed;
@@ -292,10 +294,9 @@ impl Exporter {
         feed_http::routes(self.shared.feed.clone())
     }
 
-    /// Appends the scores' metrics as OpenMetrics text for `/metrics`, without the closing `# EOF`,
-    /// whether or not they are sent anywhere.
-    pub fn render(&self, out: &mut String) {
-        self.shared.metrics.render(out);
+    /// Writes the scores' metrics for `/metrics`, whether or not they are sent anywhere.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
+        metrics_page::write(&self.shared.metrics.collect(), page);
     }
 }
 

@@ -22,7 +22,6 @@ use opentelemetry_sdk::metrics::{
 };
 use prost::Message;
 
-use super::score_prometheus;
 use super::score_series::{Folded, Labels, Limits, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
@@ -206,10 +205,9 @@ impl Metrics {
         (n_points > 0).then(|| (request.encode_to_vec(), n_points))
     }
 
-    /// Appends what was counted as OpenMetrics text without its closing `# EOF`, series in the
-    /// order of their labels.
-    pub fn render(&self, out: &mut String) {
-        score_prometheus::render(&self.scraped.collect(), out);
+    /// Everything counted since the start of the process, for `/metrics`.
+    pub fn collect(&self) -> ResourceMetrics {
+        self.scraped.collect()
     }
 
     fn bind(&self, labels: Labels<'_>) -> Bound {

@@ -30,7 +30,7 @@ use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
-use crate::telemetry::{AuthorizationNotPassed, MetricsText, Refused, Telemetry};
+use crate::telemetry::{AuthorizationNotPassed, MetricsSource, Refused, Telemetry};
 
 use body::{Held, Limits};
 use cors::Cors;
@@ -163,20 +163,20 @@ impl Receiver {
     }
 
     /// Bytes in flight, and how many there may be, for `/metrics`.
-    pub fn metrics(&self) -> MetricsText {
+    pub fn metrics(&self) -> MetricsSource {
         let budget = Arc::clone(&self.0.settings.limits.budget);
-        Arc::new(move |text| {
+        Arc::new(move |page| {
             let (taken, max) = budget.state();
-            text.push_str(
-                "# HELP spanscore_receiver_in_flight_bytes Bytes of requests being received\n",
+            page.gauge(
+                "spanscore_receiver_in_flight_bytes",
+                "Bytes of requests being received",
+                taken,
             );
-            text.push_str("# TYPE spanscore_receiver_in_flight_bytes gauge\n");
-            text.push_str(&format!("spanscore_receiver_in_flight_bytes {taken}\n"));
-            text.push_str("# HELP spanscore_receiver_in_flight_capacity_bytes Most bytes of requests being received\n");
-            text.push_str("# TYPE spanscore_receiver_in_flight_capacity_bytes gauge\n");
-            text.push_str(&format!(
-                "spanscore_receiver_in_flight_capacity_bytes {max}\n"
-            ));
+            page.gauge(
+                "spanscore_receiver_in_flight_capacity_bytes",
+                "Most bytes of requests being received at once",
+                max,
+            );
         })
     }
 

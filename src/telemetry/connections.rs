@@ -33,7 +33,7 @@ pub struct ConnectionOpened {
 impl ConnectionOpened {
     /// Count it, as long as the guard lives.
     pub fn emit(self, telemetry: &Arc<Telemetry>) -> OpenConnection {
-        telemetry.shift("spanscore_connections_open", &[("port", self.setting)], 1);
+        telemetry.metrics.connections_open.add([self.setting], 1);
         OpenConnection {
             setting: self.setting,
             telemetry: Arc::clone(telemetry),
@@ -50,8 +50,8 @@ pub struct OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.telemetry
-            .shift("spanscore_connections_open", &[("port", self.setting)], -1);
+        let metrics = &self.telemetry.metrics;
+        metrics.connections_open.add([self.setting], -1);
     }
 }
 
@@ -69,11 +69,7 @@ pub struct AcceptFailed {
 impl AcceptFailed {
     /// Count it; log it when it begins.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_accept_failures_total",
-            &[("port", self.setting)],
-            1,
-        );
+        telemetry.metrics.accept_failures.add([self.setting], 1);
         if self.first {
             tracing::error!(
                 port = self.setting,
@@ -97,11 +93,10 @@ impl HandshakeFailed {
     /// Count it; the first one is a warning, since it may be a client that speaks plain text or
     /// shows no certificate.
     pub fn emit(self, telemetry: &Telemetry) {
-        let n_failures = telemetry.add(
-            "spanscore_tls_handshake_failures_total",
-            &[("port", self.setting)],
-            1,
-        );
+        let n_failures = telemetry
+            .metrics
+            .tls_handshake_failures
+            .add([self.setting], 1);
         match n_failures {
             1 => tracing::warn!(
                 port = self.setting,
@@ -127,11 +122,7 @@ pub struct CertificatesReplaced {
 impl CertificatesReplaced {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_certificate_reloads_total",
-            &[("result", "replaced")],
-            1,
-        );
+        telemetry.metrics.certificate_reloads.add(["replaced"], 1);
         tracing::info!(
             files = self.files,
             "certificate files changed; new connections use the new ones"
@@ -149,11 +140,7 @@ pub struct CertificatesUnusable {
 impl CertificatesUnusable {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_certificate_reloads_total",
-            &[("result", "unusable")],
-            1,
-        );
+        telemetry.metrics.certificate_reloads.add(["unusable"], 1);
         tracing::warn!(
             error = self.error,
             "certificate files changed and cannot be used; the last good ones stay in use"

@@ -14,11 +14,10 @@ pub struct ScoresQueued {
 impl ScoresQueued {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(
-            SCORES_QUEUED,
-            &[("shape", self.shape)],
-            self.n_items.cast_signed(),
-        );
+        telemetry
+            .metrics
+            .scores_queued
+            .add([self.shape], self.n_items.cast_signed());
     }
 }
 
@@ -34,16 +33,14 @@ pub struct ScoresSent {
 impl ScoresSent {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(
-            SCORES_QUEUED,
-            &[("shape", self.shape)],
-            -self.n_items.cast_signed(),
-        );
-        telemetry.add(
-            "spanscore_scores_sent_total",
-            &[("shape", self.shape)],
-            self.n_items,
-        );
+        telemetry
+            .metrics
+            .scores_queued
+            .add([self.shape], -self.n_items.cast_signed());
+        telemetry
+            .metrics
+            .scores_sent
+            .add([self.shape], self.n_items);
     }
 }
 
@@ -61,16 +58,14 @@ pub struct ScoresDropped {
 impl ScoresDropped {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.shift(
-            SCORES_QUEUED,
-            &[("shape", self.shape)],
-            -self.n_items.cast_signed(),
-        );
-        telemetry.add(
-            "spanscore_scores_dropped_total",
-            &[("shape", self.shape), ("reason", self.reason)],
-            self.n_items,
-        );
+        telemetry
+            .metrics
+            .scores_queued
+            .add([self.shape], -self.n_items.cast_signed());
+        telemetry
+            .metrics
+            .scores_dropped
+            .add([self.shape, self.reason], self.n_items);
     }
 }
 
@@ -86,11 +81,10 @@ pub struct ScoresUnprinted {
 impl ScoresUnprinted {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_scores_dropped_total",
-            &[("shape", "print"), ("reason", self.reason)],
-            self.n_items,
-        );
+        telemetry
+            .metrics
+            .scores_dropped
+            .add(["print", self.reason], self.n_items);
     }
 }
 
@@ -104,11 +98,10 @@ pub struct ListenerBehind {
 impl ListenerBehind {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_scores_dropped_total",
-            &[("shape", "listener"), ("reason", "queue_full")],
-            self.n_items,
-        );
+        telemetry
+            .metrics
+            .scores_dropped
+            .add(["listener", "queue_full"], self.n_items);
     }
 }
 
@@ -162,5 +155,3 @@ impl ScoreLabelsFolded {
         );
     }
 }
-
-const SCORES_QUEUED: &str = "spanscore_scores_queued";

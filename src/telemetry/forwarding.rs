@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use super::Telemetry;
+use super::{Telemetry, metrics};
 
 /// A queue was made.
 #[derive(Debug)]
@@ -19,10 +19,11 @@ pub struct QueueOpened {
 impl QueueOpened {
     /// Set its capacity, and answer the gauge that its size is written to.
     pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
-        let labels = [("queue", self.queue)];
-        let capacity = i64::try_from(self.capacity).unwrap_or(i64::MAX);
-        telemetry.set("spanscore_exporter_queue_capacity_bytes", &labels, capacity);
-        QueueSize(telemetry.shared_gauge("spanscore_exporter_queue_size_bytes", &labels))
+        let metrics = &telemetry.metrics;
+        metrics
+            .exporter_queue_capacity
+            .set([self.queue], self.capacity);
+        QueueSize(metrics.exporter_queue_size.series([self.queue]))
     }
 }
 
@@ -40,10 +41,7 @@ pub struct QueueMoved {
 impl QueueMoved {
     /// Set the gauge.
     pub fn emit(self, size: &QueueSize) {
-        size.0.store(
-            i64::try_from(self.n_bytes).unwrap_or(i64::MAX),
-            Ordering::Relaxed,
-        );
+        metrics::store(&size.0, self.n_bytes);
     }
 }
 
@@ -57,11 +55,7 @@ pub struct RequestRetried {
 impl RequestRetried {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_exporter_retries_total",
-            &[("queue", self.queue)],
-            1,
-        );
+        telemetry.metrics.exporter_retries.add([self.queue], 1);
     }
 }
 
@@ -111,11 +105,7 @@ pub struct RequestSplit {
 impl RequestSplit {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_exporter_splits_total",
-            &[("queue", self.queue)],
-            1,
-        );
+        telemetry.metrics.exporter_splits.add([self.queue], 1);
     }
 }
 
@@ -248,7 +238,7 @@ impl DestinationDown {
             endpoint,
             why,
         } = self;
-        telemetry.add("spanscore_exporter_outages_total", &[("queue", queue)], 1);
+        telemetry.metrics.exporter_outages.add([queue], 1);
         if telemetry.outages().begin(&endpoint, queue) {
             tracing::warn!(
                 queue,

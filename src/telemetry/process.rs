@@ -1,33 +1,52 @@
-//! What the process takes of the machine, as the system reports it. Where it does not (outside
-//! Linux), the figure is left out.
+//! Writes the resources that the process uses, as the system reports them, and its version. Leaves
+//! out a metric that the system does not report (outside Linux).
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the process takes of the machine.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
-    /// User and system time, seconds.
-    pub(super) cpu_seconds: f64,
-    /// Resident memory, bytes.
-    pub(super) resident_bytes: Option<u64>,
-    /// Open file descriptors.
-    pub(super) open_fds: Option<u64>,
-}
+use super::{MetricKind, MetricsPage};
 
-impl Usage {
-    pub(super) fn read() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        Self {
-            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
-            resident_bytes: std::fs::read_to_string("/proc/self/status")
-                .ok()
-                .and_then(|status| resident_bytes(&status)),
-            // The listing itself holds one.
-            open_fds: std::fs::read_dir("/proc/self/fd")
-                .ok()
-                .map(|entries| (entries.count() as u64).saturating_sub(1)),
-        }
+/// Writes the metrics of the process, which started at `started_unix_nanos`.
+pub(super) fn write(started_unix_nanos: u64, page: &mut MetricsPage) {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    page.metric(
+        "process_cpu_seconds",
+        MetricKind::Counter,
+        "User and system CPU time, in seconds",
+    );
+    page.sample(
+        "process_cpu_seconds_total",
+        [],
+        format_args!("{cpu_seconds:?}"),
+    );
+    page.gauge(
+        "process_start_time_seconds",
+        "Start of the process, Unix time in seconds",
+        format_args!("{:?}", started_unix_nanos as f64 / 1e9),
+    );
+    let status = std::fs::read_to_string("/proc/self/status").ok();
+    if let Some(bytes) = status.and_then(|status| resident_bytes(&status)) {
+        page.gauge(
+            "process_resident_memory_bytes",
+            "Resident memory, in bytes",
+            bytes,
+        );
     }
+    if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
+        // The listing itself holds one.
+        let n_open = entries.count().saturating_sub(1);
+        page.gauge("process_open_fds", "Open file descriptors", n_open);
+    }
+    page.metric(
+        "spanscore_build_info",
+        MetricKind::Gauge,
+        "Version of this binary",
+    );
+    page.sample(
+        "spanscore_build_info",
+        [("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
 }
 
 fn resident_bytes(status: &str) -> Option<u64> {

@@ -27,17 +27,17 @@ impl Refused {
             message,
         } = self;
         *telemetry
-            .accounts
-            .of(signal)
-            .seldom()
+            .items
+            .signal(signal)
+            .rare()
             .refused
             .entry(reason)
             .or_default() += n_items;
-        match telemetry.add(
-            "spanscore_receiver_refused_requests_total",
-            &[("signal", signal), ("reason", reason)],
-            1,
-        ) {
+        match telemetry
+            .metrics
+            .receiver_refused_requests
+            .add([signal, reason], 1)
+        {
             1 => tracing::warn!(
                 signal,
                 reason,
@@ -56,7 +56,7 @@ pub struct AuthorizationNotPassed;
 impl AuthorizationNotPassed {
     /// Count it, and warn of the first.
     pub fn emit(self, telemetry: &Telemetry) {
-        if telemetry.add("spanscore_authorization_not_passed_total", &[], 1) == 1 {
+        if telemetry.metrics.authorization_not_passed.add([], 1) == 1 {
             tracing::warn!(
                 "a client sends an `authorization` header, which is not handed on; \
                  add it to `forward.pass_headers`, or set the downstream's own in `forward.headers`"

@@ -45,7 +45,7 @@ impl ApiRefused {
     /// Count it; the first of each kind is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self { reason, remedy } = self;
-        match telemetry.add("spanscore_api_refused_total", &[("reason", reason)], 1) {
+        match telemetry.metrics.api_refused.add([reason], 1) {
             1 => tracing::warn!(
                 reason,
                 remedy,
@@ -66,7 +66,7 @@ pub struct TokenUnusable {
 impl TokenUnusable {
     /// Count it; the first is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
-        match telemetry.add("spanscore_api_token_unusable_total", &[], 1) {
+        match telemetry.metrics.api_token_unusable.add([], 1) {
             1 => tracing::warn!(
                 error = self.error,
                 "callers of the API are refused (further ones are counted and logged at debug)"
@@ -98,14 +98,10 @@ impl CriteriaInForce {
             revision,
             cause,
         } = self;
-        let gauge = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        telemetry.set(
-            "spanscore_criteria",
-            &[("source", "file")],
-            gauge(n_criteria.saturating_sub(n_api)),
-        );
-        telemetry.set("spanscore_criteria", &[("source", "api")], gauge(n_api));
-        telemetry.add("spanscore_criteria_sets_total", &[("cause", cause)], 1);
+        let n_file = n_criteria.saturating_sub(n_api);
+        telemetry.metrics.criteria.set(["file"], n_file);
+        telemetry.metrics.criteria.set(["api"], n_api);
+        telemetry.metrics.criteria_sets.add([cause], 1);
         tracing::info!(n_criteria, n_api, revision, cause, "criteria in force");
     }
 }
@@ -132,17 +128,13 @@ impl ConfigurationReloaded {
             needs_restart,
             warnings,
         } = self;
-        telemetry.add(
-            "spanscore_config_reloads_total",
-            &[("result", if changed { "applied" } else { "unchanged" })],
-            1,
-        );
-        telemetry.set("spanscore_config_reload_failed", &[], 0);
-        telemetry.set(
-            "spanscore_config_needs_restart",
-            &[],
-            i64::from(!needs_restart.is_empty()),
-        );
+        let result = if changed { "applied" } else { "unchanged" };
+        telemetry.metrics.config_reloads.add([result], 1);
+        telemetry.metrics.config_reload_failed.set([], 0);
+        telemetry
+            .metrics
+            .config_needs_restart
+            .set([], usize::from(!needs_restart.is_empty()));
         if !needs_restart.is_empty() {
             tracing::warn!(
                 keys = needs_restart.join(", "),
@@ -170,12 +162,8 @@ pub struct ConfigurationRefused {
 impl ConfigurationRefused {
     /// Count and log it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_config_reloads_total",
-            &[("result", "refused")],
-            1,
-        );
-        telemetry.set("spanscore_config_reload_failed", &[], 1);
+        telemetry.metrics.config_reloads.add(["refused"], 1);
+        telemetry.metrics.config_reload_failed.set([], 1);
         tracing::error!(
             problems = self.problems,
             "the configuration was not reloaded; the last good one stays in force"
@@ -195,11 +183,11 @@ impl RegistrationsExpired {
     pub fn emit(self, telemetry: &Telemetry) {
         match self.gone {
             Ok(n) => {
-                telemetry.add("spanscore_registrations_expired_total", &[], n as u64);
+                telemetry.metrics.registrations_expired.add([], n as u64);
                 tracing::info!(n, "registrations ran out");
             }
             Err(error) => {
-                if telemetry.add("spanscore_registrations_kept_total", &[], 1) == 1 {
+                if telemetry.metrics.registrations_kept.add([], 1) == 1 {
                     tracing::error!(
                         error,
                         "registrations ran out and could not be taken out; tried again each second"
@@ -229,7 +217,7 @@ impl StateFileUnusable {
             kept,
             problems,
         } = self;
-        telemetry.add("spanscore_state_file_unusable_total", &[], 1);
+        telemetry.metrics.state_file_unusable.add([], 1);
         tracing::error!(
             path,
             kept,

@@ -1,7 +1,5 @@
 //! What happened to spans and traces on the score plane.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use super::Telemetry;
 
 /// Spans were forwarded without being scored: the scoring queue was full.
@@ -15,7 +13,7 @@ impl SpansUnscored {
     /// Count it; the first time is worth a warning, since every trace they belong to is incomplete.
     pub fn emit(self, telemetry: &Telemetry) {
         let n_spans = self.n_spans as u64;
-        if telemetry.add("spanscore_unscored_spans_total", &[], n_spans) == n_spans {
+        if telemetry.metrics.unscored_spans.add([], n_spans) == n_spans {
             tracing::warn!(
                 n_spans,
                 "the scoring queue is full: spans are forwarded unscored and their traces are incomplete (further ones are only counted); \
@@ -36,11 +34,10 @@ impl SpansWithoutIds {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_spans > 0 {
-            telemetry.add(
-                "spanscore_spans_without_ids_total",
-                &[],
-                self.n_spans as u64,
-            );
+            telemetry
+                .metrics
+                .spans_without_ids
+                .add([], self.n_spans as u64);
         }
     }
 }
@@ -58,18 +55,16 @@ impl SpansLate {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_taken + self.n_refused > 0 {
-            telemetry.add(
-                "spanscore_late_spans_total",
-                &[],
-                (self.n_taken + self.n_refused) as u64,
-            );
+            telemetry
+                .metrics
+                .late_spans
+                .add([], (self.n_taken + self.n_refused) as u64);
         }
         if self.n_refused > 0 {
-            telemetry.add(
-                "spanscore_late_spans_unjudged_total",
-                &[],
-                self.n_refused as u64,
-            );
+            telemetry
+                .metrics
+                .late_spans_unjudged
+                .add([], self.n_refused as u64);
         }
     }
 }
@@ -86,11 +81,10 @@ pub struct TracesClosed {
 impl TracesClosed {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        telemetry.add(
-            "spanscore_traces_closed_total",
-            &[("reason", self.reason)],
-            self.n_traces,
-        );
+        telemetry
+            .metrics
+            .traces_closed
+            .add([self.reason], self.n_traces);
     }
 }
 
@@ -113,20 +107,21 @@ impl TracesJudged {
             n_unchanged,
             n_no_trajectory,
         } = self;
-        for (name, n) in [
-            ("spanscore_judgements_total", n_evaluations),
-            ("spanscore_judgements_unchanged_total", n_unchanged),
-            ("spanscore_traces_without_trajectory_total", n_no_trajectory),
+        let metrics = &telemetry.metrics;
+        for (counter, n) in [
+            (&metrics.judgements, n_evaluations),
+            (&metrics.judgements_unchanged, n_unchanged),
+            (&metrics.traces_without_trajectory, n_no_trajectory),
         ] {
             if n > 0 {
-                telemetry.add(name, &[], n as u64);
+                counter.add([], n as u64);
             }
         }
     }
 }
 
-/// How much the score plane holds on to.
-#[derive(Debug)]
+/// The amount of traces held by the score plane changed.
+#[derive(Debug, Default)]
 pub struct TracesHeld {
     /// Open traces.
     pub n_open: usize,
@@ -147,38 +142,11 @@ impl TracesHeld {
             n_recent,
             recent_bytes,
         } = self;
-        for (gauge, value) in
-            telemetry
-                .held
-                .gauges
-                .iter()
-                .zip([n_open, open_bytes, n_recent, recent_bytes])
-        {
-            gauge.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
-        }
-    }
-}
-
-/// The gauges of [`TracesHeld`], in the order of their names: set after every batch.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    gauges: [AtomicI64; 4],
-}
-
-impl Held {
-    const NAMES: [&'static str; 4] = [
-        "spanscore_traces_open",
-        "spanscore_traces_open_bytes",
-        "spanscore_traces_recent",
-        "spanscore_traces_recent_bytes",
-    ];
-
-    pub(super) fn read(&self) -> impl Iterator<Item = (&'static str, i64)> {
-        Self::NAMES.into_iter().zip(
-            self.gauges
-                .iter()
-                .map(|gauge| gauge.load(Ordering::Relaxed)),
-        )
+        let metrics = &telemetry.metrics;
+        metrics.traces_open.set([], n_open);
+        metrics.traces_open_bytes.set([], open_bytes);
+        metrics.traces_recent.set([], n_recent);
+        metrics.traces_recent_bytes.set([], recent_bytes);
     }
 }
 

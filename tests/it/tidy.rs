@@ -295,7 +295,6 @@ const STILL_TOO_LONG: &[&str] = &[
     "src/receive/tests/grpc.rs",
     "src/receive/tests/http.rs",
     "src/register/mod.rs",
-    "src/telemetry/render.rs",
     "src/transport/tests.rs",
 ];
 

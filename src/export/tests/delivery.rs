@@ -253,7 +253,7 @@ async fn each_shape_has_a_destination_of_its_own() {
     assert!(matches!(events.try_recv(), Ok(Received::Logs(_))));
     assert!(events.try_recv().is_err());
     assert_eq!(counted(&telemetry, "score_metrics"), (0, 0));
-    let page = telemetry.metrics_text(END, &[Arc::new(move |out| exporter.render(out))]);
+    let page = telemetry.metrics_text(END, &[Arc::new(move |page| exporter.write_metrics(page))]);
     assert!(
         page.contains("\nspanscore_evaluations_total{"),
         "the page shows what is sent nowhere"

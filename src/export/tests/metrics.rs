@@ -9,8 +9,10 @@ use prost::Message;
 
 use super::fixture::{END, criterion, fail, pass, previous, with};
 use crate::evaluate::{Evaluation, Verdict};
+use crate::export::metrics_page;
 use crate::export::score_metrics::{Metrics, Settings, Temporality};
 use crate::export::score_series::{Folded, Limits, MAX_SERIES};
+use crate::telemetry::MetricsPage;
 
 /// Five and a half seconds after the judged span ended.
 const NOW: u64 = END + 5_500_000_000;
@@ -34,9 +36,14 @@ pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     for evaluation in evaluations {
         metrics.record(evaluation, NOW);
     }
-    let mut page = String::new();
-    metrics.render(&mut page);
+    let page = scraped(&metrics);
     (metrics.request().unwrap().0, page)
+}
+
+fn scraped(metrics: &Metrics) -> String {
+    let mut page = MetricsPage::default();
+    metrics_page::write(&metrics.collect(), &mut page);
+    page.finish()
 }
 
 fn request(metrics: &Metrics) -> ExportMetricsServiceRequest {
@@ -200,8 +207,7 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
     assert!(second.data_points[0].start_time_unix_nano >= first.data_points[0].time_unix_nano);
     assert_eq!(histogram(&later).data_points[0].count, 2);
 
-    let mut page = String::new();
-    metrics.render(&mut page);
+    let page = scraped(&metrics);
     assert!(page.contains("service=\"shop\"} 3\n"), "{page}");
 }
 
@@ -382,8 +388,7 @@ fn the_page_to_scrape_is_openmetrics_text() {
         },
         NOW,
     );
-    let mut page = String::new();
-    metrics.render(&mut page);
+    let page = scraped(&metrics);
     assert_eq!(
         page.lines()
             .filter(|line| line.contains("_bucket{"))
@@ -431,5 +436,6 @@ fn the_page_to_scrape_is_openmetrics_text() {
     spanscore_time_to_verdict_seconds_bucket{completeness="root_ended",le="+Inf"} 2
     spanscore_time_to_verdict_seconds_sum{completeness="root_ended"} 11
     spanscore_time_to_verdict_seconds_count{completeness="root_ended"} 2
+    # EOF
     "#);
 }

@@ -538,14 +538,15 @@ async fn bytes_in_flight_are_shown() {
         room.grow_to(1_234).unwrap();
         room
     };
-    let mut text = String::new();
-    (served.metrics)(&mut text);
+    let mut page = crate::telemetry::MetricsPage::default();
+    (served.metrics)(&mut page);
+    let text = page.finish();
     assert!(
         text.contains("\nspanscore_receiver_in_flight_bytes 1234\n"),
         "{text}"
     );
     assert!(
-        text.ends_with("\nspanscore_receiver_in_flight_capacity_bytes 3145728\n"),
+        text.ends_with("\nspanscore_receiver_in_flight_capacity_bytes 3145728\n# EOF\n"),
         "{text}"
     );
 }

@@ -72,7 +72,7 @@ pub(super) struct Served {
     pub(super) intake: Arc<Notebook>,
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) budget: Arc<Budget>,
-    pub(super) metrics: MetricsText,
+    pub(super) metrics: crate::telemetry::MetricsSource,
     /// Ends with the test.
     _server: JoinSet<()>,
 }

@@ -1,54 +1,56 @@
-//! What became of received items, signal by signal. Every request moves these numbers, so no lock
-//! is shared for them.
+//! Accounts for received items, signal by signal: accepted = sent + queued + dropped, at any time.
+//! Every request moves these numbers, so they share no lock. Must not know what an item is.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Telemetry;
+use super::{MetricKind, MetricsPage, Telemetry};
 
 use crate::sync::Mutex;
 
-/// What became of the items of one signal: accepted = sent + queued + the sum of dropped.
+/// The fate of one signal's items: accepted = sent + queued + the sum of dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Books {
-    /// Taken in and acknowledged.
+    /// Received and acknowledged.
     pub accepted: u64,
     /// Acknowledged by the downstream.
     pub sent: u64,
-    /// On the way.
+    /// Waiting for the downstream.
     pub queued: u64,
-    /// Given up, by reason.
+    /// Dropped after they were acknowledged, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Never taken in, by reason; the sender still has them.
+    /// Refused, by reason; the sender still has them.
     pub refused: BTreeMap<&'static str, u64>,
 }
 
-/// The books as they are kept.
+/// The account of each signal.
 #[derive(Debug, Default)]
-pub(super) struct Accounts {
-    traces: Account,
-    logs: Account,
-    metrics: Account,
+pub(super) struct ItemAccounting {
+    traces: SignalAccount,
+    logs: SignalAccount,
+    metrics: SignalAccount,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct SignalAccount {
     accepted: AtomicU64,
     sent: AtomicU64,
-    /// Apart from what else is dropped: where a signal is not forwarded it is every request's fate.
+    /// Apart from other drops: where a signal is not forwarded, every request ends here.
     discarded: AtomicU64,
-    seldom: Mutex<Seldom>,
+    rare: Mutex<RareCounts>,
 }
 
+/// Counts that move too rarely for their lock to matter.
 #[derive(Debug, Default)]
-pub(super) struct Seldom {
+pub(super) struct RareCounts {
     dropped: BTreeMap<&'static str, u64>,
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
-impl Accounts {
-    pub(super) fn of(&self, signal: &'static str) -> &Account {
+impl ItemAccounting {
+    /// The account of `traces`, `logs` or `metrics`.
+    pub(super) fn signal(&self, signal: &'static str) -> &SignalAccount {
         match signal {
             "traces" => &self.traces,
             "logs" => &self.logs,
@@ -57,35 +59,33 @@ impl Accounts {
     }
 
     pub(super) fn read(&self) -> BTreeMap<&'static str, Books> {
-        let all = [
-            ("traces", self.traces.read()),
-            ("logs", self.logs.read()),
-            ("metrics", self.metrics.read()),
-        ];
-        all.into_iter()
+        ["traces", "logs", "metrics"]
+            .into_iter()
+            .map(|signal| (signal, self.signal(signal).read()))
             .filter(|(_, books)| *books != Books::default())
             .collect()
     }
+
+    /// Writes the metrics of every signal.
+    pub(super) fn write(&self, page: &mut MetricsPage) {
+        self.traces.read().write("spans", page);
+        self.logs.read().write("log_records", page);
+        self.metrics.read().write("metric_points", page);
+    }
 }
 
-impl Account {
-    pub(super) fn seldom(&self) -> MutexGuard<'_, Seldom> {
-        self.seldom.lock()
+impl SignalAccount {
+    pub(super) fn rare(&self) -> MutexGuard<'_, RareCounts> {
+        self.rare.lock()
     }
 
-    /// What became of items is read before how many were accepted, and an item is accepted before
-    /// anything becomes of it. So the books balance without a lock: what is neither sent nor
-    /// dropped is queued.
+    /// Reads the fates of items before the number of accepted items, and an item is accepted before
+    /// anything becomes of it. So the books balance without a lock: every item that is neither sent
+    /// nor dropped is queued.
     fn read(&self) -> Books {
-        let Seldom {
-            mut dropped,
-            refused,
-        } = {
-            let seldom = self.seldom();
-            Seldom {
-                dropped: seldom.dropped.clone(),
-                refused: seldom.refused.clone(),
-            }
+        let (mut dropped, refused) = {
+            let rare = self.rare();
+            (rare.dropped.clone(), rare.refused.clone())
         };
         let discarded = self.discarded.load(Ordering::Acquire);
         if discarded > 0 {
@@ -104,9 +104,55 @@ impl Account {
     }
 }
 
+impl Books {
+    /// Writes the metrics of one signal, whose items are called `items` in their names.
+    fn write(&self, items: &str, page: &mut MetricsPage) {
+        let words = items.replace('_', " ");
+        let dropped: u64 = self.dropped.values().sum();
+        // Discarded items were never meant to be sent: the backend does not take the signal, or
+        // there is none.
+        let discarded = self.dropped.get(DISCARDED).copied().unwrap_or_default();
+        let refused: u64 = self.refused.values().sum();
+        let failed = dropped - discarded;
+        for (name, value, help) in [
+            (
+                "receiver_accepted",
+                self.accepted,
+                "received and acknowledged",
+            ),
+            (
+                "receiver_refused",
+                refused,
+                "refused; their sender still has them",
+            ),
+            ("exporter_sent", self.sent, "acknowledged by the downstream"),
+            (
+                "exporter_send_failed",
+                failed,
+                "acknowledged to the sender and then dropped",
+            ),
+        ] {
+            let name = format!("spanscore_{name}_{items}");
+            page.metric(&name, MetricKind::Counter, &format!("{words} {help}"));
+            page.sample(&format!("{name}_total"), [], value);
+        }
+        let name = format!("spanscore_exporter_dropped_{items}");
+        let help = format!("{words} dropped, by reason; accepted = sent + queue + dropped");
+        page.metric(&name, MetricKind::Counter, &help);
+        for (reason, n) in &self.dropped {
+            page.sample(&format!("{name}_total"), [("reason", *reason)], n);
+        }
+        page.gauge(
+            &format!("spanscore_exporter_queue_{items}"),
+            &format!("{words} waiting for the downstream"),
+            self.queued,
+        );
+    }
+}
+
 const DISCARDED: &str = "discarded";
 
-/// A request was taken in; its items are queued now.
+/// A request was accepted; its items are queued now.
 #[derive(Debug)]
 pub struct Accepted {
     /// `traces`, `logs` or `metrics`.
@@ -119,8 +165,8 @@ impl Accepted {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
-            .accounts
-            .of(self.signal)
+            .items
+            .signal(self.signal)
             .accepted
             .fetch_add(self.n_items, Ordering::Relaxed);
     }
@@ -139,14 +185,14 @@ impl Sent {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
-            .accounts
-            .of(self.signal)
+            .items
+            .signal(self.signal)
             .sent
             .fetch_add(self.n_items, Ordering::Release);
     }
 }
 
-/// Queued items were given up.
+/// Queued items were dropped.
 #[derive(Debug)]
 pub struct Dropped {
     /// `traces`, `logs` or `metrics`.
@@ -162,17 +208,17 @@ impl Dropped {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
         *telemetry
-            .accounts
-            .of(self.signal)
-            .seldom()
+            .items
+            .signal(self.signal)
+            .rare()
             .dropped
             .entry(self.reason)
             .or_default() += self.n_items;
     }
 }
 
-/// A request was taken in and given up at once: the backend does not take the signal, or there is
-/// none. Counted as dropped, `discarded`.
+/// A request was accepted and discarded at once: the backend does not take the signal, or there is
+/// none. Counted as dropped with the reason `discarded`.
 #[derive(Debug)]
 pub struct Discarded {
     /// `traces`, `logs` or `metrics`.
@@ -184,7 +230,7 @@ pub struct Discarded {
 impl Discarded {
     /// Count it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let account = telemetry.accounts.of(self.signal);
+        let account = telemetry.items.signal(self.signal);
         account.accepted.fetch_add(self.n_items, Ordering::Relaxed);
         account.discarded.fetch_add(self.n_items, Ordering::Release);
     }

@@ -1,0 +1,236 @@
+//! The table of our metrics: one row gives a metric its field, type, labels, name and help. Must not
+//! know when a metric moves; the events of this room do that.
+//!
+//! prometheus-client is not used, because its families are unordered hash maps and every scrape must
+//! list the same series in the same order.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use super::{MetricKind, MetricsPage};
+use crate::sync::Mutex;
+
+/// Makes the table: a field for each row, and [`Metrics::all`] over all rows. The doc comment of a
+/// row is its help text, so a metric without help does not compile. A unit is the end of a name
+/// (`_bytes`, `_seconds`), as Prometheus asks.
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $field:ident: $kind:ident[$($label:literal),*] = $name:literal;)+) => {
+        /// Every counter and gauge about ourselves, except what `item_accounting` and `process`
+        /// compute at each scrape.
+        #[derive(Debug)]
+        pub(super) struct Metrics {
+            $($(#[doc = $help])+ pub(super) $field: $kind<{ count(&[$($label),*]) }>,)+
+        }
+
+        impl Metrics {
+            pub(super) fn new() -> Self {
+                Self {
+                    $($field: $kind(Family::new($name, concat!($($help),+), [$($label),*])),)+
+                }
+            }
+
+            /// In the order of the rows.
+            pub(super) fn all(&self) -> Vec<(MetricKind, &dyn AnyFamily)> {
+                vec![$((MetricKind::$kind, &self.$field.0 as &dyn AnyFamily)),+]
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Connections that could not be accepted, usually for lack of file descriptors, by port
+    accept_failures: Counter["port"] = "spanscore_accept_failures_total";
+    /// Requests refused by the API of the admin port, by reason
+    api_refused: Counter["reason"] = "spanscore_api_refused_total";
+    /// API requests refused because admin.token_file could not be used
+    api_token_unusable: Counter[] = "spanscore_api_token_unusable_total";
+    /// Requests whose authorization header was not forwarded
+    authorization_not_passed: Counter[] = "spanscore_authorization_not_passed_total";
+    /// Reloads of changed certificate files, by result
+    certificate_reloads: Counter["result"] = "spanscore_certificate_reloads_total";
+    /// Reloads of the configuration files, by result
+    config_reloads: Counter["result"] = "spanscore_config_reloads_total";
+    /// Sets of criteria that came into force, by cause
+    criteria_sets: Counter["cause"] = "spanscore_criteria_sets_total";
+    /// Outages of a destination, by queue
+    exporter_outages: Counter["queue"] = "spanscore_exporter_outages_total";
+    /// Requests sent again, by queue
+    exporter_retries: Counter["queue"] = "spanscore_exporter_retries_total";
+    /// Requests split because the peer found them too large, by queue
+    exporter_splits: Counter["queue"] = "spanscore_exporter_splits_total";
+    /// Evaluations made, counting each revision
+    judgements: Counter[] = "spanscore_judgements_total";
+    /// Evaluations that late spans did not change
+    judgements_unchanged: Counter[] = "spanscore_judgements_unchanged_total";
+    /// Spans that arrived after their trace was closed
+    late_spans: Counter[] = "spanscore_late_spans_total";
+    /// Late spans that were not judged because their trace was full or forgotten
+    late_spans_unjudged: Counter[] = "spanscore_late_spans_unjudged_total";
+    /// Requests refused, by signal and reason
+    receiver_refused_requests:
+        Counter["signal", "reason"] = "spanscore_receiver_refused_requests_total";
+    /// Registrations removed because their time to live ran out
+    registrations_expired: Counter[] = "spanscore_registrations_expired_total";
+    /// Failed attempts to remove expired registrations: the state file could not be written
+    registrations_kept: Counter[] = "spanscore_registrations_kept_total";
+    /// Scores dropped, by shape and reason
+    scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
+    /// Scores acknowledged by their destination, by shape
+    scores_sent: Counter["shape"] = "spanscore_scores_sent_total";
+    /// Spans forwarded unscored because their trace or span id is empty or all zero
+    spans_without_ids: Counter[] = "spanscore_spans_without_ids_total";
+    /// State files that could be read but not understood
+    state_file_unusable: Counter[] = "spanscore_state_file_unusable_total";
+    /// Failed TLS handshakes, by port
+    tls_handshake_failures: Counter["port"] = "spanscore_tls_handshake_failures_total";
+    /// Traces closed, by reason
+    traces_closed: Counter["reason"] = "spanscore_traces_closed_total";
+    /// Traces with neither a tool call nor an agent run, which are not judged
+    traces_without_trajectory: Counter[] = "spanscore_traces_without_trajectory_total";
+    /// Spans forwarded unscored because the scoring queue was full
+    unscored_spans: Counter[] = "spanscore_unscored_spans_total";
+
+    /// 1 if the configuration files contain changes that need a restart
+    config_needs_restart: Gauge[] = "spanscore_config_needs_restart";
+    /// 1 if the last reload of the configuration files failed
+    config_reload_failed: Gauge[] = "spanscore_config_reload_failed";
+    /// Open connections, by port
+    connections_open: Gauge["port"] = "spanscore_connections_open";
+    /// Criteria in force, by source
+    criteria: Gauge["source"] = "spanscore_criteria";
+    /// Capacity of a queue in bytes, by queue
+    exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
+    /// Bytes in a queue, by queue: forward holds the original telemetry, score_… the scores
+    exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
+    /// Scores waiting to be delivered, by shape
+    scores_queued: Gauge["shape"] = "spanscore_scores_queued";
+    /// Open traces
+    traces_open: Gauge[] = "spanscore_traces_open";
+    /// Bytes held for open traces
+    traces_open_bytes: Gauge[] = "spanscore_traces_open_bytes";
+    /// Closed traces kept for late spans
+    traces_recent: Gauge[] = "spanscore_traces_recent";
+    /// Bytes held for closed traces
+    traces_recent_bytes: Gauge[] = "spanscore_traces_recent_bytes";
+}
+
+/// A counter with `N` labels.
+#[derive(Debug)]
+pub(super) struct Counter<const N: usize>(Family<N>);
+
+/// A gauge with `N` labels.
+#[derive(Debug)]
+pub(super) struct Gauge<const N: usize>(Family<N>);
+
+/// The series of one metric, created as their label values first appear. A label's values come from
+/// small fixed sets.
+#[derive(Debug)]
+struct Family<const N: usize> {
+    name: &'static str,
+    help: &'static str,
+    labels: [&'static str; N],
+    series: Mutex<BTreeMap<[&'static str; N], Arc<AtomicI64>>>,
+}
+
+/// A [`Family`] with any number of labels.
+pub(super) trait AnyFamily: Debug {
+    fn name(&self) -> &'static str;
+
+    /// The value of one series; 0 if there is no such series.
+    fn value(&self, labels: &[(&str, &str)]) -> i64;
+
+    /// Writes the metric, unless it has no series yet.
+    fn write(&self, kind: MetricKind, page: &mut MetricsPage);
+}
+
+// === impl Counter, impl Gauge ===
+
+impl<const N: usize> Counter<N> {
+    /// Adds `n` to a series and returns its new value. Adding 0 makes the series appear.
+    pub(super) fn add(&self, label_values: [&'static str; N], n: u64) -> u64 {
+        let before = self
+            .0
+            .series(label_values)
+            .fetch_add(n.cast_signed(), Ordering::Relaxed);
+        before.cast_unsigned() + n
+    }
+}
+
+impl<const N: usize> Gauge<N> {
+    pub(super) fn add(&self, label_values: [&'static str; N], change: i64) {
+        self.0
+            .series(label_values)
+            .fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, label_values: [&'static str; N], value: usize) {
+        store(&self.0.series(label_values), value);
+    }
+
+    /// The series itself, for those that move it without a lookup.
+    pub(super) fn series(&self, label_values: [&'static str; N]) -> Arc<AtomicI64> {
+        self.0.series(label_values)
+    }
+}
+
+/// Sets a gauge. A value that does not fit is as good as infinite.
+pub(super) fn store(gauge: &AtomicI64, value: usize) {
+    gauge.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+}
+
+// === impl Family ===
+
+impl<const N: usize> Family<N> {
+    fn new(name: &'static str, help: &'static str, labels: [&'static str; N]) -> Self {
+        Self {
+            name,
+            help: help.trim_start(),
+            labels,
+            series: Mutex::default(),
+        }
+    }
+
+    fn series(&self, label_values: [&'static str; N]) -> Arc<AtomicI64> {
+        Arc::clone(self.lock().entry(label_values).or_default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[&'static str; N], Arc<AtomicI64>>> {
+        self.series.lock()
+    }
+}
+
+impl<const N: usize> AnyFamily for Family<N> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn value(&self, labels: &[(&str, &str)]) -> i64 {
+        let series = self.lock();
+        let found = series.iter().find(|(values, _)| {
+            self.labels
+                .into_iter()
+                .zip(**values)
+                .eq(labels.iter().copied())
+        });
+        found.map_or(0, |(_, value)| value.load(Ordering::Relaxed))
+    }
+
+    fn write(&self, kind: MetricKind, page: &mut MetricsPage) {
+        let series = self.lock();
+        if series.is_empty() {
+            return;
+        }
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        page.metric(name, kind, self.help);
+        for (values, value) in &*series {
+            let labels = self.labels.into_iter().zip(*values);
+            page.sample(self.name, labels, value.load(Ordering::Relaxed));
+        }
+    }
+}
+
+const fn count(labels: &[&str]) -> usize {
+    labels.len()
+}

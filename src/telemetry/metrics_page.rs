@@ -1,0 +1,104 @@
+//! Writes metrics as OpenMetrics 1.0 text, which Prometheus, the Collector's Prometheus receiver and
+//! the vendors' agents read. Knows the format; must not know any metric.
+
+use std::fmt::{Display, Write};
+
+/// The text of `/metrics` while it is being written.
+#[derive(Debug, Default)]
+pub struct MetricsPage {
+    text: String,
+}
+
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A sum that only grows. The names of its samples end in `_total`.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// Counts of observations by upper bound.
+    Histogram,
+}
+
+impl MetricsPage {
+    /// The content type of the text.
+    pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    /// Starts a metric; its samples follow. `name` has no `_total`.
+    pub fn metric(&mut self, name: &str, kind: MetricKind, help: &str) {
+        let kind = match kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    /// Writes one sample of the metric that was started last.
+    pub fn sample<'a>(
+        &mut self,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        value: impl Display,
+    ) {
+        self.text.push_str(name);
+        let mut separator = '{';
+        for (key, label) in labels {
+            self.write(format_args!("{separator}{key}=\""));
+            for c in label.chars() {
+                match c {
+                    '\\' => self.text.push_str("\\\\"),
+                    '"' => self.text.push_str("\\\""),
+                    '\n' => self.text.push_str("\\n"),
+                    _ => self.text.push(c),
+                }
+            }
+            self.text.push('"');
+            separator = ',';
+        }
+        if separator == ',' {
+            self.text.push('}');
+        }
+        self.write(format_args!(" {value}\n"));
+    }
+
+    /// Writes a gauge without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.metric(name, MetricKind::Gauge, help);
+        self.sample(name, [], value);
+    }
+
+    /// The complete text.
+    pub fn finish(mut self) -> String {
+        self.text.push_str("# EOF\n");
+        self.text
+    }
+
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.text.write_fmt(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_braces_stand_only_around_labels() {
+        let mut page = MetricsPage::default();
+        page.metric("seen", MetricKind::Counter, "Names seen, by name");
+        page.sample("seen_total", [("name", "a \"b\"\\\n"), ("kind", "é")], 7);
+        page.gauge("open", "Names open", 1.5);
+        assert_eq!(
+            page.finish(),
+            "# HELP seen Names seen, by name\n\
+             # TYPE seen counter\n\
+             seen_total{name=\"a \\\"b\\\"\\\\\\n\",kind=\"é\"} 7\n\
+             # HELP open Names open\n\
+             # TYPE open gauge\n\
+             open 1.5\n\
+             # EOF\n"
+        );
+    }
+}
