@@ -1,0 +1,359 @@
+//! How comments, names and lines are written: no riddle in a header, no type name used twice, no
+//! line over 100 columns, no link to a heading that is not there, no framework's name in an
+//! algorithm. It cannot say whether a sentence is good English.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{CORE, Source, read, room_of, sources, walk};
+
+/// Rooms whose comments are still to be edited. The list may only shrink.
+const STILL_IN_DIALECT: &[&str] = &[
+    "admin",
+    "assemble",
+    "cli",
+    "config",
+    "evaluate",
+    "export",
+    "extract",
+    "forward",
+    "listen",
+    "located",
+    "pipeline",
+    "receive",
+    "register",
+    "span",
+    "telemetry",
+    "tls",
+    "transport",
+];
+
+/// Rooms and folders with lines over 100 columns. The list may only shrink.
+const STILL_TOO_WIDE: &[&str] = &[
+    "assemble",
+    "sidecar",
+    "admin",
+    "benches",
+    "cli",
+    "config",
+    "evaluate",
+    "export",
+    "extract",
+    "forward",
+    "fuzz",
+    "listen",
+    "located",
+    "pipeline",
+    "receive",
+    "register",
+    "telemetry",
+    "tests",
+    "tls",
+    "transport",
+];
+
+/// Public type names that several modules use. The list may only shrink.
+const STILL_TWICE: &[&str] = &[
+    "Admin",
+    "Answer",
+    "Batch",
+    "Books",
+    "Call",
+    "Entry",
+    "Expectations",
+    "Fault",
+    "Health",
+    "Held",
+    "Intake",
+    "Judge",
+    "Keep",
+    "Kind",
+    "Limits",
+    "Listening",
+    "Node",
+    "OnRevision",
+    "Opened",
+    "Peer",
+    "Place",
+    "Plan",
+    "Problem",
+    "Queue",
+    "Received",
+    "Refusal",
+    "Run",
+    "Running",
+    "Said",
+    "Scanned",
+    "Score",
+    "Scoring",
+    "Seldom",
+    "ServerTls",
+    "Shape",
+    "StatusOnFail",
+    "Stopped",
+    "Target",
+    "Temporality",
+    "Unusable",
+    "Value",
+    "Watcher",
+    "Words",
+    "Writer",
+];
+
+/// Words that name a framework or its instrumentation. Each belongs in the files of
+/// `extract/spans/conventions` and in the documentation.
+const FRAMEWORKS: &[&str] = &[
+    "AutoGen",
+    "Claude Code",
+    "Codex",
+    "CrewAI",
+    "Genkit",
+    "Haystack",
+    "LangGraph",
+    "LangSmith",
+    "LlamaIndex",
+    "Mastra",
+    "OpenInference",
+    "OpenLLMetry",
+    "Pydantic",
+    "smolagents",
+    "Strands",
+    "Traceloop",
+    "Vercel",
+    "VoltAgent",
+];
+
+/// Files of the core that still name a framework. The list may only shrink.
+const STILL_NAMING_FRAMEWORKS: &[&str] = &[
+    "src/extract/answers.rs",
+    "src/extract/autogen.rs",
+    "src/extract/claude_code.rs",
+    "src/extract/gen_ai.rs",
+    "src/extract/genkit.rs",
+    "src/extract/haystack.rs",
+    "src/extract/keys.rs",
+    "src/extract/langsmith.rs",
+    "src/extract/llama_index.rs",
+    "src/extract/log_calls.rs",
+    "src/extract/mastra.rs",
+    "src/extract/messages.rs",
+    "src/extract/openinference.rs",
+    "src/extract/outline.rs",
+    "src/extract/payload.rs",
+    "src/extract/slim.rs",
+    "src/extract/traceloop.rs",
+    "src/extract/trajectory.rs",
+    "src/extract/vercel_ai.rs",
+    "src/extract/voltagent.rs",
+    "src/pipeline/results.rs",
+];
+
+#[test]
+fn headers_and_doc_comments_say_what_they_mean() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        if STILL_IN_DIALECT.contains(&room_of(&file.module)) {
+            continue;
+        }
+        let header = file.text.lines().next().unwrap_or_default();
+        if header.contains(" in, ") && header.ends_with("out")
+            || header.contains(" out.") && header.contains(" in, ")
+        {
+            wrong.push(format!(
+                "{}:1: say what the module does, not `… in, … out`",
+                file.path.display()
+            ));
+        }
+        for (line, number) in file.text.lines().zip(1..) {
+            if line.trim_start().starts_with("/// The same") {
+                wrong.push(format!(
+                    "{}:{number}: name what it is the same as",
+                    file.path.display()
+                ));
+            }
+            if line.contains(concat!("DESIGN", " ")) || line.contains(concat!("PERFORMANCE", ",")) {
+                wrong.push(format!(
+                    "{}:{number}: link to a heading of docs/design.md",
+                    file.path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_line_is_wider_than_100_columns() {
+    let mut wrong = Vec::new();
+    let folders = ["src", "tests", "fuzz", "benches"].map(Path::new);
+    for path in folders.into_iter().flat_map(walk) {
+        let room = path
+            .iter()
+            .nth(usize::from(path.starts_with("src")))
+            .map_or_else(Default::default, |name| {
+                name.to_string_lossy().trim_end_matches(".rs").to_owned()
+            });
+        let is_data = path.iter().any(|part| part == "snapshots");
+        if path.extension().is_none_or(|extension| extension != "rs")
+            || is_data
+            || STILL_TOO_WIDE.contains(&room.as_str())
+        {
+            continue;
+        }
+        for (line, number) in read(&path).lines().zip(1..) {
+            if line.chars().count() > 100 {
+                wrong.push(format!(
+                    "{}:{number}: {} columns",
+                    path.display(),
+                    line.chars().count()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_public_type_name_is_used_once() {
+    let mut found: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    for file in sources() {
+        for (_, line) in file.code() {
+            if let Some(name) = public_type(line) {
+                found
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(file.path.clone());
+            }
+        }
+    }
+    let wrong: Vec<_> = found
+        .iter()
+        .filter(|(name, files)| {
+            files.len() > 1
+                && !["Settings", "Error", "State"].contains(&name.as_str())
+                && !STILL_TWICE.contains(&name.as_str())
+        })
+        .map(|(name, files)| format!("{name}: {files:?}"))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "rename all but one of these:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The name in `pub struct Name`, `pub(super) enum Name<T>`.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = rest
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(')'))
+        .map_or(rest, |(_, rest)| rest);
+    let (kind, name) = rest.trim_start().split_once(' ')?;
+    let end = name
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .unwrap_or(name.len());
+    ["struct", "enum", "trait", "type"]
+        .contains(&kind)
+        .then_some(&name[..end])
+}
+
+#[test]
+fn the_core_names_no_framework_outside_its_convention() {
+    let mut wrong = Vec::new();
+    let is_of_core = |file: &Source| {
+        CORE.contains(&room_of(&file.module))
+            && !file.is_test()
+            && !file.module.contains("conventions")
+    };
+    for file in sources().iter().filter(|file| is_of_core(file)) {
+        let path = file.path.display().to_string();
+        if STILL_NAMING_FRAMEWORKS.contains(&path.as_str()) {
+            continue;
+        }
+        for (line, number) in file.text.lines().zip(1..) {
+            for name in FRAMEWORKS.iter().filter(|name| line.contains(**name)) {
+                wrong.push(format!(
+                    "{path}:{number}: `{name}` belongs in its convention's file"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_to_headings_of_the_documentation_resolve() {
+    let pages: BTreeMap<String, BTreeSet<String>> = walk(Path::new("docs"))
+        .into_iter()
+        .chain([PathBuf::from("README.md"), PathBuf::from("ARCHITECTURE.md")])
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .map(|path| {
+            let name = path
+                .file_name()
+                .map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
+            (name, anchors(&read(&path)))
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    let texts = ["src", "tests", "fuzz", "benches", "docs", "deploy"].map(Path::new);
+    let roots = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Cargo.toml",
+    ];
+    let roots = roots
+        .map(PathBuf::from)
+        .into_iter()
+        .filter(|path| path.exists());
+    for path in texts.into_iter().flat_map(walk).chain(roots) {
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        for (line, number) in text.lines().zip(1..) {
+            for (at, _) in line.match_indices(".md#") {
+                let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                let start = line[..at]
+                    .rfind(|c| !is_of_name(c))
+                    .map_or(0, |before| before + 1);
+                let page = format!("{}.md", &line[start..at]);
+                let anchor = &line[at + ".md#".len()..];
+                let anchor = &anchor[..anchor.find(|c| !is_of_name(c)).unwrap_or(anchor.len())];
+                // Of pages that are not ours nothing is known.
+                if pages
+                    .get(&page)
+                    .is_some_and(|anchors| !anchors.contains(anchor))
+                {
+                    wrong.push(format!(
+                        "{}:{number}: {page} has no heading `#{anchor}`",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    page.lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            line.trim_start_matches('#')
+                .trim()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| {
+                    if c == ' ' {
+                        '-'
+                    } else {
+                        c.to_ascii_lowercase()
+                    }
+                })
+                .collect()
+        })
+        .collect()
+}
