@@ -2,6 +2,7 @@
 //! clock and owns the threads. Knows who hands what to whom; decides nothing about spans, scores or
 //! protocols.
 
+mod cgroup;
 mod scoring;
 
 use std::convert::Infallible;
@@ -36,6 +37,8 @@ use crate::tls::{ServerTls, TlsError};
 use crate::transport::Undelivered;
 
 use scoring::{Judge, Scoring};
+
+pub use cgroup::memory_limit;
 
 /// Both clocks, read once; everything below takes time as an argument.
 #[expect(

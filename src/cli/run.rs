@@ -11,7 +11,7 @@ use crate::config::{Config, Loaded, Shape};
 use crate::export::score_line::Colour;
 use crate::export::{Form, Print};
 use crate::register::Origin;
-use crate::sidecar::{Plan, Sidecar, StartError};
+use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
 /// Proxies that other programs would go through.
@@ -50,7 +50,7 @@ pub(super) fn run(
     }
     let plan = Plan {
         rules: rules(&config),
-        cgroup_limit: cgroup_limit(),
+        cgroup_limit: sidecar::memory_limit(|file| std::fs::read_to_string(file).ok()),
         print: print(&config, streams.colour),
         observer: Some(Watch::new(io::stdout().is_terminal()).observer()),
         origin,
@@ -137,21 +137,4 @@ fn print(config: &Config, colour: bool) -> Option<Print> {
         form,
         out: Box::new(io::stdout()),
     })
-}
-
-/// The memory limit of our cgroup, in bytes: version 2, else version 1 (where "none" is a number
-/// near 2^63).
-fn cgroup_limit() -> Option<usize> {
-    const FILES: [&str; 2] = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ];
-    let limits = FILES.into_iter().filter_map(|file| {
-        std::fs::read_to_string(file)
-            .ok()?
-            .trim()
-            .parse::<usize>()
-            .ok()
-    });
-    limits.filter(|limit| *limit < 1 << 50).min()
 }
