@@ -1,6 +1,5 @@
-//! A bound port in, connections served until told to stop: HTTP/1.1 and HTTP/2 on the same port,
-//! with or without TLS. Knows sockets, handshakes and limits of connections; does not know what is
-//! asked or answered on them.
+//! Serves the connections of a bound port until shutdown: HTTP/1.1 and HTTP/2 on one port, with or
+//! without TLS. Knows sockets, handshakes and limits of connections; knows nothing of requests.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -30,22 +29,20 @@ use crate::telemetry::{
 };
 use crate::tls::ServerTls;
 
-/// Most connections of one port; further ones wait in the system's backlog. An agent opens a
-/// handful.
+/// Most connections of one port; others wait in the system's backlog. An agent opens a handful.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection on which nothing comes in or goes out for so long is closed. SDKs send metrics each
-/// minute on connections they keep, and a keep-alive connection closed under their hands costs them
-/// a request.
+/// A connection without traffic in either direction is closed after this long. SDKs send metrics
+/// each minute on a kept connection, and one that is closed under them costs them a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// HTTP/2: after so long in silence ask whether the peer is still there.
+/// HTTP/2: after this long without traffic, ping the peer.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// HTTP/2: how long it may take to answer that.
+/// HTTP/2: longest wait for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every
@@ -57,17 +54,16 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 /// passed on without a copy.
 const MAX_FRAME: u32 = 1 << 20;
 
-/// HTTP/2: most requests at once on a connection.
+/// HTTP/2: most concurrent requests of a connection.
 const MAX_STREAMS: u32 = 256;
 
 /// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in hyper's read buffer.)
 const MAX_HEADERS_SIZE: u32 = 32 << 10;
 
-/// Wait after the system could not give us a connection: without it, a lack of file descriptors
-/// would be a busy loop.
+/// Pause after `accept` failed: without it, a lack of file descriptors would cause a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// A port could not be had.
+/// A port could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} (`{setting}`): {}", remedy(.error))]
 pub struct BindError {
@@ -75,26 +71,31 @@ pub struct BindError {
     pub setting: &'static str,
     /// The address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
 fn remedy(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "the port is taken; stop the program that has it (another spanscore or a Collector?), \
-                                     or choose another port there"
-            .to_owned(),
+        io::ErrorKind::AddrInUse => {
+            "the port is taken; stop the program that uses it (another spanscore or a Collector?), \
+             or choose another port there"
+                .to_owned()
+        }
         io::ErrorKind::PermissionDenied => {
-            "permission denied; ports below 1024 are for privileged users, choose a higher one there".to_owned()
+            "permission denied; ports below 1024 are for privileged users, choose a higher one there"
+                .to_owned()
         }
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address; 127.0.0.1 takes requests of this machine only, 0.0.0.0 of all".to_owned()
+            "this machine has no such address; 127.0.0.1 takes requests of this machine only, \
+             0.0.0.0 of all"
+                .to_owned()
         }
         _ => format!("{error}; choose another address there"),
     }
 }
 
-/// A port that is ours.
+/// A bound port.
 #[derive(Debug)]
 pub struct Port {
     setting: &'static str,
@@ -103,8 +104,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Binds an address; port 0 takes any free one. `setting` is where the address came from, for
-    /// messages and labels.
+    /// Binds an address; port 0 takes any free port. `setting` names the address in messages and
+    /// labels.
     pub async fn bind(
         address: SocketAddr,
         setting: &'static str,
@@ -124,18 +125,18 @@ impl Port {
         }
     }
 
-    /// Where the address came from.
+    /// The setting the address came from.
     pub fn setting(&self) -> &'static str {
         self.setting
     }
 
-    /// The address that was really bound.
+    /// The bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves connections until `shutdown`, then takes no more and waits for the requests that have
-    /// begun. Dropping the future cuts every connection, so a deadline belongs around it.
+    /// Serves connections until `shutdown`, then accepts no more and waits for running requests.
+    /// Dropping the future closes every connection, so the caller should add a deadline.
     pub async fn serve<S, B>(
         self,
         service: S,
@@ -186,16 +187,28 @@ impl Port {
                     Ok((stream, slot)) => {
                         failing = false;
                         let open = ConnectionOpened { setting }.emit(&telemetry);
-                        let connection = Connection { setting, tls: tls.clone(), http: http.clone(), watcher: graceful.watcher(), open };
-                        let served = connection.serve(stream, service.clone(), Arc::clone(&telemetry));
+                        let connection = Connection {
+                            setting,
+                            tls: tls.clone(),
+                            http: http.clone(),
+                            watcher: graceful.watcher(),
+                            open,
+                        };
+                        let served =
+                            connection.serve(stream, service.clone(), Arc::clone(&telemetry));
                         connections.spawn(async move {
                             served.await;
                             drop(slot);
                         });
                     }
-                    Err(error) if is_of_one_connection(&error) => {}
+                    Err(error) if concerns_one_connection(&error) => {}
                     Err(error) => {
-                        AcceptFailed { setting, error: error.to_string(), first: !failing }.emit(&telemetry);
+                        AcceptFailed {
+                            setting,
+                            error: error.to_string(),
+                            first: !failing,
+                        }
+                        .emit(&telemetry);
                         failing = true;
                         resume = Instant::now() + ACCEPT_PAUSE;
                     }
@@ -215,8 +228,8 @@ impl Port {
     }
 }
 
-/// Errors of a peer that went away before we took its connection; the next one may be fine.
-fn is_of_one_connection(error: &io::Error) -> bool {
+/// Errors of a peer that disconnected before we accepted it; the next connection may be fine.
+fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -226,8 +239,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 fn http() -> auto::Builder<TokioExecutor> {
-    // Hyper runs each HTTP/2 request as a task of its own. Those end with their connection: its
-    // loss fails their bodies.
+    // Hyper runs each HTTP/2 request as a task of its own. The tasks end with their connection,
+    // whose loss fails their bodies.
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -270,16 +283,16 @@ impl Connection {
             watcher,
             open,
         } = self;
-        // An answer is a few small frames; waiting to fill a packet would only delay it. A socket
-        // without the option works as well.
+        // A response is a few small frames; waiting to fill a packet would only delay it. If the
+        // option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
         match tls {
             None => {
-                speak(
+                serve_http(
                     &http,
                     watcher,
                     stream,
-                    Marked {
+                    CertifyingService {
                         service,
                         certified: false,
                     },
@@ -292,7 +305,13 @@ impl Connection {
                     Ok(Ok(stream)) => {
                         // Rustls keeps a certificate only once it has verified it.
                         let certified = stream.get_ref().1.peer_certificates().is_some();
-                        speak(&http, watcher, stream, Marked { service, certified }).await;
+                        serve_http(
+                            &http,
+                            watcher,
+                            stream,
+                            CertifyingService { service, certified },
+                        )
+                        .await;
                     }
                     Ok(Err(error)) => HandshakeFailed {
                         setting,
@@ -311,18 +330,17 @@ impl Connection {
     }
 }
 
-/// In a request's extensions: its connection began with a client certificate of one of our
-/// authorities.
+/// A request's extension: its connection presented a client certificate of one of our authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 
-/// Marks the requests of a connection as [`CertifiedClient`]'s, where they are.
-struct Marked<S> {
+/// Adds [`CertifiedClient`] to the requests of a connection with a client certificate.
+struct CertifyingService<S> {
     service: S,
     certified: bool,
 }
 
-impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Marked<S> {
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for CertifyingService<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -335,35 +353,39 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for Marked<S> {
     }
 }
 
-async fn speak<I, S, B>(http: &auto::Builder<TokioExecutor>, watcher: Watcher, io: I, service: S)
-where
+async fn serve_http<I, S, B>(
+    http: &auto::Builder<TokioExecutor>,
+    watcher: Watcher,
+    io: I,
+    service: S,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let io = TokioIo::new(Watchful::new(io));
-    // How a connection ends is its client's affair: what matters of it was answered, or counted by
-    // the request it cut off.
+    let io = TokioIo::new(IdleTimeoutStream::new(io));
+    // The error of a connection needs no log line: its requests were answered, or counted as
+    // interrupted.
     let _ = watcher.watch(http.serve_connection(io, service)).await;
 }
 
-// === Watchful ===
+// === IdleTimeoutStream ===
 
 /// A stream whose reads fail after [`IDLE_TIMEOUT`] without a byte in either direction. Hyper's own
-/// timeouts begin with a request's first bytes, or, for HTTP/2, with its preface: a client that
-/// connects and says nothing would be waited for for ever.
-struct Watchful<I> {
+/// timeouts start with a request's first bytes, or, for HTTP/2, with its preface: it would wait
+/// forever for a client that connects and sends nothing.
+struct IdleTimeoutStream<I> {
     io: I,
     deadline: Pin<Box<Sleep>>,
-    /// When the read that waits began to; the deadline is moved when it has passed, not for every
-    /// read, which would cost as much as the read.
+    /// When the waiting read started. The deadline is only moved when it has passed: moving it for
+    /// every read would cost as much as the read.
     since: Instant,
     waiting: bool,
 }
 
-impl<I> Watchful<I> {
+impl<I> IdleTimeoutStream<I> {
     fn new(io: I) -> Self {
         Self {
             io,
@@ -374,7 +396,7 @@ impl<I> Watchful<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for IdleTimeoutStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -400,9 +422,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watchful<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watchful<I> {
-    // An answer may go on for hours (`GET /v1/scores`), to one who has nothing to say but takes
-    // what comes.
+impl<I: AsyncWrite + Unpin> AsyncWrite for IdleTimeoutStream<I> {
+    // A response may last for hours (`GET /v1/scores`) while its client reads and sends nothing.
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,11 +1,11 @@
-//! Certificate files in, rustls configurations out, read again when the files change. Knows PEM,
-//! rustls and the system's authorities; does not know who connects to whom. The provider is ring,
-//! named here and nowhere else: no process-wide default is needed.
+//! Builds rustls configurations from certificate files, again whenever the files change. Knows PEM,
+//! rustls and the system's authorities; knows nothing of the connections. The provider is ring,
+//! named here and nowhere else: there is no process-wide default.
 //!
-//! Files are looked at when a connection begins (a few small reads beside a handshake's signature),
-//! and what was built from them is kept as long as their contents stay the same. So a rotated
-//! certificate needs no timer, no watcher and no restart, a Kubernetes secret's symlink swap is
-//! seen, and files caught half-written cost one warning: the last good ones stay in use.
+//! The files are read when a connection starts (a few small reads beside a handshake's signature),
+//! and the configuration is kept as long as their contents stay the same. So a rotated certificate
+//! needs no timer, no watcher and no restart, a Kubernetes secret's symlink swap is noticed, and
+//! half-written files cost one warning: the last good configuration stays in use.
 
 use std::fmt;
 use std::io;
@@ -27,37 +27,40 @@ use crate::config;
 use crate::sync::Mutex;
 use crate::telemetry::{CertificatesReplaced, CertificatesUnusable, Telemetry};
 
-/// What is wrong with certificate files. The caller knows which setting they came from and says so.
+/// Why certificate files cannot be used. The caller adds the setting that names them.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is missing or unreadable.
     #[error("cannot read `{}`: {error}; check the path and its permissions", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// A file does not hold what it should.
-    #[error("`{}` holds no {expected}; expected PEM text with a `-----BEGIN …-----` line", path.display())]
+    /// A file lacks the expected item.
+    #[error(
+        "`{}` holds no {expected}; expected PEM text with a `-----BEGIN …-----` line",
+        path.display()
+    )]
     Empty {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// `certificate` or `private key`.
         expected: &'static str,
     },
-    /// A file is not PEM.
+    /// A file is not valid PEM.
     #[error("`{}` is not valid PEM: {error}", path.display())]
     NotPem {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         error: pem::Error,
     },
-    /// The files can be read but not used together.
+    /// The files are readable but do not work together.
     #[error("cannot use {files}: {error}; check that the key belongs to the certificate")]
     Unusable {
-        /// Which files.
+        /// The files.
         files: String,
         /// Why.
         error: String,
@@ -65,34 +68,38 @@ pub enum TlsError {
     /// One of `cert_file` and `key_file` without the other.
     #[error("`cert_file` and `key_file` belong together, only one is set; set both or neither")]
     Half,
-    /// Nobody to trust.
+    /// The system has no authorities.
     #[error(
         "this system has no certificate authorities, so no server can be verified; set `ca_file`"
     )]
     NoAuthorities,
 }
 
-// === where we connect ===
+// === client ===
 
-/// The configuration for connections to a peer. It looks after its files itself, so it is built
-/// once and used for every connection.
+/// The configuration for connections to a peer. It reloads its files itself, so it is built once
+/// and used for every connection.
 ///
-/// ALPN is left empty for the caller to set (hyper-rustls insists on it), and so is `server_name`,
-/// which belongs to the connection. Fails where a file cannot be used now; later a bad file costs a
-/// warning, and the last good one stays in use.
+/// The caller sets ALPN (hyper-rustls requires it to be empty here) and `server_name`, which
+/// belongs to the connection. Fails if a file cannot be used now; later a bad file costs a warning,
+/// and the last good one stays in use.
 pub fn client_config(
     tls: &config::ClientTls,
     telemetry: &Arc<Telemetry>,
 ) -> Result<ClientConfig, TlsError> {
     let provider = provider();
+    let peer_verifier = |trust| PeerVerifier {
+        provider: Arc::clone(&provider),
+        trust,
+    };
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.ca_file {
-        _ if tls.insecure_skip_verify => Arc::new(AnyServer(provider.clone())),
-        Some(path) => Arc::new(WatchedServerVerifier {
-            provider: provider.clone(),
-            verifier: Watched::new(vec![path.clone()], telemetry, |files| {
+        _ if tls.insecure_skip_verify => Arc::new(peer_verifier(Trust::Anything)),
+        Some(path) => {
+            let verifier = Watched::new(vec![path.clone()], telemetry, |files| {
                 server_verifier(authorities(&files[0])?, &files[0].describe())
-            })?,
-        }),
+            })?;
+            Arc::new(peer_verifier(Trust::Authorities(verifier)))
+        }
         None => server_verifier(system_authorities()?, "the system's authorities")?,
     };
     let builder = ClientConfig::builder_with_provider(provider)
@@ -113,8 +120,8 @@ pub fn client_config(
         _ => return Err(TlsError::Half),
     };
     if tls.cert_file.is_some() || tls.ca_file.is_some() {
-        // A resumed session keeps the identity and the trust it was made with, which would outlive
-        // a rotated file.
+        // A resumed session keeps its original identity and trust, which would outlive a rotated
+        // file.
         config.resumption = Resumption::disabled();
     }
     Ok(config)
@@ -137,13 +144,22 @@ impl ResolvesClientCert for WatchedClientCert {
     }
 }
 
+/// Verifies a server's certificate; in any case the server must prove that it owns its key.
 #[derive(Debug)]
-struct WatchedServerVerifier {
+struct PeerVerifier {
     provider: Arc<CryptoProvider>,
-    verifier: Watched<WebPkiServerVerifier>,
+    trust: Trust,
 }
 
-impl ServerCertVerifier for WatchedServerVerifier {
+#[derive(Debug)]
+enum Trust {
+    /// The certificate must come from an authority of `ca_file`.
+    Authorities(Watched<WebPkiServerVerifier>),
+    /// `insecure_skip_verify`: any certificate is accepted.
+    Anything,
+}
+
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -152,7 +168,10 @@ impl ServerCertVerifier for WatchedServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.verifier.current().verify_server_cert(
+        let Trust::Authorities(verifier) = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        verifier.current().verify_server_cert(
             end_entity,
             intermediates,
             server_name,
@@ -167,12 +186,8 @@ impl ServerCertVerifier for WatchedServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -181,12 +196,8 @@ impl ServerCertVerifier for WatchedServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -196,79 +207,30 @@ impl ServerCertVerifier for WatchedServerVerifier {
     }
 }
 
-/// `insecure_skip_verify`: any certificate will do, though the server must still own its key.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
+// === server ===
 
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-// === where we listen ===
-
-/// TLS of a port: the certificate we show and, with mTLS, whom we let in.
+/// TLS of a port: our certificate and, with mTLS, the authorities of client certificates.
 #[derive(Debug)]
 pub struct ServerTls(Watched<ServerConfig>);
 
 impl ServerTls {
-    /// Reads the files. With `client_ca_file`, clients must show a certificate of one of its
+    /// Reads the files. With `client_ca_file`, clients must present a certificate of one of its
     /// authorities.
     pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {
         Watched::new(server_files(tls), telemetry, |files| {
-            server_config(files, ClientCertificate::Demanded)
+            server_config(files, ClientCertificate::Required)
         })
         .map(Self)
     }
 
-    /// The same, but clients may come without a certificate: whoever answers them decides what they
-    /// may ask for. A certificate of a stranger is still refused.
+    /// Like [`Self::try_new`], but clients may connect without a certificate: the service decides
+    /// what they may request. A certificate of another authority is still refused.
     pub fn with_optional_clients(
         tls: &config::ServerTls,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, TlsError> {
         Watched::new(server_files(tls), telemetry, |files| {
-            server_config(files, ClientCertificate::Welcome)
+            server_config(files, ClientCertificate::Optional)
         })
         .map(Self)
     }
@@ -279,11 +241,11 @@ impl ServerTls {
     }
 }
 
-/// Must a client show a certificate, where there is an authority for one?
+/// Whether a client must present a certificate, if an authority is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientCertificate {
-    Demanded,
-    Welcome,
+    Required,
+    Optional,
 }
 
 fn server_files(tls: &config::ServerTls) -> Vec<PathBuf> {
@@ -310,7 +272,7 @@ fn server_config(
                 Arc::new(authorities(file)?),
                 provider(),
             );
-            let verifier = if certificate == ClientCertificate::Welcome {
+            let verifier = if certificate == ClientCertificate::Optional {
                 verifier.allow_unauthenticated()
             } else {
                 verifier
@@ -336,22 +298,22 @@ fn server_config(
 
 // === Watched ===
 
-/// What was built from some files, built again when their contents change.
+/// A value built from files, and rebuilt when their contents change.
 struct Watched<T> {
     paths: Vec<PathBuf>,
     build: fn(&[PemFile]) -> Result<Arc<T>, TlsError>,
     telemetry: Arc<Telemetry>,
-    /// Held for a few small reads and, after a change, one parse; never across an await.
+    /// Locked for a few small reads and, after a change, one parse; never across an await.
     loaded: Mutex<Loaded<T>>,
 }
 
 struct Loaded<T> {
     built: Arc<T>,
-    /// Of the contents tried last, good or bad, so that bad ones are reported once.
+    /// The fingerprint of the contents tried last, good or bad, so that bad ones are reported once.
     fingerprint: Fingerprint,
 }
 
-/// SHA-256 over the files; `None` when one could not be read.
+/// SHA-256 of the files; `None` if one could not be read.
 type Fingerprint = Option<[u8; 32]>;
 
 impl<T> Watched<T> {
@@ -505,14 +467,13 @@ fn authorities(file: &PemFile) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Read once: the system's authorities change with the system's packages, and reading them takes
-/// some milliseconds.
+/// Read once: they change only with the system's packages, and reading them takes some
+/// milliseconds.
 fn system_authorities() -> Result<RootCertStore, TlsError> {
     static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();
-        // Unreadable or odd certificates among the system's are skipped, as every other program
-        // does.
+        // Unreadable or invalid certificates of the system are skipped, as in other programs.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     });

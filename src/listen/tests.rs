@@ -83,7 +83,8 @@ async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
         .to_string();
     let expected = format!(
         "cannot listen on {address} (`receivers.otlp.http.listen`): the port is taken; \
-         stop the program that has it (another spanscore or a Collector?), or choose another port there"
+         stop the program that uses it (another spanscore or a Collector?), \
+         or choose another port there"
     );
     assert_eq!(error, expected);
     let nowhere = Port::bind("192.0.2.1:4317".parse().unwrap(), "admin.listen", None)
