@@ -600,7 +600,7 @@ fn an_error_says_what_and_where() {
     let cases = [
         (
             b"\x0a\x05ab".to_vec(),
-            "malformed protobuf: a field is longer than what is left at byte 2",
+            "malformed protobuf: a field is longer than the rest of its message at byte 2",
         ),
         (
             b"not protobuf".to_vec(),
@@ -608,7 +608,7 @@ fn an_error_says_what_and_where() {
         ),
         (
             b"<html><body>".to_vec(),
-            "malformed protobuf: a group ends that was not begun at byte 1",
+            "malformed protobuf: a group ends that did not start at byte 1",
         ),
         (
             in_span(b"\x2a\x03ab\xff"),

@@ -46,7 +46,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every
-/// few frames (PERFORMANCE, section 2).
+/// few frames.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 

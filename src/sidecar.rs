@@ -34,7 +34,7 @@ use crate::register::{self, Origin, Register, StateError};
 use crate::span::{KeySet, Now};
 use crate::telemetry::{Hurried, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
-use crate::transport::Undelivered;
+use crate::transport::{QueueRefusal, Undelivered};
 
 use scoring::{Judge, Scoring};
 
@@ -57,9 +57,6 @@ pub fn now() -> Now {
 
 /// How long requests that have begun may take once the doors close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
-
-/// When a sender that found the forward queue full should come again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Share of the shutdown deadline kept for judging and delivering, when telemetry never falls
 /// quiet.
@@ -477,7 +474,7 @@ impl receive::Intake for Intake {
             .then(|| self.rules.load().keys().clone())
     }
 
-    fn offer(&self, received: Received) -> Result<(), receive::Refusal> {
+    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
         let Received {
             signal,
             body,
@@ -487,15 +484,7 @@ impl receive::Intake for Intake {
         } = received;
         self.last_offer.store(self.millis(), Ordering::Relaxed);
         // The original first: what is refused comes again, and must not be scored twice.
-        self.forward
-            .offer(signal, body, n_items, headers)
-            .map_err(|refusal| match refusal {
-                forward::Refusal::Full => receive::Refusal::Full {
-                    retry_after: RETRY_AFTER,
-                },
-                forward::Refusal::TooLarge { limit } => receive::Refusal::TooLarge { limit },
-                forward::Refusal::Closed => receive::Refusal::Draining,
-            })?;
+        self.forward.offer(signal, body, n_items, headers)?;
         if let Some(scoring) = &self.scoring {
             scoring.offer(batch);
         }

@@ -20,12 +20,12 @@ use crate::evaluate::Evaluation;
 use crate::export::score_line::{self, Colour};
 use crate::extract::Trajectory;
 use crate::listen::Port;
-use crate::receive::{self, Intake, Received, Receiver, Refusal};
+use crate::receive::{self, Intake, Received, Receiver};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
-use crate::transport::{Answer, Client};
+use crate::transport::{Client, DeliveryOutcome, QueueRefusal};
 
 /// A session of a pydantic-ai agent, as its exporter sent it.
 const RECORDING: [&[u8]; 6] = [
@@ -255,7 +255,7 @@ async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), 
             .send(Signal::Traces, Bytes::from_static(body), &HeaderMap::new())
             .await
         {
-            Answer::Delivered { .. } => {}
+            DeliveryOutcome::Delivered { .. } => {}
             answer => return Err(not_taken(format!("{answer:?}"))),
         }
     }
@@ -332,7 +332,7 @@ impl Intake for Taken {
         None
     }
 
-    fn offer(&self, received: Received) -> Result<(), Refusal> {
+    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
         self.0.lock().push(received.body);
         Ok(())
     }

@@ -41,7 +41,7 @@ use crate::sync::Mutex;
 use crate::telemetry::{
     MetricsPage, Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
 };
-use crate::transport::{Token, TransportError};
+use crate::transport::{CompletionGuard, TransportError};
 
 use feed::Feed;
 use outlet::{Outlet, Outlets};
@@ -357,7 +357,7 @@ impl Open {
         outlet.send(
             self.batch.n_items(),
             self.batch.take(),
-            self.ticket.take().map(|ticket| Token(ticket)),
+            self.ticket.take().map(|ticket| CompletionGuard(ticket)),
         );
     }
 }

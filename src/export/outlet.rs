@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{Destination, Signal};
 use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, Telemetry};
-use crate::transport::queue::{Ledger, Parcel, Queue, Token, WhenFull};
+use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
 
 /// The way out of one shape. Clones are handles of the same one.
@@ -36,10 +36,10 @@ pub(super) struct Outlets {
 impl Outlet {
     /// Queues a request; a full queue drops its oldest. The token is let go of when the request is
     /// done with.
-    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, token: Option<Token>) {
-        let parcel = Parcel {
-            token,
-            ..Parcel::otlp(self.signal, Bytes::from(body), n_items as u64)
+    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, token: Option<CompletionGuard>) {
+        let parcel = OutboundRequest {
+            completion: token,
+            ..OutboundRequest::otlp(self.signal, Bytes::from(body), n_items as u64)
         };
         // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
         let _ = self.queue.offer(parcel);
@@ -130,7 +130,7 @@ impl Books {
     }
 }
 
-impl Ledger for Books {
+impl Accounting for Books {
     fn queued(&self, _: Signal, n_items: u64) {
         ScoresQueued {
             shape: self.shape,

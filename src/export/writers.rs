@@ -24,7 +24,9 @@ use crate::evaluate::Evaluation;
 use crate::span::TraceId;
 use crate::sync::Mutex;
 use crate::telemetry::{Pulse, Telemetry};
-use crate::transport::queue::{Ledger, Parcel, Queue, Target, Token, WhenFull};
+use crate::transport::queue::{
+    Accounting, ApiTarget, CompletionGuard, OutboundRequest, Queue, Route, WhenFull,
+};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
 
 /// All writers. Clones are handles of the same ones.
@@ -79,7 +81,7 @@ struct State {
     /// In order of arrival: their score spans are on their way.
     held: VecDeque<Held>,
     /// Traces with a request in the queue, and what waits behind it.
-    under_way: HashMap<TraceId, VecDeque<Parcel>>,
+    under_way: HashMap<TraceId, VecDeque<OutboundRequest>>,
     /// Cost of all that waits here.
     n_bytes: usize,
 }
@@ -89,7 +91,7 @@ struct Held {
     trace_id: TraceId,
     /// The batches that its score spans are in.
     tickets: Vec<Weak<Ticket>>,
-    parcel: Parcel,
+    parcel: OutboundRequest,
 }
 
 /// Says that a trace's request is done with.
@@ -288,15 +290,15 @@ impl Room {
     }
 
     /// Into the queue, which drops its oldest when it is full.
-    fn send(&self, trace_id: TraceId, parcel: Parcel, bell: &Arc<Bell>) {
+    fn send(&self, trace_id: TraceId, parcel: OutboundRequest, bell: &Arc<Bell>) {
         let turn = Turn {
             writer_idx: self.writer_idx,
             trace_id,
             bell: bell.clone(),
         };
         // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
-        let _ = self.queue.offer(Parcel {
-            token: Some(Token(Arc::new(turn))),
+        let _ = self.queue.offer(OutboundRequest {
+            completion: Some(CompletionGuard(Arc::new(turn))),
             ..parcel
         });
     }
@@ -336,22 +338,24 @@ fn may_go(tickets: &[Weak<Ticket>]) -> bool {
     tickets.iter().all(|ticket| ticket.strong_count() == 0)
 }
 
-fn parcel(call: Call) -> Parcel {
+fn parcel(call: Call) -> OutboundRequest {
     let targets = call.targets.into_iter().map(|target| {
         let method = if target.method == "PATCH" {
             Method::PATCH
         } else {
             Method::POST
         };
-        Target {
+        ApiTarget {
             method,
             path: target.path,
         }
     });
     // A score says something of a trace, whatever it travels as.
-    Parcel {
-        targets: targets.collect(),
-        ..Parcel::otlp(
+    OutboundRequest {
+        route: Route::Api {
+            targets: targets.collect(),
+        },
+        ..OutboundRequest::otlp(
             Signal::Traces,
             Bytes::from(call.body),
             call.n_evaluations as u64,
@@ -425,7 +429,7 @@ impl Drop for Turn {
 #[derive(Debug)]
 struct Ledgered(Books);
 
-impl Ledger for Ledgered {
+impl Accounting for Ledgered {
     fn queued(&self, _: Signal, _: u64) {}
 
     fn sent(&self, signal: Signal, n_items: u64) {

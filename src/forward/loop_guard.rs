@@ -1,5 +1,4 @@
-//! The loop guard: a downstream and our own listeners in, an error out where they are the same.
-//! Knows addresses and names; does not know what is forwarded.
+//! Refuses a downstream that is one of our own listeners. Knows addresses and names only.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,14 +7,14 @@ use crate::config::Destination;
 
 use super::ForwardError;
 
-/// Refuses a downstream that is one of our own `listeners`, by whatever name. A name that does not
-/// resolve now is no loop.
+/// Refuses a downstream that is one of our own `listeners`, under any name. A name that does not
+/// resolve now is not a loop.
 pub async fn check_loop(
     destination: &Destination,
     listeners: &[SocketAddr],
 ) -> Result<(), ForwardError> {
     let endpoint = &destination.endpoint;
-    // Names are only looked up where the port is ours: nobody should wait for DNS at every start.
+    // A name is only looked up if the port is ours, so that most starts do not wait for DNS.
     if listeners
         .iter()
         .all(|listener| listener.port() != endpoint.port)
@@ -29,10 +28,11 @@ pub async fn check_loop(
     for address in resolved.unwrap_or_default() {
         if let Some(listener) = listeners
             .iter()
-            .find(|listener| is_ours(address, **listener, is_of_this_machine))
+            .find(|listener| is_ours(address, **listener, is_local_address))
         {
             let remedy = if destination.origin.starts_with("OTEL_") {
-                "in a pod, agent and sidecar often share the OTEL_ variables, so set SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
+                "in a pod, agent and sidecar often share the OTEL_ variables, so set \
+                 SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
             } else {
                 "name the backend's endpoint, or listen on another port"
             };
@@ -48,11 +48,11 @@ pub async fn check_loop(
     Ok(())
 }
 
-/// Does a connection to `address` end at `listener`?
+/// Whether a connection to `address` ends at `listener`.
 fn is_ours(
     address: SocketAddr,
     listener: SocketAddr,
-    is_of_this_machine: impl Fn(IpAddr) -> bool,
+    is_local_address: impl Fn(IpAddr) -> bool,
 ) -> bool {
     let target = match address.ip().to_canonical() {
         // Connecting to "any address" reaches this machine.
@@ -63,16 +63,15 @@ fn is_ours(
     let listens_there = match listener.ip().to_canonical() {
         // [::] takes IPv4 as well.
         ip if ip.is_unspecified() => {
-            (ip.is_ipv6() || target.is_ipv4())
-                && (target.is_loopback() || is_of_this_machine(target))
+            (ip.is_ipv6() || target.is_ipv4()) && (target.is_loopback() || is_local_address(target))
         }
         ip => ip == target,
     };
     address.port() == listener.port() && listens_there
 }
 
-/// The system binds sockets to its own addresses only, which spares us listing its interfaces.
-fn is_of_this_machine(ip: IpAddr) -> bool {
+/// The system binds sockets only to its own addresses, so there is no need to list its interfaces.
+fn is_local_address(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 

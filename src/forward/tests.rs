@@ -628,10 +628,9 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     let offer = |handle: &ForwardHandle, n_bytes: usize| {
         handle.offer(Signal::Traces, vec![1; n_bytes].into(), 1, Vec::new())
     };
-    assert_eq!(plane.handle.largest(), 5_000);
     assert_eq!(
         offer(&plane.handle, 5_001),
-        Err(Refusal::TooLarge { limit: 5_000 })
+        Err(QueueRefusal::TooLarge { limit: 5_000 })
     );
     assert_eq!(
         (
@@ -639,7 +638,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
             offer(&plane.handle, 4_000),
             offer(&plane.handle, 4_000)
         ),
-        (Ok(()), Ok(()), Err(Refusal::Full))
+        (Ok(()), Ok(()), Err(QueueRefusal::Full))
     );
     assert_eq!(
         plane.telemetry.books()["traces"],
@@ -658,11 +657,11 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     let (undelivered, ()) =
         tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
             peer.has_received(2).await;
-            while offer(&handle, 4_000) == Err(Refusal::Full) {
+            while offer(&handle, 4_000) == Err(QueueRefusal::Full) {
                 tokio::task::yield_now().await;
             }
             handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
-            assert_eq!(offer(&handle, 1), Err(Refusal::Closed));
+            assert_eq!(offer(&handle, 1), Err(QueueRefusal::Draining));
         });
     assert_eq!(undelivered, Undelivered::new());
     assert_eq!(telemetry.books()["traces"], books(3, 3, &[]));

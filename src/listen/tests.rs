@@ -264,7 +264,7 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_says_nothing_is_closed_after_three_minutes_of_silence() {
     let (near, mut far) = duplex(64);
-    let mut watchful = Watchful::new(near);
+    let mut watchful = IdleTimeoutStream::new(near);
     let start = Instant::now();
     let speaking = async {
         for _ in 0..3 {
@@ -295,7 +295,7 @@ async fn a_connection_that_says_nothing_is_closed_after_three_minutes_of_silence
 #[tokio::test(start_paused = true)]
 async fn a_connection_on_which_something_goes_out_is_not_silent() {
     let (client, server) = duplex(64);
-    let (mut client_in, mut stream) = (client, Watchful::new(server));
+    let (mut client_in, mut stream) = (client, IdleTimeoutStream::new(server));
     let mut read = [0; 8];
     for _ in 0..4 {
         time::timeout(IDLE_TIMEOUT / 2, stream.read(&mut read))

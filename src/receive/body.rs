@@ -1,9 +1,11 @@
-//! A request's body in, its message in one piece out, with the room it takes. Knows gRPC's message
-//! prefix, limits and deadlines; does not know what the bytes mean. Room is taken as bytes arrive
-//! or are decompressed, so that a sender who announces much and sends little, or sends little that
-//! unpacks to much, holds no more than what is really there (and room for 4 MiB to come, once there
-//! are 32 KiB; and 64 KiB for what is compressed). Only a compressed body that is there as a whole
-//! is believed how long it is, for as long as it is unpacked.
+//! Reads a request's body into one contiguous message, with a permit for its memory. Knows gRPC's
+//! message prefix, limits and deadlines; knows nothing of the message's meaning.
+//!
+//! The permit grows as bytes arrive or are decompressed, so that a sender that announces much and
+//! sends little, or sends little that decompresses to much, holds no more than is really there
+//! (plus 4 MiB in advance, once there are 32 KiB; plus 64 KiB of compressed bytes). The length that
+//! a compressed body claims is trusted only if the body has arrived in full, and only while it is
+//! decompressed.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -16,100 +18,94 @@ use hyper::body::Body;
 use tokio::time;
 
 use super::decompress::{Decoder, Encoding};
-use super::problem::{NoRoom, Problem};
-use super::room::{Budget, RETRY_AFTER, Room};
+use super::memory_permit::{MemoryBudget, MemoryPermit};
+use super::request_error::RequestError;
 
-/// A sender that is silent for so long in the middle of a body is given up.
+/// A sender that is silent for this long in the middle of a body is abandoned.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest time for one body: a sender that drips must not hold room for ever.
+/// Longest time for one body: a trickling sender must not hold memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Below this a body is copied: a slice would pin the connection's read buffer, of which it may be
-/// a small part.
+/// A smaller body is copied: a slice would pin the connection's read buffer, of which it may be a
+/// small part.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Compressed bytes that are collected and unpacked without a break. That takes most requests
-/// whole, and a stream that ends in the call in which it began is inflated without copies into a
-/// window. A few milliseconds, unless a bomb unpacks to all that one request may have.
-const UNPACKED_AT_ONCE: usize = 64 << 10;
+/// Compressed bytes that are collected and decompressed in one call. Most requests fit, and a
+/// stream that ends in the call in which it started is inflated without copies into a window. Takes
+/// a few milliseconds, unless a bomb decompresses to the limit of a request.
+const DECOMPRESSED_AT_ONCE: usize = 64 << 10;
 
-/// The least that a buffer grows to.
+/// The smallest capacity that a buffer grows to.
 const MIN_CAPACITY: usize = 4 << 10;
 
-/// So much of an announced message is asked of the allocator at once, when some of it has come:
-/// growing step by step copies a message of 2 MB twice, into pages that are new each time, which is
-/// a third of what it costs to receive.
+/// Most bytes of an announced message that are allocated at once, when some of it has arrived:
+/// growing step by step copies a message of 2 MB twice, each time into new pages, which is a third
+/// of the cost of receiving it.
 const RESERVED_AT_ONCE: usize = 4 << 20;
 
-/// A sender that has sent less than this, unpacked, is not trusted with what it announces.
+/// A sender that has sent fewer decompressed bytes is not trusted with the length it announces.
 const TRUSTED_FROM: usize = 32 << 10;
 
-/// After a refusal, so much of a body is read and thrown away, so that its sender gets to read our
-/// answer instead of a broken pipe, and can go on using the connection.
+/// Most bytes of a body that are read and discarded after a refusal, so that its sender reads our
+/// answer instead of a broken pipe and can keep using the connection.
 const DISCARD_LIMIT: usize = 128 << 20;
 
-/// And for so long.
+/// Longest time for discarding a body.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How large a request may be.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(super) struct BodyLimits {
     /// Most bytes after decompression; never more than the budget.
     pub(super) max_size: usize,
-    /// Which setting says so.
+    /// The setting that limits it.
     pub(super) setting: &'static str,
     /// Bytes of all requests being received.
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<MemoryBudget>,
 }
 
-/// How the message lies in the body.
+/// How the body encloses the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// OTLP/HTTP: the body is the message.
     Whole,
-    /// gRPC: one byte "compressed?", four bytes length, the message; exactly one of them.
+    /// gRPC: one byte "compressed?", four bytes of length, then the message; exactly one message.
     Prefixed,
 }
 
-/// A message, and the room it takes as long as it is held.
+/// A message, and the permit for its memory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BufferedMessage {
     pub(super) bytes: Bytes,
-    pub(super) room: Room,
+    pub(super) permit: MemoryPermit,
 }
 
-/// Reads a body to its end. After an error the rest of it has been read and thrown away, as far as
-/// that is reasonable.
+/// Reads a body to its end. After an error, reads and discards the rest within reasonable limits.
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,
-    limits: &Limits,
-) -> Result<Held, Problem>
+    limits: &BodyLimits,
+) -> Result<BufferedMessage, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
     let gathering = gather(body, framing, encoding, limits);
-    let held = time::timeout(TOTAL_TIMEOUT, gathering)
+    let message = time::timeout(TOTAL_TIMEOUT, gathering)
         .await
-        .unwrap_or(Err(slow()));
+        .unwrap_or(Err(RequestError::TooSlow));
     if let Err(
-        Problem::Malformed(_)
-        | Problem::TooLarge { .. }
-        | Problem::NoRoom {
-            what: NoRoom::InFlight,
-            ..
-        },
-    ) = held
+        RequestError::Malformed(_) | RequestError::TooLarge { .. } | RequestError::InFlightFull,
+    ) = message
     {
         discard(body).await;
     }
-    held
+    message
 }
 
-/// Reads what is left of a body and throws it away.
+/// Reads and discards the rest of a body.
 pub(super) async fn discard<B>(body: &mut B)
 where
     B: Body<Data = Bytes> + Unpin,
@@ -132,8 +128,8 @@ async fn gather<B>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,
-    limits: &Limits,
-) -> Result<Held, Problem>
+    limits: &BodyLimits,
+) -> Result<BufferedMessage, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -143,7 +139,7 @@ where
         .exact()
         .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     let mut message = match framing {
-        Framing::Whole => Message::try_new(encoding, announced, limits)?,
+        Framing::Whole => MessageBuffer::try_new(encoding, announced, limits)?,
         Framing::Prefixed => {
             let (prefix, rest) = prefix(body).await?;
             let mut message = prefix.message(encoding, limits)?;
@@ -158,7 +154,7 @@ where
 }
 
 /// The next data of a body; `None` at its end.
-async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, Problem>
+async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -170,37 +166,32 @@ where
         )
         .await
         {
-            Err(_) => return Err(slow()),
+            Err(_) => return Err(RequestError::TooSlow),
             Ok(None) => return Ok(None),
             Ok(Some(Err(error))) => {
-                return Err(Problem::Broken(format!("the body broke off: {error}")));
+                return Err(RequestError::Interrupted(format!(
+                    "the body broke off: {error}"
+                )));
             }
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(chunk) => return Ok(Some(chunk)),
-                // Trailers of a request tell us nothing.
+                // A request's trailers have no meaning here.
                 Err(_) => continue,
             },
         }
     }
 }
 
-fn slow() -> Problem {
-    Problem::NoRoom {
-        what: NoRoom::Slow,
-        retry_after: RETRY_AFTER,
-    }
-}
+// === MessagePrefix ===
 
-// === Prefix ===
-
-/// What stands before a gRPC message.
-struct Prefix {
+/// The prefix of a gRPC message.
+struct MessagePrefix {
     compressed: bool,
     length: usize,
 }
 
-/// Reads the prefix, and gives back what came with it.
-async fn prefix<B>(body: &mut B) -> Result<(Prefix, Bytes), Problem>
+/// Reads the prefix, and returns the bytes that arrived behind it.
+async fn prefix<B>(body: &mut B) -> Result<(MessagePrefix, Bytes), RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -209,8 +200,8 @@ where
     let mut n_filled = 0;
     loop {
         let Some(mut chunk) = next_chunk(body).await? else {
-            return Err(Problem::Malformed(
-                "the body ends before its message begins".to_owned(),
+            return Err(RequestError::Malformed(
+                "the body ends before its message starts".to_owned(),
             ));
         };
         let n = chunk.len().min(prefix.len() - n_filled);
@@ -223,13 +214,13 @@ where
                 0 => false,
                 1 => true,
                 other => {
-                    return Err(Problem::Malformed(format!(
+                    return Err(RequestError::Malformed(format!(
                         "a gRPC message begins with 0 or 1, not with {other}"
                     )));
                 }
             };
             return Ok((
-                Prefix {
+                MessagePrefix {
                     compressed,
                     length: u32::from_be_bytes(length) as usize,
                 },
@@ -239,11 +230,15 @@ where
     }
 }
 
-impl Prefix {
-    fn message<'a>(&self, encoding: Encoding, limits: &'a Limits) -> Result<Message<'a>, Problem> {
+impl MessagePrefix {
+    fn message<'a>(
+        &self,
+        encoding: Encoding,
+        limits: &'a BodyLimits,
+    ) -> Result<MessageBuffer<'a>, RequestError> {
         let encoding = match (self.compressed, encoding) {
             (true, Encoding::Identity) => {
-                return Err(Problem::Malformed(
+                return Err(RequestError::Malformed(
                     "the message is marked as compressed, but `grpc-encoding` does not say how"
                         .to_owned(),
                 ));
@@ -251,55 +246,55 @@ impl Prefix {
             (true, encoding) => encoding,
             (false, _) => Encoding::Identity,
         };
-        let mut message = Message::try_new(encoding, Some(self.length), limits)?;
+        let mut message = MessageBuffer::try_new(encoding, Some(self.length), limits)?;
         message.framed = true;
         Ok(message)
     }
 }
 
-// === Message ===
+// === MessageBuffer ===
 
-/// A message as far as it has come.
-struct Message<'a> {
-    limits: &'a Limits,
-    room: Room,
-    /// How many bytes are to come before decompression, if known.
+/// A message as far as it has arrived.
+struct MessageBuffer<'a> {
+    limits: &'a BodyLimits,
+    permit: MemoryPermit,
+    /// Length of the message before decompression, if known.
     announced: Option<usize>,
-    /// `announced` is part of the protocol and must be met; a content-length is hyper's to check.
+    /// The protocol requires exactly `announced` bytes; hyper checks a content-length itself.
     framed: bool,
     n_received: usize,
     decoder: Option<Decoder>,
-    /// What is to be unpacked next.
-    packed: Vec<u8>,
-    /// How much was given to the decoder.
+    /// Compressed bytes to decompress next.
+    pending: Vec<u8>,
+    /// Bytes fed to the decoder.
     n_fed: usize,
-    /// The first piece of what is not compressed. If it is the only one it is passed on without a
+    /// The first piece of an uncompressed message. If it is the only one, it is passed on without a
     /// copy.
     first: Bytes,
-    /// Everything, once there is more than one piece.
+    /// The message, once there is more than one piece.
     bytes: Vec<u8>,
-    /// How long that may grow in the room taken.
+    /// The length it may grow to under the permit.
     granted: usize,
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageBuffer<'a> {
     fn try_new(
         encoding: Encoding,
         announced: Option<usize>,
-        limits: &'a Limits,
-    ) -> Result<Self, Problem> {
-        // What is larger than allowed before decompression will not be smaller after it.
+        limits: &'a BodyLimits,
+    ) -> Result<Self, RequestError> {
+        // A message that is too large before decompression is not smaller after it.
         if announced.is_some_and(|announced| announced > limits.max_size) {
             return Err(limits.too_large());
         }
         Ok(Self {
             limits,
-            room: limits.budget.room(),
+            permit: limits.budget.permit(),
             announced,
             framed: false,
             n_received: 0,
             decoder: encoding.decoder()?,
-            packed: Vec::new(),
+            pending: Vec::new(),
             n_fed: 0,
             first: Bytes::new(),
             bytes: Vec::new(),
@@ -307,9 +302,9 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What little is sent may unpack to a thousand times as much, so it is taken in steps, between
-    /// which others get their turn.
-    async fn take(&mut self, mut chunk: Bytes) -> Result<(), Problem> {
+    /// Takes the next bytes of the body. Few bytes may decompress to a thousand times as many, so
+    /// they are taken in steps, between which other tasks run.
+    async fn take(&mut self, mut chunk: Bytes) -> Result<(), RequestError> {
         if chunk.is_empty() {
             return Ok(());
         }
@@ -319,28 +314,28 @@ impl<'a> Message<'a> {
                 .announced
                 .is_some_and(|announced| self.n_received > announced)
         {
-            return Err(Problem::Malformed(
+            return Err(RequestError::Malformed(
                 "more than one message in a request".to_owned(),
             ));
         }
         if self.decoder.is_none() {
             return self.push(chunk);
         }
-        while self.packed.len() + chunk.len() > UNPACKED_AT_ONCE {
-            self.collect(&chunk.split_to(UNPACKED_AT_ONCE - self.packed.len()))?;
-            self.unpack(None)?;
+        while self.pending.len() + chunk.len() > DECOMPRESSED_AT_ONCE {
+            self.collect(&chunk.split_to(DECOMPRESSED_AT_ONCE - self.pending.len()))?;
+            self.decompress(None)?;
             tokio::task::yield_now().await;
         }
         self.collect(&chunk)
     }
 
-    /// Takes what is not compressed.
-    fn push(&mut self, chunk: Bytes) -> Result<(), Problem> {
+    /// Takes uncompressed bytes.
+    fn push(&mut self, chunk: Bytes) -> Result<(), RequestError> {
         if self.n_received > self.limits.max_size {
             return Err(self.limits.too_large());
         }
         if self.n_received == chunk.len() {
-            self.room.grow_to(chunk.len())?;
+            self.permit.grow_to(chunk.len())?;
             self.first = chunk;
             return Ok(());
         }
@@ -352,7 +347,7 @@ impl<'a> Message<'a> {
                     self.granted,
                     piece.len(),
                     self.announced,
-                    &mut self.room,
+                    &mut self.permit,
                     self.limits,
                 )?;
             }
@@ -361,31 +356,31 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// Takes what is to be unpacked.
-    fn collect(&mut self, chunk: &[u8]) -> Result<(), Problem> {
-        let n_packed = self.packed.len() + chunk.len();
-        self.room.grow_to(self.bytes.capacity() + n_packed)?;
-        if self.packed.capacity() < n_packed {
+    /// Takes compressed bytes.
+    fn collect(&mut self, chunk: &[u8]) -> Result<(), RequestError> {
+        let n_pending = self.pending.len() + chunk.len();
+        self.permit.grow_to(self.bytes.capacity() + n_pending)?;
+        if self.pending.capacity() < n_pending {
             let in_all = self
                 .announced
-                .unwrap_or(UNPACKED_AT_ONCE)
-                .min(UNPACKED_AT_ONCE)
-                .min(n_packed * 4);
-            self.packed
-                .reserve_exact(in_all.max(n_packed) - self.packed.len());
+                .unwrap_or(DECOMPRESSED_AT_ONCE)
+                .min(DECOMPRESSED_AT_ONCE)
+                .min(n_pending * 4);
+            self.pending
+                .reserve_exact(in_all.max(n_pending) - self.pending.len());
         }
-        self.packed.extend_from_slice(chunk);
+        self.pending.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Unpacks what was collected, which claims to be so long.
-    fn unpack(&mut self, claimed: Option<usize>) -> Result<(), Problem> {
+    /// Decompresses the collected bytes, which claim this length.
+    fn decompress(&mut self, claimed: Option<usize>) -> Result<(), RequestError> {
         let Self {
             limits,
-            room,
+            permit,
             announced,
             decoder: Some(decoder),
-            packed,
+            pending,
             n_fed,
             bytes,
             ..
@@ -393,12 +388,12 @@ impl<'a> Message<'a> {
         else {
             return Ok(());
         };
-        *n_fed += packed.len();
-        let guess = packed.len().saturating_mul(4);
-        // Nothing real unpacks to more than a thousand times its size.
-        let claimed = claimed.map(|len| len.min(packed.len() << 10));
-        decoder.feed(packed, bytes, |bytes, n_unread| {
-            // The rest unpacks about as the beginning did; an eighth more spares the last step.
+        *n_fed += pending.len();
+        let guess = pending.len().saturating_mul(4);
+        // Real telemetry does not decompress to more than a thousand times its size.
+        let claimed = claimed.map(|len| len.min(pending.len() << 10));
+        decoder.feed(pending, bytes, |bytes, n_unread| {
+            // The rest decompresses about as the start did; an eighth more saves the last step.
             let n_read = (*n_fed - n_unread).max(1);
             let in_all = || {
                 (bytes.len() + bytes.len() / 8).saturating_mul(announced.unwrap_or_default())
@@ -413,29 +408,29 @@ impl<'a> Message<'a> {
                 .min(limits.max_size + 1)
                 .min(RESERVED_AT_ONCE)
                 .saturating_sub(bytes.len());
-            let has_room = ahead > 0 && room.grow_to(bytes.len() + ahead).is_ok();
+            let is_granted = ahead > 0 && permit.grow_to(bytes.len() + ahead).is_ok();
             grow(
                 bytes,
                 bytes.capacity(),
-                if has_room { ahead } else { guess },
+                if is_granted { ahead } else { guess },
                 None,
-                room,
+                permit,
                 limits,
             )
             .map(drop)
         })?;
-        packed.clear();
+        pending.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Held, Problem> {
+    fn finish(mut self) -> Result<BufferedMessage, RequestError> {
         if self.framed
             && self
                 .announced
                 .is_some_and(|announced| self.n_received < announced)
         {
-            return Err(Problem::Malformed(
-                "the message ends early; it was truncated on its way".to_owned(),
+            return Err(RequestError::Malformed(
+                "the message ends early; it was truncated in transit".to_owned(),
             ));
         }
         let is_whole = self.n_fed == 0;
@@ -443,10 +438,10 @@ impl<'a> Message<'a> {
             .decoder
             .as_ref()
             .filter(|_| is_whole)
-            .and_then(|decoder| decoder.claimed_len(&self.packed));
-        self.unpack(claimed)?;
+            .and_then(|decoder| decoder.claimed_len(&self.pending));
+        self.decompress(claimed)?;
         let Self {
-            mut room,
+            mut permit,
             decoder,
             first,
             mut bytes,
@@ -459,8 +454,7 @@ impl<'a> Message<'a> {
         let bytes = match first.len() {
             0 if bytes.len() > limits.max_size => return Err(limits.too_large()),
             0 => {
-                // What follows counts the bytes, so spare capacity would be memory in nobody's
-                // books.
+                // Later stages count only the bytes, so spare capacity would be unaccounted memory.
                 if bytes.capacity() - bytes.len() > bytes.len() / 8 {
                     bytes.shrink_to_fit();
                 }
@@ -469,42 +463,42 @@ impl<'a> Message<'a> {
             1..COPY_BELOW => Bytes::copy_from_slice(&first),
             _ => first,
         };
-        room.shrink_to(bytes.len());
-        Ok(Held { bytes, room })
+        permit.shrink_to(bytes.len());
+        Ok(BufferedMessage { bytes, permit })
     }
 }
 
-/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied again and again.
-/// How many bytes there may be then.
+/// Makes space for `n_more` bytes, at least doubling, so that a body is not copied repeatedly.
+/// Returns how many bytes the buffer may then hold.
 fn grow(
     bytes: &mut Vec<u8>,
     granted: usize,
     n_more: usize,
     announced: Option<usize>,
-    room: &mut Room,
-    limits: &Limits,
-) -> Result<usize, Problem> {
+    permit: &mut MemoryPermit,
+    limits: &BodyLimits,
+) -> Result<usize, RequestError> {
     if bytes.len() > limits.max_size {
         return Err(limits.too_large());
     }
-    // One byte more than allowed: if that gets used, the body is too large.
-    let most = announced.unwrap_or(limits.max_size + 1);
+    // One byte more than allowed: if it is used, the body is too large.
+    let max_len = announced.unwrap_or(limits.max_size + 1);
     let wanted = (bytes.len() + n_more)
         .max(granted * 2)
         .max(MIN_CAPACITY)
-        .min(most)
+        .min(max_len)
         .max(bytes.len() + 1);
-    room.grow_to(wanted.min(limits.max_size))?;
-    let at_once = announced
+    permit.grow_to(wanted.min(limits.max_size))?;
+    let reserved = announced
         .filter(|_| wanted > TRUSTED_FROM)
         .map_or(0, |announced| announced.min(RESERVED_AT_ONCE));
-    bytes.reserve_exact(wanted.max(at_once) - bytes.len());
+    bytes.reserve_exact(wanted.max(reserved) - bytes.len());
     Ok(wanted)
 }
 
-impl Limits {
-    fn too_large(&self) -> Problem {
-        Problem::TooLarge {
+impl BodyLimits {
+    pub(super) fn too_large(&self) -> RequestError {
+        RequestError::TooLarge {
             limit: self.max_size,
             setting: self.setting,
         }

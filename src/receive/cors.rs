@@ -1,5 +1,5 @@
-//! Cross-origin requests of browsers, as the Collector answers them: allowed origins are named,
-//! whatever headers they ask for are allowed.
+//! Answers cross-origin requests of browsers as the Collector does: only configured origins are
+//! allowed, with any headers they ask for.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -9,7 +9,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
-use super::Answer;
+use super::ResponseBody;
 
 /// How long a browser may remember the answer to a preflight, in seconds. Chrome's maximum.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
@@ -17,13 +17,13 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 /// `cors_allowed_origins`.
 #[derive(Debug)]
 pub(super) struct Cors {
-    origins: Vec<Pattern>,
+    origins: Vec<OriginPattern>,
 }
 
-/// An origin; `*` in it stands for anything, so `*` alone is every origin and
+/// An origin, in which one `*` matches any text: `*` alone matches every origin,
 /// `https://*.example.com` every subdomain.
 #[derive(Debug)]
-enum Pattern {
+enum OriginPattern {
     Exact(String),
     Around { start: String, end: String },
 }
@@ -33,26 +33,27 @@ impl Cors {
         let pattern = |origin: &String| match origin.trim_end_matches('/').to_ascii_lowercase() {
             origin if origin.contains('*') => {
                 let (start, end) = origin.split_once('*').unwrap_or_default();
-                Pattern::Around {
+                OriginPattern::Around {
                     start: start.to_owned(),
                     end: end.to_owned(),
                 }
             }
-            origin => Pattern::Exact(origin),
+            origin => OriginPattern::Exact(origin),
         };
         Self {
             origins: origins.iter().map(pattern).collect(),
         }
     }
 
-    /// The answer to a preflight; `None` if this is none, or no origin is allowed at all.
-    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<Answer>> {
-        let asks = head.method == Method::OPTIONS
+    /// The answer to a preflight request; `None` for any other request, or if no origin is
+    /// configured.
+    pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ResponseBody>> {
+        let is_preflight = head.method == Method::OPTIONS
             && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        if self.origins.is_empty() || !asks {
+        if self.origins.is_empty() || !is_preflight {
             return None;
         }
-        let mut response = Response::new(Answer::default());
+        let mut response = Response::new(ResponseBody::default());
         *response.status_mut() = StatusCode::NO_CONTENT;
         if self.allowed(&head.headers).is_some() {
             let headers = response.headers_mut();
@@ -95,7 +96,7 @@ impl Cors {
     }
 }
 
-impl Pattern {
+impl OriginPattern {
     fn matches(&self, origin: &str) -> bool {
         match self {
             Self::Exact(exact) => origin == exact,

@@ -1,19 +1,18 @@
-//! Compressed chunks in, plain bytes out, as far as there is room for them. Knows gzip, zlib and
-//! zstd; does not know where chunks come from.
+//! Decompresses gzip, zlib and zstd, piece by piece, while its caller grants memory for the output.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use hyper::header::HeaderValue;
 use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation, OutBuffer};
 
-use super::problem::Problem;
+use super::request_error::RequestError;
 
-/// What we read, for `accept-encoding` and `grpc-accept-encoding`.
+/// The encodings that we read, for `accept-encoding` and `grpc-accept-encoding`.
 pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,deflate");
 
-/// Largest zstd window, as a power of two: 8 MiB, what RFC 9659 allows for content in HTTP. A frame
-/// may ask for far more, and gets an answer instead of memory, unless it is there as a whole, when
-/// it needs no window. What is resident of a window has been decompressed, so the room taken covers
-/// it twice at most.
+/// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659 for content in HTTP. A
+/// frame that asks for more is refused, unless it has arrived in full, when it needs no window.
+/// Only decompressed bytes of a window are resident, so it takes at most as much memory again as
+/// the permit covers.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// How a body is compressed.
@@ -29,7 +28,7 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Reads `content-encoding` or `grpc-encoding`.
-    pub(super) fn try_new(header: Option<&HeaderValue>) -> Result<Self, Problem> {
+    pub(super) fn try_new(header: Option<&HeaderValue>) -> Result<Self, RequestError> {
         let Some(header) = header else {
             return Ok(Self::Identity);
         };
@@ -46,28 +45,28 @@ impl Encoding {
             () if named("deflate") => Ok(Self::Deflate),
             () => {
                 let name = String::from_utf8_lossy(header.as_bytes());
-                Err(Problem::Unsupported(format!(
+                Err(RequestError::Unsupported(format!(
                     "cannot read the encoding `{name}`; send gzip, zstd, deflate or identity"
                 )))
             }
         }
     }
 
-    /// `None` for what is not compressed.
-    pub(super) fn decoder(self) -> Result<Option<Decoder>, Problem> {
-        let inner = match self {
+    /// `None` for an uncompressed body.
+    pub(super) fn decoder(self) -> Result<Option<Decoder>, RequestError> {
+        let codec = match self {
             Self::Identity => return Ok(None),
-            Self::Gzip => Inner::Gzip(Decompress::new_gzip(15)),
-            Self::Deflate => Inner::Zlib(Decompress::new(true)),
+            Self::Gzip => Codec::Gzip(Decompress::new_gzip(15)),
+            Self::Deflate => Codec::Zlib(Decompress::new(true)),
             Self::Zstd => {
                 let mut zstd = Zstd::new().map_err(|error| malformed("zstd", &error))?;
                 zstd.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))
                     .map_err(|error| malformed("zstd", &error))?;
-                Inner::Zstd(zstd)
+                Codec::Zstd(zstd)
             }
         };
         Ok(Some(Decoder {
-            inner,
+            codec,
             at_end: false,
         }))
     }
@@ -75,47 +74,47 @@ impl Encoding {
 
 /// Decompresses one body.
 pub(super) struct Decoder {
-    inner: Inner,
-    /// Between two members or frames: the one place where a body may end.
+    codec: Codec,
+    /// Between two members or frames, the only place where a body may end.
     at_end: bool,
 }
 
-enum Inner {
+enum Codec {
     Gzip(Decompress),
     Zlib(Decompress),
     Zstd(Zstd<'static>),
 }
 
 impl Decoder {
-    /// How long a body says that it is unpacked: a gzip member at its end (RFC 1952, section
-    /// 2.3.1), a zstd frame at its beginning. Nobody checked that, and there may be more members or
-    /// frames; zlib does not say.
+    /// The decompressed length that a body claims: a gzip member at its end (RFC 1952, section
+    /// 2.3.1), a zstd frame at its start. It is unchecked, and there may be more members or frames;
+    /// zlib claims none.
     pub(super) fn claimed_len(&self, body: &[u8]) -> Option<usize> {
-        let claimed = match &self.inner {
-            Inner::Gzip(_) => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
-            Inner::Zlib(_) => return None,
-            Inner::Zstd(_) => zstd::zstd_safe::get_frame_content_size(body).ok()??,
+        let claimed = match &self.codec {
+            Codec::Gzip(_) => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
+            Codec::Zlib(_) => return None,
+            Codec::Zstd(_) => zstd::zstd_safe::get_frame_content_size(body).ok()??,
         };
         usize::try_from(claimed).ok()
     }
 
-    /// Decompresses a piece of the body to the end of `output`. Whenever its capacity is used up,
-    /// `grow`, told how much of the piece is still unread, makes more, or says why not.
+    /// Decompresses a piece of the body onto the end of `output`. Whenever its capacity is used up,
+    /// calls `grow` with the number of unread bytes of the piece to get more.
     pub(super) fn feed(
         &mut self,
         mut input: &[u8],
         output: &mut Vec<u8>,
-        mut grow: impl FnMut(&mut Vec<u8>, usize) -> Result<(), Problem>,
-    ) -> Result<(), Problem> {
+        mut grow: impl FnMut(&mut Vec<u8>, usize) -> Result<(), RequestError>,
+    ) -> Result<(), RequestError> {
         loop {
             if output.len() == output.capacity() {
                 grow(output, input.len())?;
             }
             let before = (input.len(), output.len());
-            match &mut self.inner {
-                Inner::Gzip(gzip) => {
-                    // A gzip file is a sequence of members (RFC 1952, section 2.2): after one comes
-                    // the end or another.
+            match &mut self.codec {
+                Codec::Gzip(gzip) => {
+                    // A gzip file is a sequence of members (RFC 1952, section 2.2): one is
+                    // followed by the end or by another.
                     if self.at_end && !input.is_empty() {
                         *gzip = Decompress::new_gzip(15);
                         self.at_end = false;
@@ -125,16 +124,16 @@ impl Decoder {
                             .map_err(|error| malformed("gzip", &error))?;
                     }
                 }
-                Inner::Zlib(_) if self.at_end => {
+                Codec::Zlib(_) if self.at_end => {
                     if !input.is_empty() {
                         return Err(malformed("deflate", &"bytes follow its end"));
                     }
                 }
-                Inner::Zlib(zlib) => {
+                Codec::Zlib(zlib) => {
                     self.at_end = inflate(zlib, &mut input, output)
                         .map_err(|error| malformed("deflate", &error))?;
                 }
-                Inner::Zstd(zstd) => {
+                Codec::Zstd(zstd) => {
                     if !(self.at_end && input.is_empty()) {
                         self.at_end = unzstd(zstd, &mut input, output)
                             .map_err(|error| malformed("zstd", &error))?;
@@ -142,7 +141,7 @@ impl Decoder {
                 }
             }
             let all_read = input.is_empty() && (self.at_end || output.len() < output.capacity());
-            // With input and space left, a decoder that does neither read nor write never will.
+            // With input and space left, a decoder that neither reads nor writes never will.
             let stalled = before == (input.len(), output.len()) && output.len() < output.capacity();
             match (all_read, stalled) {
                 (true, _) => return Ok(()),
@@ -157,12 +156,12 @@ impl Decoder {
         }
     }
 
-    /// Was that all, or does something lack?
-    pub(super) fn finish(self) -> Result<(), Problem> {
+    /// Checks that the body is complete.
+    pub(super) fn finish(self) -> Result<(), RequestError> {
         match self.at_end {
             true => Ok(()),
-            false => Err(Problem::Malformed(
-                "the compressed body ends early; it was truncated on its way".to_owned(),
+            false => Err(RequestError::Malformed(
+                "the compressed body ends early; it was truncated in transit".to_owned(),
             )),
         }
     }
@@ -195,8 +194,8 @@ fn unzstd(
     Ok(hint == 0)
 }
 
-fn malformed(encoding: &str, error: &dyn std::fmt::Display) -> Problem {
-    Problem::Malformed(format!(
+fn malformed(encoding: &str, error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Malformed(format!(
         "the {encoding} body cannot be decompressed: {error}"
     ))
 }

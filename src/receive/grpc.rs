@@ -1,6 +1,7 @@
-//! OTLP/gRPC: unary calls of the three Export services, and the standard health check. Knows gRPC's
-//! framing, statuses and trailers. Written on HTTP/2 itself: tonic's codec can neither take room as
-//! it decompresses nor answer RESOURCE_EXHAUSTED to what is too large.
+//! Answers OTLP/gRPC: unary calls of the three Export services, and the standard health check.
+//! Knows gRPC's framing, statuses and trailers. Built directly on HTTP/2: tonic's codec can neither
+//! account for memory as it decompresses nor answer RESOURCE_EXHAUSTED to a message that is too
+//! large.
 
 use std::fmt::Display;
 
@@ -15,49 +16,49 @@ use tonic_types::{ErrorDetails, StatusExt};
 use crate::config::Signal;
 use crate::telemetry::Phase;
 
-use super::body::{self, Framing, Limits};
+use super::body::{self, BodyLimits, Framing};
 use super::decompress::{ACCEPTED, Encoding};
-use super::problem::Problem;
-use super::{Answer, Format, Inner};
+use super::request_error::RequestError;
+use super::{Format, ReceiverShared, ResponseBody};
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// A message of no bytes, uncompressed: an empty `Export…ServiceResponse`, whose `partial_success`
-/// is unset.
+/// An uncompressed message of zero bytes: an empty `Export…ServiceResponse`, whose
+/// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
 /// `HealthCheckResponse { status }`: SERVING (1) and NOT_SERVING (2).
 const SERVING: &[u8] = &[0, 0, 0, 0, 2, 0x08, 1];
 const NOT_SERVING: &[u8] = &[0, 0, 0, 0, 2, 0x08, 2];
 
-/// A health check names a service, no more.
+/// A health check only names a service.
 const MAX_HEALTH_CHECK: usize = 4 << 10;
 
-/// What can be called.
-enum Call {
+/// A method that we answer.
+enum GrpcMethod {
     Export(Signal),
     HealthCheck,
 }
 
-fn call(path: &str) -> Option<Call> {
+fn method(path: &str) -> Option<GrpcMethod> {
     match path {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => {
-            Some(Call::Export(Signal::Traces))
+            Some(GrpcMethod::Export(Signal::Traces))
         }
         "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => {
-            Some(Call::Export(Signal::Logs))
+            Some(GrpcMethod::Export(Signal::Logs))
         }
         "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => {
-            Some(Call::Export(Signal::Metrics))
+            Some(GrpcMethod::Export(Signal::Metrics))
         }
-        "/grpc.health.v1.Health/Check" => Some(Call::HealthCheck),
+        "/grpc.health.v1.Health/Check" => Some(GrpcMethod::HealthCheck),
         _ => None,
     }
 }
 
-pub(super) async fn answer<B>(inner: &Inner, request: Request<B>) -> Response<Answer>
+pub(super) async fn answer<B>(inner: &ReceiverShared, request: Request<B>) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -66,7 +67,7 @@ where
     if head.version < Version::HTTP_2 {
         return plain(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            "gRPC needs HTTP/2; is there a proxy on the way that speaks HTTP/1.1?\n",
+            "gRPC needs HTTP/2; is there a proxy in between that speaks HTTP/1.1?\n",
         );
     }
     if head.method != Method::POST {
@@ -79,19 +80,21 @@ where
             .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let result = match call(head.uri.path()) {
-        Some(Call::Export(signal)) => match export(inner, signal, &head.headers, &mut body).await {
-            Ok(()) => Ok(EMPTY_MESSAGE),
-            Err((problem, n_items)) => {
-                inner.refused(signal, &problem, n_items);
-                Err(status(&problem))
+    let result = match method(head.uri.path()) {
+        Some(GrpcMethod::Export(signal)) => {
+            match export(inner, signal, &head.headers, &mut body).await {
+                Ok(()) => Ok(EMPTY_MESSAGE),
+                Err((error, n_items)) => {
+                    inner.refused(signal, &error, n_items);
+                    Err(status(&error))
+                }
             }
-        },
-        Some(Call::HealthCheck) => health(inner, &head.headers, &mut body).await,
+        }
+        Some(GrpcMethod::HealthCheck) => health(inner, &head.headers, &mut body).await,
         None => {
             body::discard(&mut body).await;
             let message = format!(
-                "no method `{}`; OTLP has Export of the trace, logs and metrics services",
+                "no method `{}`; call Export of the trace, logs or metrics service",
                 head.uri.path()
             );
             Err(Status::unimplemented(message))
@@ -108,32 +111,32 @@ where
 }
 
 async fn export<B>(
-    inner: &Inner,
+    inner: &ReceiverShared,
     signal: Signal,
     headers: &HeaderMap,
     body: &mut B,
-) -> Result<(), (Problem, u64)>
+) -> Result<(), (RequestError, u64)>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
     let encoding = match Encoding::try_new(headers.get(GRPC_ENCODING)) {
         Ok(encoding) => encoding,
-        Err(problem) => {
+        Err(error) => {
             body::discard(body).await;
-            return Err((problem, 0));
+            return Err((error, 0));
         }
     };
-    let held = body::read(body, Framing::Prefixed, encoding, &inner.settings.limits)
+    let message = body::read(body, Framing::Prefixed, encoding, &inner.settings.limits)
         .await
-        .map_err(|problem| (problem, 0))?;
-    inner.take(signal, Format::Protobuf, held, headers).await
+        .map_err(|error| (error, 0))?;
+    inner.take(signal, Format::Protobuf, message, headers).await
 }
 
-/// `grpc.health.v1.Health/Check`, for probes that speak gRPC: the same light as `/readyz`, seen
-/// from a port that serves.
+/// `grpc.health.v1.Health/Check`, for probes that speak gRPC: the state of `/readyz`, as seen from
+/// a serving port.
 async fn health<B>(
-    inner: &Inner,
+    inner: &ReceiverShared,
     headers: &HeaderMap,
     body: &mut B,
 ) -> Result<&'static [u8], Status>
@@ -141,18 +144,17 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
-    let limits = Limits {
+    let limits = BodyLimits {
         max_size: MAX_HEALTH_CHECK,
         ..inner.settings.limits.clone()
     };
-    let encoding =
-        Encoding::try_new(headers.get(GRPC_ENCODING)).map_err(|problem| status(&problem))?;
-    let held = body::read(body, Framing::Prefixed, encoding, &limits)
+    let encoding = Encoding::try_new(headers.get(GRPC_ENCODING)).map_err(|error| status(&error))?;
+    let message = body::read(body, Framing::Prefixed, encoding, &limits)
         .await
-        .map_err(|problem| status(&problem))?;
-    let HealthCheckRequest { service } = HealthCheckRequest::decode(held.bytes)
+        .map_err(|error| status(&error))?;
+    let HealthCheckRequest { service } = HealthCheckRequest::decode(message.bytes)
         .map_err(|error| Status::invalid_argument(error.to_string()))?;
-    if !service.is_empty() && call(&format!("/{service}/Export")).is_none() {
+    if !service.is_empty() && method(&format!("/{service}/Export")).is_none() {
         return Err(Status::not_found(format!("no service `{service}`")));
     }
     match inner.telemetry.phase() {
@@ -167,10 +169,10 @@ struct HealthCheckRequest {
     service: String,
 }
 
-fn success(message: &'static [u8]) -> Response<Answer> {
+fn success(message: &'static [u8]) -> Response<ResponseBody> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let mut response = Response::new(Answer {
+    let mut response = Response::new(ResponseBody {
         data: Bytes::from_static(message),
         trailers: Some(trailers),
     });
@@ -178,20 +180,20 @@ fn success(message: &'static [u8]) -> Response<Answer> {
     response
 }
 
-fn status(problem: &Problem) -> Status {
-    match problem.retry_after() {
+fn status(error: &RequestError) -> Status {
+    match error.retry_after() {
         Some(delay) => Status::with_error_details(
-            problem.code(),
-            problem.message(),
+            error.code(),
+            error.message(),
             ErrorDetails::with_retry_info(Some(delay)),
         ),
-        None => Status::new(problem.code(), problem.message()),
+        None => Status::new(error.code(), error.message()),
     }
 }
 
-/// To a client that does not speak gRPC.
-fn plain(status: StatusCode, message: &'static str) -> Response<Answer> {
-    let mut response = Response::new(Answer {
+/// An answer to a client that does not speak gRPC.
+fn plain(status: StatusCode, message: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody {
         data: Bytes::from_static(message.as_bytes()),
         trailers: None,
     });

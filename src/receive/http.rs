@@ -1,5 +1,5 @@
-//! OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths, media
-//! types, status bodies and CORS.
+//! Answers OTLP/HTTP: POST of protobuf or JSON to a path that ends in `/v1/{signal}`. Knows paths,
+//! media types, status bodies and CORS.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::config::Signal;
 
 use super::body::{self, Framing};
 use super::decompress::{ACCEPTED, Encoding};
-use super::problem::Problem;
-use super::{Answer, Format, Inner};
+use super::request_error::RequestError;
+use super::{Format, ReceiverShared, ResponseBody};
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-pub(super) async fn answer<B>(inner: &Inner, request: Request<B>) -> Response<Answer>
+pub(super) async fn answer<B>(inner: &ReceiverShared, request: Request<B>) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -45,7 +45,7 @@ where
     response
 }
 
-async fn route<B>(inner: &Inner, head: &Parts, body: &mut B) -> Response<Answer>
+async fn route<B>(inner: &ReceiverShared, head: &Parts, body: &mut B) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -54,14 +54,14 @@ where
     let Some(signal) = signal(head.uri.path()) else {
         body::discard(body).await;
         let message = format!(
-            "nothing at `{}`; OTLP/HTTP goes to /v1/traces, /v1/logs or /v1/metrics",
+            "nothing at `{}`; send OTLP/HTTP to /v1/traces, /v1/logs or /v1/metrics",
             head.uri.path()
         );
         return failure(StatusCode::NOT_FOUND, Code::NotFound, message, None, format);
     };
     if head.method != Method::POST {
         let message = format!(
-            "{} is not for this path; OTLP requests are POST",
+            "{} is not allowed here; send OTLP requests with POST",
             head.method
         );
         let mut response = failure(
@@ -78,20 +78,20 @@ where
     }
     match export(inner, signal, format, &head.headers, body).await {
         Ok(format) => success(format),
-        Err((problem, n_items)) => {
-            inner.refused(signal, &problem, n_items);
-            refusal(&problem, format)
+        Err((error, n_items)) => {
+            inner.refused(signal, &error, n_items);
+            refusal(&error, format)
         }
     }
 }
 
 async fn export<B>(
-    inner: &Inner,
+    inner: &ReceiverShared,
     signal: Signal,
     format: Option<Format>,
     headers: &HeaderMap,
     body: &mut B,
-) -> Result<Format, (Problem, u64)>
+) -> Result<Format, (RequestError, u64)>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -100,7 +100,7 @@ where
         Some(format) => {
             Encoding::try_new(headers.get(CONTENT_ENCODING)).map(|encoding| (format, encoding))
         }
-        None => Err(Problem::Unsupported(format!(
+        None => Err(RequestError::Unsupported(format!(
             "cannot read the media type {}; send application/x-protobuf or application/json",
             headers
                 .get(CONTENT_TYPE)
@@ -112,43 +112,38 @@ where
     };
     let (format, encoding) = match readable {
         Ok(readable) => readable,
-        Err(problem) => {
+        Err(error) => {
             body::discard(body).await;
-            return Err((problem, 0));
+            return Err((error, 0));
         }
     };
     let limits = &inner.settings.limits;
-    // A client that asks before it sends is told at once; reading the body would make hyper tell it
-    // to go on.
+    // A client that asks before it sends is refused at once; reading the body would make hyper ask
+    // it to continue.
     if headers.contains_key(EXPECT) && body.size_hint().lower() > limits.max_size as u64 {
-        return Err((
-            Problem::TooLarge {
-                limit: limits.max_size,
-                setting: limits.setting,
-            },
-            0,
-        ));
+        return Err((limits.too_large(), 0));
     }
-    let held = body::read(body, Framing::Whole, encoding, limits)
+    let message = body::read(body, Framing::Whole, encoding, limits)
         .await
-        .map_err(|problem| (problem, 0))?;
+        .map_err(|error| (error, 0))?;
     inner
-        .take(signal, format, held, headers)
+        .take(signal, format, message, headers)
         .await
         .map(|()| format)
 }
 
-/// Some SDKs post under a prefix, and some users end their endpoint in a slash.
+/// The signal that a path names. Some SDKs post under a prefix, and some users end their endpoint
+/// in a slash.
 fn signal(path: &str) -> Option<Signal> {
     let path = path.trim_end_matches('/');
-    let of_path = |signal: &Signal| {
+    let is_named = |signal: &Signal| {
         path.strip_suffix(signal.as_str())
             .is_some_and(|prefix| prefix.ends_with("/v1/"))
     };
-    Signal::ALL.into_iter().find(of_path)
+    Signal::ALL.into_iter().find(is_named)
 }
 
-/// The two media types of the specification; parameters such as a charset do not matter.
+/// One of the two media types of the specification; parameters such as a charset do not matter.
 fn format(headers: &HeaderMap) -> Option<Format> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     match value.split(';').next().unwrap_or_default().trim() {
@@ -160,44 +155,44 @@ fn format(headers: &HeaderMap) -> Option<Format> {
 
 /// An empty `Export…ServiceResponse`, whose `partial_success` is unset, in the request's media
 /// type.
-fn success(format: Format) -> Response<Answer> {
+fn success(format: Format) -> Response<ResponseBody> {
     match format {
         Format::Protobuf => respond(StatusCode::OK, PROTOBUF, Bytes::new()),
         Format::Json => respond(StatusCode::OK, JSON, Bytes::from_static(b"{}")),
     }
 }
 
-fn refusal(problem: &Problem, format: Option<Format>) -> Response<Answer> {
+fn refusal(error: &RequestError, format: Option<Format>) -> Response<ResponseBody> {
     let mut response = failure(
-        problem.status(),
-        problem.code(),
-        problem.message(),
-        problem.retry_after(),
+        error.status(),
+        error.code(),
+        error.message(),
+        error.retry_after(),
         format,
     );
-    if let Some(delay) = problem.retry_after() {
+    if let Some(delay) = error.retry_after() {
         response
             .headers_mut()
             .insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
     }
-    if problem.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+    if error.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
         response.headers_mut().insert(ACCEPT_ENCODING, ACCEPTED);
     }
     response
 }
 
-/// A `google.rpc.Status` in the request's media type; plain text to a client that has named
-/// neither.
+/// A `google.rpc.Status` in the request's media type; plain text for a client that sent neither
+/// media type.
 fn failure(
     status: StatusCode,
     code: Code,
     message: String,
     delay: Option<Duration>,
     format: Option<Format>,
-) -> Response<Answer> {
+) -> Response<ResponseBody> {
     let body = match format {
         Some(Format::Protobuf) => match delay {
-            // The details of a gRPC status are such a message, encoded.
+            // The details of a gRPC status are an encoded `google.rpc.Status`.
             Some(_) => Bytes::copy_from_slice(
                 Status::with_error_details(code, message, ErrorDetails::with_retry_info(delay))
                     .details(),
@@ -215,7 +210,10 @@ fn failure(
             let mut body = json!({ "code": code as i32, "message": message });
             if let Some(delay) = delay {
                 let delay = format!("{}.{:03}s", delay.as_secs(), delay.subsec_millis());
-                body["details"] = json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay }]);
+                body["details"] = json!([{
+                    "@type": "type.googleapis.com/google.rpc.RetryInfo",
+                    "retryDelay": delay,
+                }]);
             }
             Bytes::from(body.to_string())
         }
@@ -232,8 +230,8 @@ fn media_type(format: Option<Format>) -> HeaderValue {
     }
 }
 
-fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<Answer> {
-    let mut response = Response::new(Answer {
+fn respond(status: StatusCode, media_type: HeaderValue, data: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody {
         data,
         trailers: None,
     });

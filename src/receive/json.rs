@@ -1,8 +1,8 @@
-//! OTLP/JSON in, the same request as protobuf out, so that JSON takes the same way as all else from
-//! there on. Follows OTLP's own descriptors: messages are walked here and written as they are read,
-//! one scalar at a time is left to prost-reflect, which knows protobuf's JSON mapping. Tolerates
-//! what real SDKs send (nulls, unknown fields, numbers as strings, ids in upper case); does not
-//! know what the request is for.
+//! Transcodes OTLP/JSON to protobuf, so that later stages see protobuf only. Follows OTLP's own
+//! descriptors: messages are walked here and written as they are read, and each scalar is left to
+//! prost-reflect, which knows protobuf's JSON mapping. Tolerates the deviations of real SDKs
+//! (nulls, unknown fields, numbers as strings, ids in upper case); knows nothing of the request's
+//! purpose.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -33,7 +33,7 @@ static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
 /// Longest description of an error, in characters, before it is cut.
 const MAX_ERROR_LEN: usize = 200;
 
-/// Why a JSON body is malformed, and where: the text is fit for the message of a status.
+/// Why a JSON body is malformed, and where. The text suits the message of a status.
 #[derive(Debug)]
 pub struct JsonError {
     path: String,
@@ -41,7 +41,8 @@ pub struct JsonError {
 }
 
 impl JsonError {
-    /// Where it lies, as `resourceSpans[0].scopeSpans[1].spans`; empty for the body as a whole.
+    /// The place of the error, as in `resourceSpans[0].scopeSpans[1].spans`; empty for the body as
+    /// a whole.
     pub fn path(&self) -> &str {
         &self.path
     }

@@ -1,6 +1,5 @@
-//! OTLP over gRPC and HTTP in, received requests out. Knows the protocol's answers; does not know
-//! who forwards or judges: whoever implements [`Intake`] takes what was received, at once or not at
-//! all.
+//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`Intake`]. Knows the
+//! protocol's answers; knows nothing of forwarding or scoring.
 
 mod body;
 mod cors;
@@ -8,8 +7,8 @@ mod decompress;
 mod grpc;
 mod http;
 pub mod json;
-mod problem;
-mod room;
+mod memory_permit;
+mod request_error;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
@@ -21,7 +20,6 @@ use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -31,97 +29,78 @@ use hyper::{Request, Response};
 use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
 use crate::telemetry::{AuthorizationNotPassed, MetricsSource, Refused, Telemetry};
+use crate::transport::queue::{QueueRefusal, largest_request};
 
-use body::{Held, Limits};
+use body::{BodyLimits, BufferedMessage};
 use cors::Cors;
-use problem::{NoRoom, Problem};
-use room::{Budget, Room};
+use memory_permit::{MemoryBudget, MemoryPermit};
+use request_error::RequestError;
 
-/// A request that was read and found valid.
+/// A complete and valid request.
 #[derive(Debug)]
 pub struct Received {
-    /// What it carries.
+    /// The signal of its items.
     pub signal: Signal,
-    /// The `Export…ServiceRequest`, protobuf, as it came (after decompression; JSON is transcoded).
+    /// The `Export…ServiceRequest` as protobuf, byte for byte as received (after decompression;
+    /// JSON is transcoded).
     pub body: Bytes,
-    /// Spans, log records or metric points; at least one.
+    /// Spans, log records or data points; at least one.
     pub n_items: u64,
-    /// Those of the request's headers that `forward.pass_headers` names.
+    /// The request's headers that `forward.pass_headers` names.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What is kept for scoring; empty when that is off.
+    /// The spans and log records kept for scoring; empty when scoring is off.
     pub batch: span::Batch,
 }
 
-/// Takes what was received.
+/// Takes received requests.
 pub trait Intake: Send + Sync + 'static {
-    /// What to keep of spans for scoring; `None` when scoring is off.
+    /// The attributes to keep for scoring; `None` when scoring is off.
     fn keys(&self) -> Option<Arc<KeySet>>;
 
-    /// Takes a request, which is acknowledged if this succeeds. Never waits.
-    fn offer(&self, received: Received) -> Result<(), Refusal>;
+    /// Takes a request, which is then acknowledged, or refuses it. Never waits.
+    fn offer(&self, received: Received) -> Result<(), QueueRefusal>;
 }
 
-/// Why an [`Intake`] does not take a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// No room now; the sender is asked to try again after so long.
-    Full {
-        /// At least a second is sent, since `Retry-After` counts in seconds.
-        retry_after: Duration,
-    },
-    /// It would never fit.
-    TooLarge {
-        /// Most bytes of one request.
-        limit: usize,
-    },
-    /// The sidecar is about to end.
-    Draining,
-}
-
-/// What a [`Receiver`] is told of the configuration.
+/// The configuration of a [`Receiver`].
 #[derive(Debug)]
 pub struct Settings {
-    limits: Limits,
+    limits: BodyLimits,
     pass_headers: Vec<HeaderName>,
-    /// Something is forwarded, and neither `pass_headers` nor `forward.headers` brings an
+    /// Requests are forwarded, and neither `pass_headers` nor `forward.headers` sets an
     /// `authorization`.
     drops_authorization: bool,
     cors: Cors,
 }
 
 impl Settings {
-    /// `budgets` are the shares of memory; `forwards` tells whether there is a downstream. Fails
-    /// with a message that names the setting when `forward.pass_headers` has something that is no
-    /// header name.
+    /// `budgets` are the shares of memory; `forwards` is set if there is a downstream.
+    ///
+    /// # Errors
+    /// `forward.pass_headers` has an entry that is not a header name; the message names the
+    /// setting.
     pub fn try_new(
         otlp: &config::OtlpReceiver,
         forward: &config::Forward,
         budgets: &config::Budgets,
         forwards: bool,
     ) -> Result<Self, String> {
-        // A request that could never fit is too large, not out of room: its sender would try for
-        // ever.
-        let mut smallest = (otlp.max_request_size.0, "`receivers.otlp.max_request_size`");
-        for other in [
+        // A request that could never fit is refused as too large, since its sender would retry
+        // forever if it were refused for lack of memory.
+        let forward_limit = match forwards {
+            true => largest_request(budgets.forward_queue),
+            false => usize::MAX,
+        };
+        let (max_size, setting) = [
+            (otlp.max_request_size.0, "`receivers.otlp.max_request_size`"),
             (budgets.in_flight, "all of `receivers.otlp.max_in_flight`"),
-            (
-                if forwards {
-                    budgets.forward_queue / 2
-                } else {
-                    usize::MAX
-                },
-                "half of `forward.queue.max_size`",
-            ),
-        ] {
-            if other.0 < smallest.0 {
-                smallest = other;
-            }
-        }
-        let (max_size, setting) = smallest;
+            (forward_limit, "half of `forward.queue.max_size`"),
+        ]
+        .into_iter()
+        .min_by_key(|(max_size, _)| *max_size)
+        .unwrap_or_default();
         let pass_headers = forward.pass_headers.iter().map(|name| {
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
-                format!("`forward.pass_headers`: `{name}` is not the name of a header")
-            })
+            HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| format!("`forward.pass_headers`: `{name}` is not a valid header name"))
         });
         let pass_headers = pass_headers.collect::<Result<Vec<_>, _>>()?;
         let sends_own = forward
@@ -129,10 +108,10 @@ impl Settings {
             .keys()
             .any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
         Ok(Self {
-            limits: Limits {
+            limits: BodyLimits {
                 max_size,
                 setting,
-                budget: Budget::new(budgets.in_flight),
+                budget: MemoryBudget::new(budgets.in_flight),
             },
             drops_authorization: forwards && !sends_own && !pass_headers.contains(&AUTHORIZATION),
             pass_headers,
@@ -141,12 +120,12 @@ impl Settings {
     }
 }
 
-/// Answers OTLP requests, of both transports on either port: people mix the ports up, and it costs
-/// nothing to understand them.
+/// Answers OTLP requests over both transports on either port: users mix the ports up, and accepting
+/// both costs nothing.
 #[derive(Clone)]
-pub struct Receiver(Arc<Inner>);
+pub struct Receiver(Arc<ReceiverShared>);
 
-struct Inner {
+struct ReceiverShared {
     settings: Settings,
     intake: Arc<dyn Intake>,
     telemetry: Arc<Telemetry>,
@@ -155,14 +134,14 @@ struct Inner {
 impl Receiver {
     /// A receiver for any number of ports.
     pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ReceiverShared {
             settings,
             intake,
             telemetry,
         }))
     }
 
-    /// Bytes in flight, and how many there may be, for `/metrics`.
+    /// Bytes in flight and their limit, for `/metrics`.
     pub fn metrics(&self) -> MetricsSource {
         let budget = Arc::clone(&self.0.settings.limits.budget);
         Arc::new(move |page| {
@@ -181,7 +160,7 @@ impl Receiver {
     }
 
     /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Answer>
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
@@ -194,7 +173,7 @@ impl Receiver {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Receiver {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -204,7 +183,7 @@ impl hyper::service::Service<Request<Incoming>> for Receiver {
     }
 }
 
-/// `application/grpc`, also with a subtype or parameters, but not gRPC-Web, which is another
+/// `application/grpc`, with or without a subtype or parameters, but not gRPC-Web, which is another
 /// protocol.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let rest = headers
@@ -213,75 +192,65 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
-// === what both transports do with a message ===
+// === validating a message ===
 
-/// How a message is written.
+/// How a message is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Protobuf,
     Json,
 }
 
-/// Above this, a message is looked through on a thread that may be blocked, so that other
-/// connections are not kept waiting.
+/// A longer message is validated on a blocking thread, so that other connections do not wait.
 const LONG_PROTOBUF: usize = 4 << 20;
 const LONG_JSON: usize = 256 << 10;
 
-/// While JSON is transcoded there are its bytes and the protobuf, which is smaller as a rule and
-/// four times larger at worst (a `0,` in a histogram's counts becomes eight bytes): so many times
-/// its bytes are counted as in flight.
+/// While JSON is transcoded, memory holds its bytes and the protobuf, which is usually smaller and
+/// at worst four times larger (a `0,` in a histogram's counts becomes eight bytes): its bytes count
+/// this many times as in flight.
 const JSON_FACTOR: usize = 4;
 
-impl Inner {
-    /// Validates a message and hands it over. Success means that the request is to be acknowledged.
+impl ReceiverShared {
+    /// Validates a message and hands it to the intake. Success means that the request is to be
+    /// acknowledged; an error comes with the number of its items, if known.
     async fn take(
         &self,
         signal: Signal,
         format: Format,
-        mut held: Held,
+        mut message: BufferedMessage,
         headers: &HeaderMap,
-    ) -> Result<(), (Problem, u64)> {
-        let not_read = |problem: Problem| (problem, 0);
+    ) -> Result<(), (RequestError, u64)> {
+        let without_items = |error: RequestError| (error, 0);
         if format == Format::Json {
-            held.room
-                .grow_to(held.bytes.len().saturating_mul(JSON_FACTOR))
-                .map_err(not_read)?;
+            message
+                .permit
+                .grow_to(message.bytes.len().saturating_mul(JSON_FACTOR))
+                .map_err(without_items)?;
         }
         let keys = self.intake.keys();
         let long = match format {
             Format::Protobuf => LONG_PROTOBUF,
             Format::Json => LONG_JSON,
         };
-        let contents = match held.bytes.len() > long {
-            true => {
-                tokio::task::spawn_blocking(move || look(signal, format, held, keys.as_deref()))
-                    .await
-                    .unwrap_or_else(|error| {
-                        Err(format!("the message could not be looked through: {error}"))
-                    })
-            }
-            false => look(signal, format, held, keys.as_deref()),
+        let validated = match message.bytes.len() > long {
+            true => tokio::task::spawn_blocking(move || {
+                validate(signal, format, message, keys.as_deref())
+            })
+            .await
+            .unwrap_or_else(|error| Err(format!("the message could not be validated: {error}"))),
+            false => validate(signal, format, message, keys.as_deref()),
         };
-        let Contents {
+        let ValidatedMessage {
             body,
-            room,
+            permit,
             n_items,
             batch,
-        } = contents.map_err(|error| not_read(Problem::Malformed(error)))?;
-        let Limits {
-            max_size, setting, ..
-        } = self.settings.limits;
-        if body.len() > max_size {
-            return Err((
-                Problem::TooLarge {
-                    limit: max_size,
-                    setting,
-                },
-                n_items,
-            ));
+        } = validated.map_err(|error| without_items(RequestError::Malformed(error)))?;
+        if body.len() > self.settings.limits.max_size {
+            return Err((self.settings.limits.too_large(), n_items));
         }
         let result = match n_items {
-            // Nothing to forward and nothing to count; the sender is told that all is well.
+            // There is nothing to forward or to count; the request succeeds.
             0 => Ok(()),
             _ => self.intake.offer(Received {
                 signal,
@@ -291,8 +260,8 @@ impl Inner {
                 batch,
             }),
         };
-        drop(room);
-        result.map_err(|refusal| (refusal.into(), n_items))
+        drop(permit);
+        result.map_err(|refusal| (RequestError::Refused(refusal), n_items))
     }
 
     /// The headers that `forward.pass_headers` names.
@@ -312,54 +281,38 @@ impl Inner {
     }
 
     /// Counts a refusal.
-    fn refused(&self, signal: Signal, problem: &Problem, n_items: u64) {
+    fn refused(&self, signal: Signal, error: &RequestError, n_items: u64) {
         Refused {
             signal: signal.as_str(),
             n_items,
-            reason: problem.reason(),
-            message: problem.message(),
+            reason: error.reason(),
+            message: error.message(),
         }
         .emit(&self.telemetry);
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Full { retry_after } => Self::NoRoom {
-                what: NoRoom::Queue,
-                retry_after: retry_after.max(Duration::from_secs(1)),
-            },
-            Refusal::TooLarge { limit } => Self::TooLarge {
-                limit,
-                setting: "half of `forward.queue.max_size`",
-            },
-            Refusal::Draining => Self::NoRoom {
-                what: NoRoom::Draining,
-                retry_after: Duration::from_secs(1),
-            },
-        }
-    }
-}
-
-/// What is in a message.
-struct Contents {
+/// A message that was found valid.
+struct ValidatedMessage {
+    /// The message as protobuf.
     body: Bytes,
-    /// What the body takes of the budget.
-    room: Room,
+    permit: MemoryPermit,
     n_items: u64,
     batch: span::Batch,
 }
 
-/// Takes the room along with the bytes: a sender who goes away while a thread looks through what it
-/// sent gets none of it back before that is done.
-fn look(
+/// Transcodes JSON, then validates the message and counts its items. Takes the permit along with
+/// the bytes: a sender that disconnects during the validation frees no memory before it ends.
+fn validate(
     signal: Signal,
     format: Format,
-    held: Held,
+    message: BufferedMessage,
     keys: Option<&KeySet>,
-) -> Result<Contents, String> {
-    let Held { bytes: body, room } = held;
+) -> Result<ValidatedMessage, String> {
+    let BufferedMessage {
+        bytes: body,
+        permit,
+    } = message;
     let transcoded = match (format, signal) {
         (Format::Protobuf, _) => None,
         (Format::Json, Signal::Traces) => Some(json::traces(&body)),
@@ -369,7 +322,7 @@ fn look(
     let body = match transcoded.transpose().map_err(|error| error.to_string())? {
         None => body,
         Some(mut protobuf) => {
-            // What follows counts the bytes, so spare capacity would be memory in nobody's books.
+            // Later stages count only the bytes, so spare capacity would be unaccounted memory.
             protobuf.shrink_to_fit();
             Bytes::from(protobuf)
         }
@@ -384,24 +337,24 @@ fn look(
         }
     }
     .map_err(|error| error.to_string())?;
-    Ok(Contents {
+    Ok(ValidatedMessage {
         body,
-        room,
+        permit,
         n_items: n_items as u64,
         batch,
     })
 }
 
-// === Answer ===
+// === ResponseBody ===
 
-/// The body of an answer: some bytes, then perhaps trailers.
+/// The body of an answer: some bytes, then optional trailers.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ResponseBody {
     data: Bytes,
     trailers: Option<HeaderMap>,
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,12 +1,12 @@
-//! A backend's own API: a JSON body in, an HTTP request out; a response in, an answer out. Does not
-//! know which backend, connections or retries.
+//! Builds requests of a backend's own JSON API and reads their responses. Knows nothing of
+//! particular backends, connections or retries.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, Uri, body::Incoming};
 
-use super::answer::Answer;
 use super::connect::Frames;
+use super::outcome::DeliveryOutcome;
 
 pub(super) fn request(
     method: Method,
@@ -23,8 +23,8 @@ pub(super) fn request(
 }
 
 /// The status decides, as for OTLP/HTTP.
-pub(super) async fn answer(response: Response<Incoming>) -> Answer {
+pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;
-    Answer::of_api(head.status.as_u16(), &head.headers, &body)
+    DeliveryOutcome::of_api(head.status.as_u16(), &head.headers, &body)
 }

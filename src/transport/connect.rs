@@ -1,5 +1,4 @@
-//! A destination's address and TLS settings in, a pool of connections to it out. Knows HTTP; does
-//! not know OTLP.
+//! Keeps a pool of connections to one destination. Knows HTTP and TLS; does not know OTLP.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,10 +24,10 @@ use super::TransportError;
 /// The longest wait for one address to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers are small; these windows only have to be no bottleneck.
+/// Flow-control windows. Responses are small, so these only have to be no bottleneck.
 const WINDOW: u32 = 1 << 20;
 
-/// Kept connections to one destination.
+/// Pooled connections to one destination.
 #[derive(Debug)]
 pub(super) struct Connections {
     builder: Builder,
@@ -45,7 +44,7 @@ enum Connector {
 #[derive(Debug)]
 struct Pool {
     client: AnyClient,
-    /// Counts the pools, so that many requests that time out together renew it once.
+    /// Counts the pools, so that requests that time out together renew the pool once.
     generation: u64,
 }
 
@@ -73,7 +72,7 @@ impl Connections {
             .http2_only(destination.protocol == Protocol::Grpc)
             .http2_initial_stream_window_size(WINDOW)
             .http2_initial_connection_window_size(WINDOW)
-            // Only while a request is under way: grpc servers send clients away that ping an idle
+            // Only while a request is in flight: gRPC servers disconnect clients that ping an idle
             // connection.
             .http2_keep_alive_interval(Duration::from_secs(20))
             .http2_keep_alive_timeout(Duration::from_secs(10));
@@ -94,7 +93,7 @@ impl Connections {
         })
     }
 
-    /// Sends one request; answers with the pool it went through, for [`Self::renew`].
+    /// Sends a request. Returns the response and the pool's generation, for [`Self::renew`].
     pub(super) fn request(
         &self,
         request: Request<Frames>,
@@ -110,9 +109,9 @@ impl Connections {
         (response, pool.generation)
     }
 
-    /// Takes new connections from now on. A connection whose other end vanished without a word is
-    /// only noticed by a request that times out on it, and the pool would hand it out again for as
-    /// long as TCP hopes, which is a quarter of an hour.
+    /// Replaces the pool of this generation. A connection whose other end vanished silently is only
+    /// noticed by a request that times out on it, and the pool would reuse it until TCP gives up,
+    /// which takes a quarter of an hour.
     pub(super) fn renew(&self, generation: u64) {
         let mut pool = self.pool();
         if pool.generation == generation {
@@ -143,7 +142,7 @@ fn tls_connector(
     telemetry: &Arc<Telemetry>,
 ) -> Result<HttpsConnector<HttpConnector>, TransportError> {
     let origin = &destination.origin;
-    // Reads certificate files again by itself when they change.
+    // The configuration reloads certificate files by itself when they change.
     let config =
         tls::client_config(&destination.tls, telemetry).map_err(|source| TransportError::Tls {
             origin: origin.clone(),
@@ -168,10 +167,9 @@ fn tls_connector(
     })
 }
 
-// === what is sent ===
+// === Frames ===
 
-/// A body of up to two frames that are already in memory. They are handed to the socket as they
-/// are.
+/// A body of up to two frames in memory, which are written to the socket without a copy.
 #[derive(Debug)]
 pub(super) struct Frames {
     prefix: Option<Bytes>,
@@ -205,7 +203,7 @@ impl Body for Frames {
 
     fn size_hint(&self) -> SizeHint {
         match &self.prefix {
-            // A gRPC message says its own length; no gRPC client sends a content-length.
+            // A gRPC message has its own length prefix; gRPC clients send no content-length.
             Some(_) => SizeHint::new(),
             None => SizeHint::with_exact(
                 self.message

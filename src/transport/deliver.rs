@@ -1,6 +1,6 @@
-//! The delivery loop: takes from a queue, sends through a client, and tries again until each
-//! request is delivered or refused for good. It reads the clock and moves things; when to try again
-//! is `retry`'s business, how to cut a request in two is `split`'s.
+//! The delivery loop: takes requests from a queue, sends them through a client, and retries until
+//! each is delivered or refused for good. It reads the clock and moves requests; `retry` decides
+//! when to retry, `split` how to halve a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::telemetry::{
 };
 
 use super::Client;
-use super::answer::Answer;
-use super::queue::{Entry, Queue};
-use super::retry::{Attempt, Line, Outage, Pacer, Seldom, wait};
+use super::outcome::DeliveryOutcome;
+use super::queue::{Queue, QueuedRequest};
+use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
 
-/// Requests under way at once. Over gRPC they share a connection.
+/// Most requests in flight. Over gRPC they share a connection.
 const MAX_IN_FLIGHT: usize = 8;
 
-/// How long a peer may say that it does not know what a request is about: spans reach a backend
-/// late, but not that late.
+/// How long a peer may answer that it does not know a request's subject before we give up: spans
+/// reach a backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
 
-/// What was still undelivered at the deadline, by signal; for the last line of the log.
+/// Items still undelivered at the deadline, by signal; for the last line of the log.
 pub type Undelivered = BTreeMap<Signal, u64>;
 
 /// Empties a [`Queue`] into a [`Client`].
@@ -41,18 +41,26 @@ pub struct Delivery {
     outage: Outage,
     /// Why the last attempt failed.
     last_why: String,
-    attempts: JoinSet<Answer>,
-    /// What is under way, by its task. A handful.
-    under_way: Vec<(Id, Attempt, Entry)>,
-    rejections: Seldom,
-    hold_ups: Seldom,
+    attempts: JoinSet<DeliveryOutcome>,
+    /// A handful.
+    in_flight: Vec<InFlight>,
+    rejections: RateLimitedLog,
+    hold_ups: RateLimitedLog,
     /// Refusals by reason.
-    refusals: BTreeMap<&'static str, Seldom>,
+    refusals: BTreeMap<&'static str, RateLimitedLog>,
     is_closing: bool,
 }
 
+/// A request that is being attempted.
+#[derive(Debug)]
+struct InFlight {
+    task_id: Id,
+    attempt: Attempt,
+    entry: QueuedRequest,
+}
+
 impl Delivery {
-    /// A delivery that has not begun. `rng` is for the jitter.
+    /// A delivery that has not started. `rng` is for the jitter.
     pub fn new(
         queue: Queue,
         client: Client,
@@ -69,16 +77,16 @@ impl Delivery {
             outage: Outage::default(),
             last_why: String::new(),
             attempts: JoinSet::new(),
-            under_way: Vec::new(),
-            rejections: Seldom::default(),
-            hold_ups: Seldom::default(),
+            in_flight: Vec::new(),
+            rejections: RateLimitedLog::default(),
+            hold_ups: RateLimitedLog::default(),
             refusals: BTreeMap::new(),
             is_closing: false,
         }
     }
 
-    /// Delivers until the queue is closed and empty, or its deadline has passed. What is then left
-    /// is dropped as `shutdown` and told.
+    /// Delivers until the queue is closed and empty, or its deadline has passed. Drops the rest as
+    /// `shutdown` and returns it.
     pub async fn run(mut self) -> Undelivered {
         let pulse = self
             .telemetry
@@ -95,13 +103,13 @@ impl Delivery {
             let deadline = self.queue.deadline();
             if deadline.is_some() && !self.is_closing {
                 self.is_closing = true;
-                self.pacer.hurry(now);
+                self.pacer.begin_drain(now);
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return self.abandon();
             }
             self.start(now);
-            if deadline.is_some() && self.under_way.is_empty() && self.queue.is_empty() {
+            if deadline.is_some() && self.in_flight.is_empty() && self.queue.is_empty() {
                 return Undelivered::new();
             }
             let due_at = if self.pacer.is_up() {
@@ -109,8 +117,8 @@ impl Delivery {
             } else {
                 self.pacer.wake_at()
             };
-            // What was due by now has been started, or waits for a place: then an attempt that ends
-            // is what to wake up for.
+            // Requests that were due by now have been started or wait for a free slot: then the
+            // next attempt that ends wakes us.
             let due_at = due_at.filter(|due_at| *due_at > now);
             let wake_at = [due_at, deadline]
                 .into_iter()
@@ -125,7 +133,7 @@ impl Delivery {
     }
 
     fn start(&mut self, now: Instant) {
-        for _ in 0..self.pacer.room(self.under_way.len(), now) {
+        for _ in 0..self.pacer.n_free_slots(self.in_flight.len(), now) {
             let entry = if self.pacer.is_up() {
                 self.queue.take(now)
             } else {
@@ -134,35 +142,41 @@ impl Delivery {
             let Some(entry) = entry else { return };
             let attempt = self.pacer.start(now);
             let client = self.client.clone();
-            let parcel = entry.parcel.clone();
+            let request = entry.request.clone();
             let task = self
                 .attempts
-                .spawn(async move { client.deliver(parcel).await });
-            self.under_way.push((task.id(), attempt, entry));
+                .spawn(async move { client.deliver(request).await });
+            self.in_flight.push(InFlight {
+                task_id: task.id(),
+                attempt,
+                entry,
+            });
         }
     }
 
-    fn settle(&mut self, ended: Result<(Id, Answer), JoinError>) {
+    fn settle(&mut self, ended: Result<(Id, DeliveryOutcome), JoinError>) {
         let now = now();
-        let (id, answer) = match ended {
-            Ok((id, answer)) => (id, answer),
+        let (task_id, outcome) = match ended {
+            Ok(ended) => ended,
             Err(error) => (
                 error.id(),
-                Answer::retry(format!("the attempt did not end well: {error}")),
+                DeliveryOutcome::retry(format!("the attempt failed: {error}")),
             ),
         };
         let Some(idx) = self
-            .under_way
+            .in_flight
             .iter()
-            .position(|(under_way, ..)| *under_way == id)
+            .position(|in_flight| in_flight.task_id == task_id)
         else {
             return;
         };
-        let (_, attempt, mut entry) = self.under_way.swap_remove(idx);
-        let Entry { parcel, .. } = &entry;
-        let (signal, n_items) = (parcel.signal, parcel.n_items);
-        match answer {
-            Answer::Retry { after, why } => {
+        let InFlight {
+            attempt, mut entry, ..
+        } = self.in_flight.swap_remove(idx);
+        let QueuedRequest { request, .. } = &entry;
+        let (signal, n_items) = (request.signal, request.n_items);
+        match outcome {
+            DeliveryOutcome::Retry { after, why } => {
                 self.pacer.failed(attempt, after, now, self.rng.f64());
                 RequestRetried {
                     queue: self.queue.name(),
@@ -175,7 +189,7 @@ impl Delivery {
                     after,
                     self.rng.f64(),
                 );
-                // Twice may be a hiccup.
+                // Two failures may be a hiccup.
                 if self.pacer.is_up()
                     && entry.n_failures > 2
                     && let Some(n_held_back) = self.hold_ups.ready(now)
@@ -192,17 +206,19 @@ impl Delivery {
                 }
                 self.queue.put_back(entry, now + wait);
                 self.last_why = why;
-                self.tell(now);
+                self.log_outage(now);
                 return;
             }
-            Answer::Delivered {
+            DeliveryOutcome::Delivered {
                 n_rejected,
                 message,
             } => {
                 let n_rejected = n_rejected.min(n_items);
-                self.queue.ledger().sent(signal, n_items - n_rejected);
+                self.queue.accounting().sent(signal, n_items - n_rejected);
                 if n_rejected > 0 {
-                    self.queue.ledger().dropped(signal, n_rejected, "rejected");
+                    self.queue
+                        .accounting()
+                        .dropped(signal, n_rejected, "rejected");
                 }
                 if (n_rejected > 0 || message.is_some())
                     && let Some(n_held_back) = self.rejections.ready(now)
@@ -219,7 +235,7 @@ impl Delivery {
                 }
                 self.queue.finish(&entry);
             }
-            Answer::Unknown { why } => {
+            DeliveryOutcome::Unknown { why } => {
                 let since = *entry.unknown_since.get_or_insert(now);
                 if now.duration_since(since) < UNKNOWN_FOR {
                     RequestRetried {
@@ -238,7 +254,7 @@ impl Delivery {
                     self.refuse(&entry, "unknown_span", why, now);
                 }
             }
-            Answer::TooLarge { why } => match split(signal, &parcel.body, n_items) {
+            DeliveryOutcome::TooLarge { why } => match split(signal, &request.body, n_items) {
                 Some(halves) => {
                     RequestSplit {
                         queue: self.queue.name(),
@@ -248,15 +264,15 @@ impl Delivery {
                 }
                 None => self.refuse(&entry, "too_large", why, now),
             },
-            Answer::Refused { reason, why } => self.refuse(&entry, reason, why, now),
+            DeliveryOutcome::Refused { reason, why } => self.refuse(&entry, reason, why, now),
         }
         self.pacer.answered(attempt, now);
-        self.tell(now);
+        self.log_outage(now);
     }
 
-    fn refuse(&mut self, entry: &Entry, reason: &'static str, why: String, now: Instant) {
-        let (signal, n_items) = (entry.parcel.signal, entry.parcel.n_items);
-        self.queue.ledger().dropped(signal, n_items, reason);
+    fn refuse(&mut self, entry: &QueuedRequest, reason: &'static str, why: String, now: Instant) {
+        let (signal, n_items) = (entry.request.signal, entry.request.n_items);
+        self.queue.accounting().dropped(signal, n_items, reason);
         self.queue.finish(entry);
         if let Some(n_held_back) = self.refusals.entry(reason).or_default().ready(now) {
             RequestRefused {
@@ -271,8 +287,8 @@ impl Delivery {
         }
     }
 
-    fn tell(&mut self, now: Instant) {
-        let Some(line) = self.outage.observe(self.pacer.is_up(), now) else {
+    fn log_outage(&mut self, now: Instant) {
+        let Some(event) = self.outage.observe(self.pacer.is_up(), now) else {
             return;
         };
         let (origin, endpoint, n_bytes) = (
@@ -281,15 +297,15 @@ impl Delivery {
             self.queue.n_bytes(),
         );
         let (queue, why) = (self.queue.name(), self.last_why.clone());
-        match line {
-            Line::Down => DestinationDown {
+        match event {
+            OutageEvent::Down => DestinationDown {
                 queue,
                 origin,
                 endpoint,
                 why,
             }
             .emit(&self.telemetry),
-            Line::StillDown(since) => DestinationStillDown {
+            OutageEvent::StillDown(since) => DestinationStillDown {
                 queue,
                 origin,
                 endpoint,
@@ -298,7 +314,7 @@ impl Delivery {
                 n_bytes,
             }
             .emit(&self.telemetry),
-            Line::Recovered(after) => DestinationRecovered {
+            OutageEvent::Recovered(after) => DestinationRecovered {
                 queue,
                 origin,
                 endpoint,
@@ -319,22 +335,22 @@ impl Delivery {
         }
         self.attempts.abort_all();
         let mut left = self.queue.drain();
-        for (_, _, entry) in self.under_way.drain(..) {
+        for InFlight { entry, .. } in self.in_flight.drain(..) {
             self.queue.finish(&entry);
             left.push(entry);
         }
         let mut undelivered = Undelivered::new();
-        for Entry { parcel, .. } in left {
+        for QueuedRequest { request, .. } in left {
             self.queue
-                .ledger()
-                .dropped(parcel.signal, parcel.n_items, "shutdown");
-            *undelivered.entry(parcel.signal).or_default() += parcel.n_items;
+                .accounting()
+                .dropped(request.signal, request.n_items, "shutdown");
+            *undelivered.entry(request.signal).or_default() += request.n_items;
         }
         undelivered
     }
 }
 
-/// Tokio's clock, so that tests can turn it.
+/// Tokio's clock, which tests can advance.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

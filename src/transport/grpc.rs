@@ -1,6 +1,5 @@
-//! OTLP/gRPC: a body in, an HTTP/2 request out; a response in, an answer out. One unary call by
-//! hand, since tonic's encoder would copy every request once more; does not know connections or
-//! retries.
+//! Builds OTLP/gRPC requests and reads their responses. Encodes the unary call by hand, since
+//! tonic's encoder would copy every request once more. Knows nothing of connections or retries.
 
 use std::time::Duration;
 
@@ -10,8 +9,8 @@ use hyper::{Method, Request, Response, Uri, body::Incoming};
 
 use crate::config::Signal;
 
-use super::answer::{Answer, grpc_partial_success, grpc_status};
 use super::connect::Frames;
+use super::outcome::{DeliveryOutcome, grpc_partial_success, grpc_status};
 
 pub(super) fn path(signal: Signal) -> &'static str {
     match signal {
@@ -52,8 +51,8 @@ pub(super) fn request(
     request
 }
 
-/// Fails where the answer broke off.
-pub(super) async fn answer(response: Response<Incoming>) -> Result<Answer, hyper::Error> {
+/// Fails if the response was interrupted.
+pub(super) async fn answer(response: Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error> {
     let (head, body) = response.into_parts();
     // An error may come without a body, its status among the headers.
     if let Some(answer) = grpc_status(&head.headers) {
@@ -61,8 +60,8 @@ pub(super) async fn answer(response: Response<Incoming>) -> Result<Answer, hyper
     }
     let (message, trailers) = super::read(body).await;
     Ok(match trailers?.as_ref().and_then(grpc_status) {
-        Some(Answer::Delivered { .. }) => grpc_partial_success(&message),
+        Some(DeliveryOutcome::Delivered { .. }) => grpc_partial_success(&message),
         Some(answer) => answer,
-        None => Answer::of_http_instead_of_grpc(head.status.as_u16(), &head.headers),
+        None => DeliveryOutcome::of_http_instead_of_grpc(head.status.as_u16(), &head.headers),
     })
 }

@@ -1,5 +1,5 @@
-//! OTLP/HTTP with protobuf bodies: a body in, a POST out; a response in, an answer out. Does not
-//! know connections or retries.
+//! Builds OTLP/HTTP requests with protobuf bodies and reads their responses. Knows nothing of
+//! connections or retries.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -7,8 +7,8 @@ use hyper::{Method, Request, Response, Uri, body::Incoming};
 
 use crate::config::Signal;
 
-use super::answer::Answer;
 use super::connect::Frames;
+use super::outcome::DeliveryOutcome;
 
 pub(super) fn path(base_path: &str, signal: Signal) -> String {
     format!("{base_path}/v1/{}", signal.as_str())
@@ -34,10 +34,10 @@ pub(super) fn request(
     request
 }
 
-/// The status decides. A body that broke off changes nothing: who answers 413 may well hang up on
+/// The status decides. An interrupted body changes nothing: a peer that answers 413 may hang up on
 /// the rest of our request.
-pub(super) async fn answer(response: Response<Incoming>) -> Answer {
+pub(super) async fn answer(response: Response<Incoming>) -> DeliveryOutcome {
     let (head, body) = response.into_parts();
     let (body, _) = super::read(body).await;
-    Answer::of_http(head.status.as_u16(), &head.headers, &body)
+    DeliveryOutcome::of_http(head.status.as_u16(), &head.headers, &body)
 }

@@ -1,13 +1,13 @@
-//! The OTLP client. A destination and request bodies in, answers out. Knows both protocols and what
-//! their answers mean, and a queue that tries until it is delivered; does not know where the bodies
-//! come from, nor what is in them.
+//! Sends requests to one destination: the OTLP client, and a queue whose delivery retries until
+//! each request is done. Knows OTLP over gRPC and HTTP and the outcomes of their answers; knows
+//! nothing of where requests come from or what they contain.
 
-mod answer;
 mod api;
 mod connect;
 mod deliver;
 mod grpc;
 mod http;
+mod outcome;
 #[cfg(test)]
 pub(crate) mod peer;
 pub mod queue;
@@ -30,27 +30,27 @@ use crate::config::{Compression, Destination, Protocol, Signal};
 use crate::telemetry::Telemetry;
 use crate::tls::TlsError;
 
-pub use answer::Answer;
 pub use deliver::{Delivery, Undelivered};
-pub use queue::{Parcel, Queue, Target, Token};
+pub use outcome::DeliveryOutcome;
+pub use queue::{ApiTarget, CompletionGuard, OutboundRequest, Queue, QueueRefusal, Route};
 
 use connect::{Connections, Frames};
 
-/// The most we read of an answer's body.
+/// Most bytes that we read of an answer's body.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Bodies from here on are compressed beside the asynchronous workers, not on them.
+/// Bodies of at least this size are compressed on a blocking thread, not on an asynchronous worker.
 const SLOW_TO_COMPRESS: usize = 64 << 10;
 
-/// Why a destination cannot be used. Found at start, before anything is accepted.
+/// Why a destination cannot be used. Detected at start, before any request is accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The endpoint is no URL.
+    /// The endpoint's host is invalid.
     #[error("`{origin}`: `{host}` is not a host name or address")]
     Host {
         /// The setting or variable it came from.
         origin: String,
-        /// What stands there.
+        /// The configured host.
         host: String,
     },
     /// A header that cannot be sent.
@@ -61,9 +61,10 @@ pub enum TransportError {
         /// The header.
         name: String,
     },
-    /// A header value that cannot be sent. The value is not shown, it may be a secret.
+    /// A header value that cannot be sent. The value is not shown, since it may be a secret.
     #[error(
-        "`{origin}`: the value of header `{name}` has characters that no header can carry; a line break at the end of a key file is a usual cause"
+        "`{origin}`: the value of header `{name}` has characters that no header can carry; \
+         a line break at the end of a key file is a usual cause"
     )]
     HeaderValue {
         /// The setting or variable the endpoint came from.
@@ -79,43 +80,43 @@ pub enum TransportError {
         /// The header.
         name: String,
     },
-    /// `server_name` is no name.
+    /// `server_name` is invalid.
     #[error("`{origin}`: tls.server_name `{name}` is not a host name or address")]
     ServerName {
         /// The setting or variable the endpoint came from.
         origin: String,
-        /// What stands there.
+        /// The configured name.
         name: String,
     },
-    /// Certificate files.
+    /// The certificate files cannot be used.
     #[error("`{origin}`: {source}")]
     Tls {
         /// The setting or variable the endpoint came from.
         origin: String,
-        /// What is wrong with them.
+        /// Why.
         source: TlsError,
     },
 }
 
-/// Sends OTLP requests to one destination. Clones share their connections.
+/// Sends requests to one destination. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     destination: Destination,
     connections: Connections,
-    /// Where each signal goes, in the order of [`Signal::ALL`].
+    /// The URI of each signal, in the order of [`Signal::ALL`].
     uris: [Uri; 3],
-    /// On every request.
+    /// Sent with every request.
     headers: HeaderMap,
 }
 
 impl Client {
-    /// A client for `destination`; connects when the first request is sent. `telemetry` hears of
-    /// certificate files that change.
+    /// A client for `destination`, which connects when the first request is sent. Reports changed
+    /// certificate files to `telemetry`.
     pub fn new(
         destination: &Destination,
         telemetry: &Arc<Telemetry>,
@@ -127,7 +128,7 @@ impl Client {
             })
         };
         let [traces, logs, metrics] = Signal::ALL;
-        let shared = Shared {
+        let shared = ClientShared {
             connections: Connections::new(destination, telemetry)?,
             uris: [uri(traces)?, uri(logs)?, uri(metrics)?],
             headers: headers(destination)?,
@@ -138,35 +139,38 @@ impl Client {
         })
     }
 
-    /// Where it sends to.
+    /// The destination.
     pub fn destination(&self) -> &Destination {
         &self.shared.destination
     }
 
-    /// One attempt to hand a request over: as OTLP, or where it has targets, to those of the
-    /// backend's own API.
-    pub async fn deliver(&self, parcel: Parcel) -> Answer {
-        match parcel.targets.split_last() {
-            None => self.send(parcel.signal, parcel.body, &parcel.headers).await,
-            Some((last, others)) => {
-                for target in others {
-                    let answer = self.call(target, parcel.body.clone()).await;
-                    if !matches!(answer, Answer::Unknown { .. }) {
-                        return answer;
-                    }
-                }
-                self.call(last, parcel.body.clone()).await
+    /// Makes one attempt to deliver a request.
+    pub async fn deliver(&self, request: OutboundRequest) -> DeliveryOutcome {
+        let targets = match request.route {
+            Route::Otlp { headers } => {
+                return self.send(request.signal, request.body, &headers).await;
+            }
+            Route::Api { targets } => targets,
+        };
+        let mut outcome = DeliveryOutcome::retry("no target");
+        for target in &*targets {
+            outcome = self.call(target, request.body.clone()).await;
+            if !matches!(outcome, DeliveryOutcome::Unknown { .. }) {
+                break;
             }
         }
+        outcome
     }
 
-    /// One attempt, under the destination's timeout. `headers` go along with those of the
-    /// destination; of the same name, they win.
-    pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> Answer {
+    /// Makes one attempt to send an OTLP request, under the destination's timeout. `headers` are
+    /// added to the destination's and override those of the same name.
+    pub async fn send(&self, signal: Signal, body: Bytes, headers: &HeaderMap) -> DeliveryOutcome {
         let shared = &*self.shared;
         let (body, encoding) = match compress(shared.destination.compression, body).await {
             Ok(compressed) => compressed,
-            Err(error) => return Answer::retry(format!("cannot compress the request: {error}")),
+            Err(error) => {
+                return DeliveryOutcome::retry(format!("cannot compress the request: {error}"));
+            }
         };
         let uri = shared.uris[signal as usize].clone();
         let mut all_headers = shared.headers.clone();
@@ -191,8 +195,8 @@ impl Client {
         .await
     }
 
-    /// One call of a backend's own API, under the destination's timeout.
-    async fn call(&self, target: &Target, body: Bytes) -> Answer {
+    /// Calls a backend's own API once, under the destination's timeout.
+    async fn call(&self, target: &ApiTarget, body: Bytes) -> DeliveryOutcome {
         let uri = match uri_of(
             &self.shared.destination,
             format!(
@@ -202,9 +206,9 @@ impl Client {
         ) {
             Ok(uri) => uri,
             Err(error) => {
-                return Answer::Refused {
+                return DeliveryOutcome::Refused {
                     reason: "refused",
-                    why: format!("`{}` is no path: {error}", target.path),
+                    why: format!("`{}` is not a valid path: {error}", target.path),
                 };
             }
         };
@@ -221,8 +225,8 @@ impl Client {
     async fn exchange(
         &self,
         request: Request<Frames>,
-        read: impl AsyncFnOnce(Response<Incoming>) -> Result<Answer, hyper::Error>,
-    ) -> Answer {
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<DeliveryOutcome, hyper::Error>,
+    ) -> DeliveryOutcome {
         let shared = &*self.shared;
         let (response, generation) = shared.connections.request(request);
         let exchange = async {
@@ -231,10 +235,10 @@ impl Client {
         };
         match tokio::time::timeout(shared.destination.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(why)) => Answer::retry(why),
+            Ok(Err(why)) => DeliveryOutcome::retry(why),
             Err(_) => {
                 shared.connections.renew(generation);
-                Answer::retry(format!("no answer within {:?}", shared.destination.timeout))
+                DeliveryOutcome::retry(format!("no answer within {:?}", shared.destination.timeout))
             }
         }
     }
@@ -249,7 +253,7 @@ fn uri(destination: &Destination, signal: Signal) -> Result<Uri, hyper::http::Er
     uri_of(destination, path)
 }
 
-/// A URL of this path and query, base path included.
+/// The destination's URI with this path and query, which include the base path.
 fn uri_of(destination: &Destination, path: String) -> Result<Uri, hyper::http::Error> {
     let endpoint = &destination.endpoint;
     let path: Result<PathAndQuery, InvalidUri> = path.try_into();
@@ -298,7 +302,7 @@ fn headers(destination: &Destination) -> Result<HeaderMap, TransportError> {
     Ok(headers)
 }
 
-/// Headers that belong to one connection or to the protocol, and must not be set from outside.
+/// Headers that belong to the connection or the protocol, which neither users nor senders may set.
 fn is_reserved(name: &HeaderName) -> bool {
     const RESERVED: [&str; 12] = [
         "accept-encoding",
@@ -317,8 +321,8 @@ fn is_reserved(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str()) || name.as_str().starts_with("grpc-")
 }
 
-/// The body as it travels, and the name of its encoding. Level 1: anything above costs more than
-/// all our other work together.
+/// The compressed body and the name of its encoding. Level 1: any higher one costs more than all
+/// our other work together.
 async fn compress(
     compression: Compression,
     body: Bytes,
@@ -350,7 +354,7 @@ async fn compress(
     Ok((compressed.into(), Some(name)))
 }
 
-/// An error with its causes, without saying the same thing twice.
+/// An error with its causes, without repetitions.
 fn describe(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -364,7 +368,7 @@ fn describe(error: &dyn Error) -> String {
     text
 }
 
-/// Reads a body to its end: the start of it, and the trailers, or why it broke off.
+/// Reads a body to its end. Returns its start, and its trailers or the error that interrupted it.
 async fn read(mut body: Incoming) -> (Vec<u8>, Result<Option<HeaderMap>, hyper::Error>) {
     let mut start = Vec::new();
     let mut trailers = None;

@@ -1,7 +1,7 @@
-//! Requests that are to be delivered in, the next one to try out. Bounded in bytes; when it is full
-//! it either refuses the newcomer (original telemetry: its sender still has it) or drops the oldest
-//! (scores: nobody else has them). Knows nothing of sockets or clocks; every change is entered into
-//! the books of its owner before anybody can see it.
+//! A queue of requests to deliver, bounded in bytes. When it is full it either refuses the newcomer
+//! (original telemetry: its sender still has it) or drops the oldest (scores: there is no other
+//! copy). Accounts for every change before anything else can see it. Knows nothing of sockets or
+//! clocks.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -18,75 +18,88 @@ use crate::config::Signal;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueMoved, QueueOpened, QueueSize, Telemetry};
 
-/// What a request costs beyond its body and headers.
+/// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
 
-/// One request to deliver.
+/// A request to deliver.
 #[derive(Debug, Clone)]
-pub struct Parcel {
-    /// Which service it is for.
+pub struct OutboundRequest {
+    /// The signal of its items.
     pub signal: Signal,
-    /// The request, protobuf, not compressed.
+    /// The request, not compressed.
     pub body: Bytes,
-    /// Spans, log records or metric points in it.
+    /// Spans, log records or data points in it.
     pub n_items: u64,
-    /// Headers of its own.
-    pub headers: HeaderMap,
-    /// For a backend's own API instead of OTLP: the body is JSON, and goes to the first of these
-    /// that knows what it is about.
-    pub targets: Arc<[Target]>,
-    /// Let go of when the request is done with.
-    pub token: Option<Token>,
+    /// Where it goes.
+    pub route: Route,
+    /// Dropped when the request is done.
+    pub completion: Option<CompletionGuard>,
 }
 
-/// A place in a backend's own API.
+/// Where a request goes at its destination.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// To OTLP's service for the signal; the body is protobuf.
+    Otlp {
+        /// The request's own headers.
+        headers: HeaderMap,
+    },
+    /// To the backend's own API; the body is JSON.
+    Api {
+        /// Tried in this order until one does not answer "unknown".
+        targets: Arc<[ApiTarget]>,
+    },
+}
+
+/// A method and path of a backend's own API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct ApiTarget {
     /// `POST`, `PATCH`, …
     pub method: Method,
     /// Path and query, below the endpoint's base path; begins with `/`.
     pub path: String,
 }
 
-/// Something that is let go of once the request is done with, delivered or not, and with it
-/// everything that it was split into.
+/// Dropped once the request and all parts it was split into are done, delivered or not.
 #[derive(Clone)]
-pub struct Token(pub Arc<dyn Any + Send + Sync>);
+pub struct CompletionGuard(pub Arc<dyn Any + Send + Sync>);
 
-impl Debug for Token {
+impl Debug for CompletionGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
+        f.write_str("CompletionGuard")
     }
 }
 
-impl Parcel {
-    /// A request of OTLP's.
+impl OutboundRequest {
+    /// An OTLP request without headers of its own.
     pub fn otlp(signal: Signal, body: Bytes, n_items: u64) -> Self {
         Self {
             signal,
             body,
             n_items,
-            headers: HeaderMap::new(),
-            targets: Arc::default(),
-            token: None,
+            route: Route::Otlp {
+                headers: HeaderMap::new(),
+            },
+            completion: None,
         }
     }
 
     /// The bytes it takes of a queue.
     pub fn cost(&self) -> usize {
-        let headers: usize = self
-            .headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
-        let targets: usize = self.targets.iter().map(|target| target.path.len()).sum();
-        self.body.len() + headers + targets + OVERHEAD
+        let route: usize = match &self.route {
+            Route::Otlp { headers } => headers
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len())
+                .sum(),
+            Route::Api { targets } => targets.iter().map(|target| target.path.len()).sum(),
+        };
+        self.body.len() + route + OVERHEAD
     }
 }
 
-/// Whose books a queue's requests stand in.
-pub trait Ledger: Debug + Send + Sync {
-    /// A request was taken into the queue.
+/// Accounts for the requests of a queue.
+pub trait Accounting: Debug + Send + Sync {
+    /// The queue took a request.
     fn queued(&self, signal: Signal, n_items: u64);
     /// Queued items were delivered.
     fn sent(&self, signal: Signal, n_items: u64);
@@ -94,37 +107,48 @@ pub trait Ledger: Debug + Send + Sync {
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
 }
 
-/// What to do with a request that does not fit.
+/// What a queue does with a request that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It stays with its sender.
+    /// Refuses it, so that its sender keeps it.
     RefuseNewcomer,
-    /// The oldest that wait make room, counted `queue_full`.
+    /// Drops the oldest waiting requests, counted as `queue_full`.
     DropOldest,
 }
 
-/// Why a request was not taken.
+/// Why a queue did not take a request; its sender keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Full {
-    /// There is no room now.
+pub enum QueueRefusal {
+    /// It does not fit now; the sender should retry.
     Full,
-    /// We are stopping.
-    Closed,
+    /// It is larger than [`largest_request`], so it might never fit; retrying is useless.
+    TooLarge {
+        /// Most bytes of one request.
+        limit: usize,
+    },
+    /// The sidecar is stopping; the sender should retry.
+    Draining,
 }
 
-/// A bounded queue. Clones are handles of the same one.
+/// Most bytes of one request that a refusing queue of this capacity takes. A larger one might wait
+/// forever for the queue to become empty enough.
+pub fn largest_request(capacity: usize) -> usize {
+    capacity / 2
+}
+
+/// A bounded queue. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct QueueShared {
     /// Label of its metrics and log lines: `forward`, `scores`, …
     name: &'static str,
     capacity: usize,
     when_full: WhenFull,
-    ledger: Arc<dyn Ledger>,
+    accounting: Arc<dyn Accounting>,
     size: QueueSize,
     state: Mutex<State>,
     /// Wakes the one delivery.
@@ -133,27 +157,27 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Never tried, in order of arrival; before them halves of what was too large, so that one
-    /// request is done with before the next is cut up.
-    fresh: VecDeque<Entry>,
-    /// Tried in vain, and when each may be tried again. Few: while a destination is down it gets
+    /// Not tried yet, in order of arrival. In front are halves of a request that was too large, so
+    /// that one request is done before the next is split.
+    fresh: VecDeque<QueuedRequest>,
+    /// Failed at least once, and when each may be retried. Few: while a destination is down it gets
     /// one probe at a time.
-    tried: Vec<(Instant, Entry)>,
-    /// Cost of these and of those under way.
+    tried: Vec<(Instant, QueuedRequest)>,
+    /// Cost of all waiting requests and of those in flight.
     n_bytes: usize,
     next_seq: u64,
     deadline: Option<Instant>,
 }
 
-/// A request on its way through the queue.
+/// A request in the queue, or taken from it for an attempt.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct QueuedRequest {
     /// Order of arrival.
     seq: u64,
     cost: usize,
-    pub(super) parcel: Parcel,
+    pub(super) request: OutboundRequest,
     pub(super) n_failures: u32,
-    /// When the peer first said that it does not know what this is about.
+    /// When the peer first answered that it does not know the request's subject.
     pub(super) unknown_since: Option<Instant>,
 }
 
@@ -163,7 +187,7 @@ impl Queue {
         name: &'static str,
         capacity: usize,
         when_full: WhenFull,
-        ledger: Arc<dyn Ledger>,
+        accounting: Arc<dyn Accounting>,
         telemetry: &Telemetry,
     ) -> Self {
         let size = QueueOpened {
@@ -172,11 +196,11 @@ impl Queue {
         }
         .emit(telemetry);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(QueueShared {
                 name,
                 capacity,
                 when_full,
-                ledger,
+                accounting,
                 size,
                 state: Mutex::default(),
                 changed: Notify::new(),
@@ -184,45 +208,49 @@ impl Queue {
         }
     }
 
-    /// Takes a request, or says why not. Never waits. A queue that drops the oldest refuses
-    /// nothing: what it cannot take is entered as dropped.
-    pub fn offer(&self, parcel: Parcel) -> Result<(), Full> {
-        let Shared {
+    /// Takes a request or refuses it. Never waits. A queue that drops the oldest refuses nothing:
+    /// it accounts for a request that it cannot take as dropped.
+    pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
+        let QueueShared {
             when_full,
-            ledger,
+            accounting,
             capacity,
             ..
         } = &*self.shared;
-        let cost = parcel.cost();
+        let limit = largest_request(*capacity);
+        if *when_full == WhenFull::RefuseNewcomer && request.body.len() > limit {
+            return Err(QueueRefusal::TooLarge { limit });
+        }
+        let cost = request.cost();
         let mut state = self.state();
         let refusal = if state.deadline.is_some() {
-            Some((Full::Closed, "shutdown"))
+            Some((QueueRefusal::Draining, "shutdown"))
         } else {
             if *when_full == WhenFull::DropOldest && cost <= *capacity {
                 while state.n_bytes + cost > *capacity
                     && let Some(oldest) = state.pop_oldest()
                 {
-                    ledger.dropped(oldest.parcel.signal, oldest.parcel.n_items, "queue_full");
+                    accounting.dropped(oldest.request.signal, oldest.request.n_items, "queue_full");
                 }
             }
-            (state.n_bytes + cost > *capacity).then_some((Full::Full, "queue_full"))
+            (state.n_bytes + cost > *capacity).then_some((QueueRefusal::Full, "queue_full"))
         };
-        if let Some((full, reason)) = refusal {
+        if let Some((refusal, reason)) = refusal {
             if *when_full == WhenFull::RefuseNewcomer {
-                return Err(full);
+                return Err(refusal);
             }
-            ledger.queued(parcel.signal, parcel.n_items);
-            ledger.dropped(parcel.signal, parcel.n_items, reason);
+            accounting.queued(request.signal, request.n_items);
+            accounting.dropped(request.signal, request.n_items, reason);
             return Ok(());
         }
-        ledger.queued(parcel.signal, parcel.n_items);
+        accounting.queued(request.signal, request.n_items);
         let seq = state.next_seq;
         state.next_seq += 1;
         state.n_bytes += cost;
-        state.fresh.push_back(Entry {
+        state.fresh.push_back(QueuedRequest {
             seq,
             cost,
-            parcel,
+            request,
             n_failures: 0,
             unknown_since: None,
         });
@@ -232,13 +260,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes nothing more; what is in it may be delivered until `deadline`.
+    /// Takes no more requests. Queued ones may be delivered until `deadline`.
     pub fn close(&self, deadline: Instant) {
         self.state().deadline = Some(deadline);
         self.shared.changed.notify_one();
     }
 
-    /// Bytes in it, those under way included.
+    /// Bytes in it, including requests in flight.
     pub fn n_bytes(&self) -> usize {
         self.state().n_bytes
     }
@@ -252,11 +280,11 @@ impl Queue {
         self.shared.name
     }
 
-    pub(super) fn ledger(&self) -> &dyn Ledger {
-        &*self.shared.ledger
+    pub(super) fn accounting(&self) -> &dyn Accounting {
+        &*self.shared.accounting
     }
 
-    /// Waits for a newcomer or for [`Self::close`].
+    /// Waits for a new request or for [`Self::close`].
     pub(super) async fn changed(&self) {
         self.shared.changed.notified().await;
     }
@@ -265,8 +293,8 @@ impl Queue {
         self.state().deadline
     }
 
-    /// The next one to try: one that is due again, else the first of the others.
-    pub(super) fn take(&self, now: Instant) -> Option<Entry> {
+    /// The next request to try: one that is due for a retry, else the first untried one.
+    pub(super) fn take(&self, now: Instant) -> Option<QueuedRequest> {
         let mut state = self.state();
         let due = state.earliest().filter(|&idx| state.tried[idx].0 <= now);
         match due {
@@ -275,9 +303,9 @@ impl Queue {
         }
     }
 
-    /// One to find out with whether the destination is back: not the one that has just failed, as
-    /// it may be the cause.
-    pub(super) fn take_probe(&self) -> Option<Entry> {
+    /// A request that probes whether the destination is back: preferably not the one that has just
+    /// failed, since it may be the cause.
+    pub(super) fn take_probe(&self) -> Option<QueuedRequest> {
         let mut state = self.state();
         state
             .fresh
@@ -285,49 +313,51 @@ impl Queue {
             .or_else(|| state.earliest().map(|idx| state.tried.swap_remove(idx).1))
     }
 
-    /// When one of those tried is due again.
+    /// When the next retry is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let state = self.state();
         state.earliest().map(|idx| state.tried[idx].0)
     }
 
-    /// Nothing waits; something may still be under way.
+    /// Nothing waits; requests may still be in flight.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
         state.fresh.is_empty() && state.tried.is_empty()
     }
 
-    /// It failed and is due again at `due`.
-    pub(super) fn put_back(&self, entry: Entry, due: Instant) {
+    /// Returns a failed request, to be retried at `due`.
+    pub(super) fn put_back(&self, entry: QueuedRequest, due: Instant) {
         self.state().tried.push((due, entry));
     }
 
-    /// It is done with.
-    pub(super) fn finish(&self, entry: &Entry) {
+    /// Releases the bytes of a request that is done.
+    pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();
         state.n_bytes -= entry.cost;
         self.moved(&state);
     }
 
-    /// These stand for it now, and are next.
-    pub(super) fn replace(&self, entry: Entry, halves: [(Bytes, u64); 2]) {
+    /// Puts the two halves of a request in front of the queue in its place.
+    pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let mut state = self.state();
         state.n_bytes -= entry.cost;
-        let Entry {
-            seq, parcel: whole, ..
+        let QueuedRequest {
+            seq,
+            request: whole,
+            ..
         } = entry;
         for (body, n_items) in halves.into_iter().rev() {
-            let parcel = Parcel {
+            let request = OutboundRequest {
                 body,
                 n_items,
                 ..whole.clone()
             };
-            let cost = parcel.cost();
+            let cost = request.cost();
             state.n_bytes += cost;
-            state.fresh.push_front(Entry {
+            state.fresh.push_front(QueuedRequest {
                 seq,
                 cost,
-                parcel,
+                request,
                 n_failures: 0,
                 unknown_since: None,
             });
@@ -335,10 +365,10 @@ impl Queue {
         self.moved(&state);
     }
 
-    /// Everything that waits, taken out for good.
-    pub(super) fn drain(&self) -> Vec<Entry> {
+    /// Removes and returns everything that waits.
+    pub(super) fn drain(&self) -> Vec<QueuedRequest> {
         let mut state = self.state();
-        let mut entries: Vec<Entry> = std::mem::take(&mut state.fresh).into();
+        let mut entries: Vec<QueuedRequest> = std::mem::take(&mut state.fresh).into();
         entries.extend(
             std::mem::take(&mut state.tried)
                 .into_iter()
@@ -366,7 +396,7 @@ impl State {
         (0..self.tried.len()).min_by_key(|&idx| (self.tried[idx].0, self.tried[idx].1.seq))
     }
 
-    fn pop_oldest(&mut self) -> Option<Entry> {
+    fn pop_oldest(&mut self) -> Option<QueuedRequest> {
         let oldest_tried = (0..self.tried.len()).min_by_key(|&idx| self.tried[idx].1.seq);
         let entry = match (oldest_tried, self.fresh.front()) {
             (Some(idx), fresh) if fresh.is_none_or(|fresh| self.tried[idx].1.seq < fresh.seq) => {

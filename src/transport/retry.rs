@@ -1,22 +1,22 @@
-//! Pure. How attempts ended, and a clock, in; how many may be made now, when the next one is due,
-//! and what the log should say out. Knows one destination as a whole: while it is down a single
-//! probe goes out, not one attempt per queued request. Does not know requests or sockets;
-//! randomness is an argument.
+//! Pure. Decides how many attempts a destination gets, when the next one is due, and which outages
+//! are logged. Knows one destination as a whole: while it is down a single probe goes out, not one
+//! attempt per queued request. Knows nothing of requests or sockets; the clock and randomness are
+//! arguments.
 
 use std::time::{Duration, Instant};
 
 use crate::config::Backoff;
 
-/// The longest wait that a peer may ask for. Beyond it we ask again: a mistyped `Retry-After` must
-/// not silence us for ever.
+/// The longest wait that a peer may ask for. After that we try again: a mistyped `Retry-After` must
+/// not silence us forever.
 const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 
 /// Log lines about one destination's outages are at least this far apart.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The wait before attempt number `n_failures` + 1: exponential, capped, and with `jitter` (0..=1)
-/// between half and the whole of it, so that a fleet of sidecars does not come back all at once.
-/// What the peer asked for is the least.
+/// The wait before attempt number `n_failures` + 1: exponential, capped, and by `jitter` (0..=1)
+/// between half and the whole of it, so that a fleet of sidecars does not come back all at once. At
+/// least as long as the peer asked for.
 pub(crate) fn wait(
     backoff: &Backoff,
     n_failures: u32,
@@ -47,14 +47,14 @@ enum State {
     Down {
         n_failures: u32,
         retry_at: Instant,
-        /// Until then the peer asked to be left alone.
+        /// Until then the peer asked for a pause.
         asked_until: Option<Instant>,
-        /// A probe is out.
+        /// A probe is in flight.
         probing: bool,
     },
 }
 
-/// One attempt, as the pacer remembers it.
+/// An attempt in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     at: Instant,
@@ -75,8 +75,8 @@ impl Pacer {
         matches!(self.state, State::Up)
     }
 
-    /// How many further attempts may start now.
-    pub(crate) fn room(&self, n_in_flight: usize, now: Instant) -> usize {
+    /// How many more attempts may start now.
+    pub(crate) fn n_free_slots(&self, n_in_flight: usize, now: Instant) -> usize {
         match self.state {
             State::Up => self.max_in_flight.saturating_sub(n_in_flight),
             State::Down {
@@ -85,7 +85,7 @@ impl Pacer {
         }
     }
 
-    /// When there is room again without anything else happening.
+    /// When the next probe is due, if none is in flight.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match self.state {
             State::Down {
@@ -97,7 +97,7 @@ impl Pacer {
         }
     }
 
-    /// An attempt starts; there was room for it.
+    /// An attempt starts in a free slot.
     pub(crate) fn start(&mut self, now: Instant) -> Attempt {
         match &mut self.state {
             State::Up => Attempt {
@@ -114,19 +114,18 @@ impl Pacer {
         }
     }
 
-    /// An attempt ended with an answer, good or bad: the peer is there.
+    /// An attempt ended with an answer, good or bad: the peer is alive.
     pub(crate) fn answered(&mut self, attempt: Attempt, now: Instant) {
         self.answered_at = Some(now);
         if let State::Down { asked_until, .. } = self.state
-            // An attempt that was on its way before the peer asked for a pause does not end the
-            // pause.
+            // An attempt that left before the peer asked for a pause does not end the pause.
             && (attempt.is_probe || asked_until.is_none_or(|until| until <= now))
         {
             self.state = State::Up;
         }
     }
 
-    /// An attempt ended in a way that asks for another one.
+    /// An attempt failed and is to be retried.
     pub(crate) fn failed(
         &mut self,
         attempt: Attempt,
@@ -138,8 +137,8 @@ impl Pacer {
             .filter(|asked| !asked.is_zero())
             .map(|asked| now + asked.min(LONGEST_ASKED));
         match &mut self.state {
-            // Others got through since this attempt began, so the trouble is with this request and
-            // not with the peer.
+            // Other requests got through since this attempt started, so the fault lies with this
+            // request and not with the peer.
             State::Up
                 if asked_until.is_none()
                     && self
@@ -165,8 +164,8 @@ impl Pacer {
                 *until = asked_until;
                 *probing = false;
             }
-            // It left before the outage was known, and tells nothing new but how long the peer
-            // wants to be left alone.
+            // It left before the outage was known; the only news is the pause that the peer asks
+            // for.
             State::Down {
                 retry_at,
                 asked_until: until,
@@ -178,9 +177,9 @@ impl Pacer {
         }
     }
 
-    /// We are stopping: try at once and begin the intervals anew, unless the peer asked for a
+    /// The sidecar is stopping: retry at once and restart the backoff, unless the peer asked for a
     /// pause.
-    pub(crate) fn hurry(&mut self, now: Instant) {
+    pub(crate) fn begin_drain(&mut self, now: Instant) {
         if let State::Down {
             n_failures,
             retry_at,
@@ -194,81 +193,81 @@ impl Pacer {
     }
 }
 
-/// Decides which lines of an outage are worth the log: one when it begins, one a minute, one when
-/// it ends. A destination that goes up and down all the time gets one pair of lines a minute.
+/// Decides which events of an outage are logged: its start, one reminder a minute, its end. A
+/// flapping destination gets one pair of lines a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     since: Option<Instant>,
-    is_told: bool,
-    told_at: Option<Instant>,
+    is_logged: bool,
+    logged_at: Option<Instant>,
 }
 
-/// A line for the log.
+/// An event that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// It began.
+pub(crate) enum OutageEvent {
+    /// It started.
     Down,
-    /// It has lasted so long.
+    /// It has lasted this long.
     StillDown(Duration),
-    /// It is over, after so long.
+    /// It ended after this long.
     Recovered(Duration),
 }
 
 impl Outage {
-    /// The destination was seen up or down.
-    pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<Line> {
+    /// Records whether the destination is up.
+    pub(crate) fn observe(&mut self, is_up: bool, now: Instant) -> Option<OutageEvent> {
         let is_quiet = self
-            .told_at
-            .is_some_and(|told| now.duration_since(told) < QUIET);
+            .logged_at
+            .is_some_and(|logged| now.duration_since(logged) < QUIET);
         match (self.since, is_up) {
             (None, true) => None,
             (None, false) => {
                 self.since = Some(now);
-                self.is_told = !is_quiet;
-                self.is_told.then(|| self.tell(Line::Down, now))
+                self.is_logged = !is_quiet;
+                self.is_logged.then(|| self.log(OutageEvent::Down, now))
             }
             (Some(since), false) if !is_quiet => {
-                let line = if self.is_told {
-                    Line::StillDown(now.duration_since(since))
+                let event = if self.is_logged {
+                    OutageEvent::StillDown(now.duration_since(since))
                 } else {
-                    Line::Down
+                    OutageEvent::Down
                 };
-                self.is_told = true;
-                Some(self.tell(line, now))
+                self.is_logged = true;
+                Some(self.log(event, now))
             }
             (Some(_), false) => None,
             (Some(since), true) => {
                 self.since = None;
-                std::mem::take(&mut self.is_told)
-                    .then(|| Line::Recovered(now.duration_since(since)))
+                std::mem::take(&mut self.is_logged)
+                    .then(|| OutageEvent::Recovered(now.duration_since(since)))
             }
         }
     }
 
-    fn tell(&mut self, line: Line, now: Instant) -> Line {
-        self.told_at = Some(now);
-        line
+    fn log(&mut self, event: OutageEvent, now: Instant) -> OutageEvent {
+        self.logged_at = Some(now);
+        event
     }
 }
 
-/// Lets one of many like lines through a minute.
+/// Lets one of many similar lines through a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    told_at: Option<Instant>,
+pub(crate) struct RateLimitedLog {
+    logged_at: Option<Instant>,
     n_held_back: u64,
 }
 
-impl Seldom {
-    /// How many were held back since the last line, if it is time for one.
+impl RateLimitedLog {
+    /// If a line is due: the number of lines held back since the last one.
     pub(crate) fn ready(&mut self, now: Instant) -> Option<u64> {
         if self
-            .told_at
-            .is_some_and(|told| now.duration_since(told) < QUIET)
+            .logged_at
+            .is_some_and(|logged| now.duration_since(logged) < QUIET)
         {
             self.n_held_back += 1;
             return None;
         }
-        self.told_at = Some(now);
+        self.logged_at = Some(now);
         Some(std::mem::take(&mut self.n_held_back))
     }
 }
@@ -327,18 +326,24 @@ mod tests {
     fn a_destination_that_is_down_gets_one_probe_at_a_time() {
         let t0 = start();
         let mut pacer = Pacer::new(backoff(), 8);
-        assert_eq!(pacer.room(3, t0), 5);
+        assert_eq!(pacer.n_free_slots(3, t0), 5);
         let attempts = [pacer.start(t0), pacer.start(t0), pacer.start(t0)];
         pacer.failed(attempts[0], None, t0, 1.0);
-        assert_eq!((pacer.room(2, t0), pacer.wake_at()), (0, Some(t0 + SEC)));
+        assert_eq!(
+            (pacer.n_free_slots(2, t0), pacer.wake_at()),
+            (0, Some(t0 + SEC))
+        );
         // Those that left before it was known tell nothing new.
         pacer.failed(attempts[1], None, t0 + SEC / 2, 1.0);
         assert_eq!(pacer.wake_at(), Some(t0 + SEC));
 
         let now = t0 + SEC;
-        assert_eq!(pacer.room(1, now), 1);
+        assert_eq!(pacer.n_free_slots(1, now), 1);
         let probe = pacer.start(now);
-        assert_eq!((pacer.room(2, now + 100 * SEC), pacer.wake_at()), (0, None));
+        assert_eq!(
+            (pacer.n_free_slots(2, now + 100 * SEC), pacer.wake_at()),
+            (0, None)
+        );
         pacer.failed(attempts[2], None, now, 1.0);
         assert_eq!(pacer.wake_at(), None, "the probe is still out");
         pacer.failed(probe, None, now, 1.0);
@@ -347,7 +352,7 @@ mod tests {
         let now = now + 2 * SEC;
         let probe = pacer.start(now);
         pacer.answered(probe, now);
-        assert_eq!((pacer.is_up(), pacer.room(0, now)), (true, 8));
+        assert_eq!((pacer.is_up(), pacer.n_free_slots(0, now)), (true, 8));
         // The next outage begins with the first interval.
         let attempt = pacer.start(now);
         pacer.failed(attempt, None, now + SEC, 1.0);
@@ -374,9 +379,9 @@ mod tests {
         assert_eq!(pacer.wake_at(), Some(t0 + 9 * SEC));
         // Neither an answer to what was already on its way nor our own stopping cuts it short.
         pacer.answered(late, t0 + 3 * SEC);
-        pacer.hurry(t0 + 3 * SEC);
+        pacer.begin_drain(t0 + 3 * SEC);
         assert_eq!(
-            (pacer.room(0, t0 + 3 * SEC), pacer.wake_at()),
+            (pacer.n_free_slots(0, t0 + 3 * SEC), pacer.wake_at()),
             (0, Some(t0 + 9 * SEC))
         );
     }
@@ -387,22 +392,22 @@ mod tests {
         let mut pacer = Pacer::new(backoff(), 8);
         let attempt = pacer.start(t0);
         pacer.failed(attempt, None, t0, 1.0);
-        pacer.hurry(t0);
-        assert_eq!(pacer.room(0, t0), 1);
+        pacer.begin_drain(t0);
+        assert_eq!(pacer.n_free_slots(0, t0), 1);
     }
 
     #[test]
-    fn an_outage_is_told_when_it_begins_once_a_minute_and_when_it_ends() {
+    fn an_outage_is_logged_when_it_begins_once_a_minute_and_when_it_ends() {
         let t0 = start();
         let mut outage = Outage::default();
         let lines: Vec<_> = (0..180)
             .filter_map(|sec| Some((sec, outage.observe(sec == 0 || sec >= 150, t0 + sec * SEC)?)))
             .collect();
         let expected = [
-            (1, Line::Down),
-            (61, Line::StillDown(60 * SEC)),
-            (121, Line::StillDown(120 * SEC)),
-            (150, Line::Recovered(149 * SEC)),
+            (1, OutageEvent::Down),
+            (61, OutageEvent::StillDown(60 * SEC)),
+            (121, OutageEvent::StillDown(120 * SEC)),
+            (150, OutageEvent::Recovered(149 * SEC)),
         ];
         assert_eq!(lines, expected);
     }
@@ -417,10 +422,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                (0, Line::Down),
-                (1, Line::Recovered(SEC)),
-                (60, Line::Down),
-                (61, Line::Recovered(SEC))
+                (0, OutageEvent::Down),
+                (1, OutageEvent::Recovered(SEC)),
+                (60, OutageEvent::Down),
+                (61, OutageEvent::Recovered(SEC))
             ]
         );
     }
@@ -428,7 +433,7 @@ mod tests {
     #[test]
     fn like_lines_are_held_back_and_counted() {
         let t0 = start();
-        let mut seldom = Seldom::default();
+        let mut seldom = RateLimitedLog::default();
         let lines: Vec<_> = (0..70)
             .filter_map(|sec| Some((sec, seldom.ready(t0 + sec * SEC)?)))
             .collect();

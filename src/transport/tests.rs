@@ -40,7 +40,7 @@ fn client(destination: &Destination) -> Client {
     Client::new(destination, &Arc::new(Telemetry::default())).unwrap()
 }
 
-const DELIVERED: Answer = Answer::Delivered {
+const DELIVERED: DeliveryOutcome = DeliveryOutcome::Delivered {
     n_rejected: 0,
     message: None,
 };
@@ -64,9 +64,9 @@ fn request() -> ExportTraceServiceRequest {
     }
 }
 
-fn why(answer: Answer) -> String {
+fn why(answer: DeliveryOutcome) -> String {
     match answer {
-        Answer::Retry { why, .. } => why,
+        DeliveryOutcome::Retry { why, .. } => why,
         other => unreachable!("expected a retry, got {other:?}"),
     }
 }
@@ -332,7 +332,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
             .await;
         assert_eq!(
             answer,
-            Answer::Delivered {
+            DeliveryOutcome::Delivered {
                 n_rejected: 2,
                 message: Some("too old".to_owned())
             }
@@ -346,7 +346,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
             .await,
         DELIVERED
     );
-    let refused = Answer::Refused {
+    let refused = DeliveryOutcome::Refused {
         reason: "permission_denied",
         why: "PERMISSION_DENIED: no metrics, s'il vous plaît".to_owned(),
     };
@@ -362,7 +362,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
             .send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new())
             .await;
         assert!(
-            matches!(&large, Answer::TooLarge { why } if why.starts_with("OUT_OF_RANGE")),
+            matches!(&large, DeliveryOutcome::TooLarge { why } if why.starts_with("OUT_OF_RANGE")),
             "{large:?}"
         );
     }
@@ -466,7 +466,7 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
         .await;
     assert_eq!(
         answer,
-        Answer::TooLarge {
+        DeliveryOutcome::TooLarge {
             why: "HTTP 413".to_owned()
         }
     );
@@ -479,7 +479,7 @@ async fn http_is_told_from_grpc() {
         .send(Signal::Traces, Bytes::new(), &HeaderMap::new())
         .await;
     assert!(
-        matches!(&answer, Answer::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")),
+        matches!(&answer, DeliveryOutcome::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")),
         "{answer:?}"
     );
 }
@@ -604,7 +604,7 @@ async fn send_over_tls(
     protocol: Protocol,
     host: &str,
     tls: ClientTls,
-) -> Answer {
+) -> DeliveryOutcome {
     let address = "127.0.0.1:0".parse().unwrap();
     let peer = Peer::start_at(address, Some(pki.acceptor(is_mutual)), |_, _| {
         Reply::taken()

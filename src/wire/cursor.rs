@@ -180,8 +180,8 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
     Err(Fault::new(FaultKind::InvalidVarint, bytes))
 }
 
-/// The contents of the length-delimited fields with this number. Ends early at a fault, so the bytes
-/// must have been validated.
+/// The contents of the length-delimited fields with this number. Ends early at a fault, so the
+/// bytes must have been validated.
 pub(crate) fn delimited_fields(bytes: &[u8], field_number: u64) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor::new(bytes);
     std::iter::from_fn(move || {

@@ -10,7 +10,7 @@ use super::{delimited_fields, fields, key, write};
 proptest! {
     #[test]
     fn lengths_of_nested_messages_are_written_as_prost_writes_them(
-        len in prop::sample::select(vec![0, 1, 127, 128, 129, 16_383, 16_384, 2_097_151, 2_097_152]),
+        len in prop::sample::select(vec![0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]),
         prefix in prop::collection::vec(any::<u8>(), 0..3),
     ) {
         let content = vec![7; len];

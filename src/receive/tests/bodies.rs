@@ -51,15 +51,15 @@ impl Body for Chunks {
     }
 }
 
-fn limits(max_size: usize, budget: usize) -> Limits {
-    Limits {
+fn limits(max_size: usize, budget: usize) -> BodyLimits {
+    BodyLimits {
         max_size,
         setting: "`receivers.otlp.max_request_size`",
-        budget: Budget::new(budget),
+        budget: MemoryBudget::new(budget),
     }
 }
 
-fn taken(limits: &Limits) -> usize {
+fn taken(limits: &BodyLimits) -> usize {
     limits.budget.state().0
 }
 

@@ -400,25 +400,15 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
     let served = serve(|_, _| {}).await;
     let mut client = TraceServiceClient::new(connect(&served).await);
     let cases = [
+        (QueueRefusal::Full, Code::Unavailable, Some(1), "queue_full"),
         (
-            Refusal::Full {
-                retry_after: Duration::from_secs(7),
-            },
-            Code::Unavailable,
-            Some(7),
-            "queue_full",
-        ),
-        (
-            Refusal::Full {
-                retry_after: Duration::ZERO,
-            },
+            QueueRefusal::Draining,
             Code::Unavailable,
             Some(1),
-            "queue_full",
+            "draining",
         ),
-        (Refusal::Draining, Code::Unavailable, Some(1), "draining"),
         (
-            Refusal::TooLarge { limit: 9 },
+            QueueRefusal::TooLarge { limit: 9 },
             Code::ResourceExhausted,
             None,
             "too_large",
@@ -444,7 +434,7 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
     }
     let books = served.telemetry.books();
     assert_eq!(
-        books["traces"].refused["queue_full"], 6,
+        books["traces"].refused["queue_full"], 3,
         "the items of a readable request are counted"
     );
     assert_eq!(

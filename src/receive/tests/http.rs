@@ -489,9 +489,7 @@ async fn other_media_types_paths_and_methods_are_named() {
 async fn out_of_room_says_when_to_try_again() {
     let served = serve(|_, _| {}).await;
     let http = Http::new(&served);
-    served.intake.refuse(Refusal::Full {
-        retry_after: Duration::from_secs(7),
-    });
+    served.intake.refuse(QueueRefusal::Full);
     let answered = http
         .request(
             "POST",
@@ -502,7 +500,7 @@ async fn out_of_room_says_when_to_try_again() {
         .await;
     assert_eq!(
         (answered.status, answered.header("retry-after")),
-        (503, "7")
+        (503, "1")
     );
     let status = pb::Status::decode(answered.body).unwrap();
     assert_eq!(
@@ -519,12 +517,12 @@ async fn out_of_room_says_when_to_try_again() {
         .await;
     assert_eq!(
         (answered.status, answered.header("retry-after")),
-        (503, "7")
+        (503, "1")
     );
     let status: Value = serde_json::from_slice(&answered.body).unwrap();
     assert_eq!(
         status["details"],
-        json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.000s" }])
+        json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1.000s" }])
     );
     served.intake.refuse(None);
     http.good_request_works(&served).await;
@@ -533,11 +531,8 @@ async fn out_of_room_says_when_to_try_again() {
 #[tokio::test]
 async fn bytes_in_flight_are_shown() {
     let served = serve(|_, budgets| budgets.in_flight = 3 << 20).await;
-    let _room = {
-        let mut room = served.budget.room();
-        room.grow_to(1_234).unwrap();
-        room
-    };
+    let mut permit = served.budget.permit();
+    permit.grow_to(1_234).unwrap();
     let mut page = crate::telemetry::MetricsPage::default();
     (served.metrics)(&mut page);
     let text = page.finish();

@@ -8,6 +8,7 @@ mod http;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -30,7 +31,7 @@ use super::*;
 #[derive(Default)]
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
-    refuses: Mutex<Option<Refusal>>,
+    refuses: Mutex<Option<QueueRefusal>>,
 }
 
 impl Intake for Notebook {
@@ -38,7 +39,7 @@ impl Intake for Notebook {
         Some(Arc::new(KeySet::default()))
     }
 
-    fn offer(&self, received: Received) -> Result<(), Refusal> {
+    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
         if let Some(refusal) = *self.refuses.lock().unwrap() {
             return Err(refusal);
         }
@@ -48,7 +49,7 @@ impl Intake for Notebook {
 }
 
 impl Notebook {
-    pub(super) fn refuse(&self, refusal: impl Into<Option<Refusal>>) {
+    pub(super) fn refuse(&self, refusal: impl Into<Option<QueueRefusal>>) {
         *self.refuses.lock().unwrap() = refusal.into();
     }
 
@@ -71,7 +72,7 @@ pub(super) struct Served {
     pub(super) address: SocketAddr,
     pub(super) intake: Arc<Notebook>,
     pub(super) telemetry: Arc<Telemetry>,
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<MemoryBudget>,
     pub(super) metrics: crate::telemetry::MetricsSource,
     /// Ends with the test.
     _server: JoinSet<()>,
@@ -129,8 +130,8 @@ impl Served {
         )
     }
 
-    /// No request holds room any more. Room is given back when a request's task ends, which may be
-    /// a moment after its answer.
+    /// No request holds memory any more. A permit is returned when its request's task ends, which may
+    /// be a moment after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         let empty = async {
             while self.budget.state().0 != 0 {
@@ -139,7 +140,7 @@ impl Served {
         };
         tokio::time::timeout(Duration::from_secs(10), empty)
             .await
-            .expect("room was not given back");
+            .expect("memory was not returned");
     }
 }
 

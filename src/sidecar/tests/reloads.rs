@@ -15,7 +15,7 @@ use super::super::*;
 use crate::cli::configuration::Disk;
 use crate::config::{Protocol, Signal, Sources};
 use crate::register::{Origin, Outcome};
-use crate::transport::{Answer, Client};
+use crate::transport::{Client, DeliveryOutcome};
 
 const N_RELOADS: usize = 1_000;
 /// Traces that are open from before the first reload until after the last.
@@ -80,7 +80,7 @@ async fn deliver(client: &Client, body: Bytes) {
     assert!(
         matches!(
             answer,
-            Answer::Delivered {
+            DeliveryOutcome::Delivered {
                 n_rejected: 0,
                 message: None
             }

@@ -9,7 +9,7 @@ use super::*;
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 
-impl Ledger for Notebook {
+impl Accounting for Notebook {
     fn queued(&self, _: Signal, n_items: u64) {
         self.0.lock().push(("queued", n_items));
     }
@@ -38,27 +38,27 @@ fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
 }
 
 /// A quarter of the queue, told apart by its number of items.
-fn parcel(n_items: u64) -> Parcel {
-    Parcel::otlp(Signal::Traces, vec![0; 100].into(), n_items)
+fn request(n_items: u64) -> OutboundRequest {
+    OutboundRequest::otlp(Signal::Traces, vec![0; 100].into(), n_items)
 }
 
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-fn items(entry: Option<Entry>) -> Option<u64> {
-    Some(entry?.parcel.n_items)
+fn items(entry: Option<QueuedRequest>) -> Option<u64> {
+    Some(entry?.request.n_items)
 }
 
 #[test]
 fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
     let (queue, notebook) = queue(WhenFull::DropOldest);
-    (1..=4).for_each(|n| queue.offer(parcel(n)).unwrap());
+    (1..=4).for_each(|n| queue.offer(request(n)).unwrap());
     let under_way = queue.take(now()).unwrap();
     let tried = queue.take(now()).unwrap();
     queue.put_back(tried, now());
     notebook.0.lock().clear();
-    (5..=8).for_each(|n| queue.offer(parcel(n)).unwrap());
+    (5..=8).for_each(|n| queue.offer(request(n)).unwrap());
     assert_eq!(
         *notebook.0.lock(),
         [
@@ -80,11 +80,11 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
 #[test]
 fn what_is_larger_than_the_queue_drives_nobody_out() {
     let (queue, notebook) = queue(WhenFull::DropOldest);
-    queue.offer(parcel(1)).unwrap();
+    queue.offer(request(1)).unwrap();
     queue
-        .offer(Parcel {
+        .offer(OutboundRequest {
             body: vec![0; 10_000].into(),
-            ..parcel(2)
+            ..request(2)
         })
         .unwrap();
     assert_eq!(
@@ -98,18 +98,18 @@ fn what_is_larger_than_the_queue_drives_nobody_out() {
 fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
     let (refusing, notebook) = queue(WhenFull::RefuseNewcomer);
     refusing.close(now());
-    assert_eq!(refusing.offer(parcel(1)), Err(Full::Closed));
+    assert_eq!(refusing.offer(request(1)), Err(QueueRefusal::Draining));
     assert_eq!(*notebook.0.lock(), []);
     let (dropping, notebook) = queue(WhenFull::DropOldest);
     dropping.close(now());
-    assert_eq!(dropping.offer(parcel(1)), Ok(()));
+    assert_eq!(dropping.offer(request(1)), Ok(()));
     assert_eq!(*notebook.0.lock(), [("queued", 1), ("shutdown", 1)]);
 }
 
 #[test]
 fn what_failed_waits_until_it_is_due_and_is_then_the_next() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
-    (1..=3).for_each(|n| queue.offer(parcel(n)).unwrap());
+    (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
     queue.put_back(failed, t0 + Duration::from_secs(1));
@@ -122,7 +122,7 @@ fn what_failed_waits_until_it_is_due_and_is_then_the_next() {
 #[test]
 fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
-    (1..=2).for_each(|n| queue.offer(parcel(n)).unwrap());
+    (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();
     let failed = queue.take(t0).unwrap();
     queue.put_back(failed, t0);
@@ -139,7 +139,7 @@ fn a_probe_is_one_that_did_not_fail_before_if_there_is_one() {
 #[test]
 fn halves_come_next_and_weigh_what_they_weigh() {
     let (queue, notebook) = queue(WhenFull::RefuseNewcomer);
-    (1..=2).for_each(|n| queue.offer(parcel(n)).unwrap());
+    (1..=2).for_each(|n| queue.offer(request(n)).unwrap());
     let entry = queue.take(now()).unwrap();
     queue.replace(entry, [(vec![0; 60].into(), 10), (vec![0; 50].into(), 20)]);
     assert_eq!(queue.n_bytes(), 3 * OVERHEAD + 210);

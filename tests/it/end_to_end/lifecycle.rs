@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use spanscore::config::{Protocol, Signal};
 use spanscore::sidecar::{self, Sidecar};
-use spanscore::transport::{Answer, Client};
+use spanscore::transport::{Client, DeliveryOutcome};
 
 use crate::support::backend::{Arrived, Backend};
 use crate::support::sidecars::{client, config_with, is_ours, start};
@@ -84,7 +84,7 @@ fn request(spans: Vec<Span>) -> Bytes {
         .into()
 }
 
-async fn send(client: &Client, body: &Bytes) -> Answer {
+async fn send(client: &Client, body: &Bytes) -> DeliveryOutcome {
     client
         .send(Signal::Traces, body.clone(), &HeaderMap::new())
         .await
@@ -95,7 +95,7 @@ async fn deliver(client: &Client, body: &Bytes) {
     assert!(
         matches!(
             answer,
-            Answer::Delivered {
+            DeliveryOutcome::Delivered {
                 n_rejected: 0,
                 message: None
             }
@@ -260,7 +260,7 @@ async fn with_scoring_off_requests_are_validated_counted_and_forwarded() {
     assert!(
         matches!(
             answer,
-            Answer::Refused {
+            DeliveryOutcome::Refused {
                 reason: "invalid_argument",
                 ..
             }
@@ -305,12 +305,12 @@ async fn a_backend_that_is_away_fills_the_queue_stays_green_and_gets_everything_
         let trace = u8::try_from(accepted.len() + 1).unwrap();
         let body = request((1..=10).map(|id| span(trace, id, "a")).collect());
         match send(&client, &body).await {
-            Answer::Delivered { .. } => accepted.push(body),
+            DeliveryOutcome::Delivered { .. } => accepted.push(body),
             refusal => break refusal,
         }
     };
     assert!(accepted.len() >= 4, "{} of 10 KiB in 64", accepted.len());
-    let Answer::Retry {
+    let DeliveryOutcome::Retry {
         after: Some(after),
         why,
     } = refusal

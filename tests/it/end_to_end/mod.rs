@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use spanscore::config::{Protocol, Signal};
 use spanscore::receive::scan;
-use spanscore::transport::Answer;
+use spanscore::transport::DeliveryOutcome;
 
 use crate::captures::load;
 use crate::support::backend::Backend;
@@ -126,8 +126,8 @@ async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
                 .send(Signal::Traces, Bytes::from(bad.clone()), &HeaderMap::new())
                 .await;
             match answer {
-                Answer::Delivered { .. } => assert!(valid, "round {round}"),
-                Answer::Refused { .. } => {
+                DeliveryOutcome::Delivered { .. } => assert!(valid, "round {round}"),
+                DeliveryOutcome::Refused { .. } => {
                     assert!(!valid, "round {round}");
                     n_refused += 1;
                 }
@@ -142,7 +142,10 @@ async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
     let answer = client(grpc, Protocol::Grpc)
         .send(Signal::Traces, Bytes::from(good.clone()), &HeaderMap::new())
         .await;
-    assert!(matches!(answer, Answer::Delivered { .. }), "{answer:?}");
+    assert!(
+        matches!(answer, DeliveryOutcome::Delivered { .. }),
+        "{answer:?}"
+    );
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
     let books = &telemetry.books()["traces"];

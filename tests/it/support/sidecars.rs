@@ -19,7 +19,7 @@ use spanscore::extract::Trajectory;
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar::{self, Observer, Plan, Sidecar};
-use spanscore::transport::{Answer, Client};
+use spanscore::transport::{Client, DeliveryOutcome};
 
 use super::backend::Backend;
 use crate::captures::load::Scenario;
@@ -60,7 +60,7 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
             assert!(
                 matches!(
                     answer,
-                    Answer::Delivered {
+                    DeliveryOutcome::Delivered {
                         n_rejected: 0,
                         message: None
                     }

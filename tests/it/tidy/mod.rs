@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// that were added: `tls` reads certificate files for both sides of a connection, so neither
 /// `listen` nor `transport` can own it; `register` judges what a caller sends: by `receive`'s scan
 /// and transcoder and `assemble`'s settings, as a recording is, and answers with the lines of
-/// `export::score_line`. `listen` accepts connections for `receive` and `admin` alike. A row such
+/// `export::score_line`. `receive` imports `transport` for the refusal of its queue, which is one type
+/// from the queue to the answer, and for the largest request that the queue takes. `listen` accepts connections for `receive` and `admin` alike. A row such
 /// as `receive::scan` also holds for `receive::scan_logs`, and what stands inside a room imports
 /// its own room freely.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -47,7 +48,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("receive", &["span", "config", "listen", "telemetry"]),
+    (
+        "receive",
+        &["span", "config", "listen", "transport", "telemetry"],
+    ),
     ("forward", &["transport", "config", "telemetry"]),
     (
         "export",

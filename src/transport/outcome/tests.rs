@@ -12,20 +12,20 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn word(answer: &Answer) -> &'static str {
+fn word(answer: &DeliveryOutcome) -> &'static str {
     match answer {
-        Answer::Delivered { .. } => "delivered",
-        Answer::Retry { .. } => "retry",
-        Answer::TooLarge { .. } => "too_large",
-        Answer::Unknown { .. } => "unknown",
-        Answer::Refused { reason, .. } => reason,
+        DeliveryOutcome::Delivered { .. } => "delivered",
+        DeliveryOutcome::Retry { .. } => "retry",
+        DeliveryOutcome::TooLarge { .. } => "too_large",
+        DeliveryOutcome::Unknown { .. } => "unknown",
+        DeliveryOutcome::Refused { reason, .. } => reason,
     }
 }
 
 #[test]
 fn grpc_codes_mean_what_otlp_says() {
     let words: Vec<_> = (0..18)
-        .map(|code| word(&Answer::of_grpc(Code::from_i32(code), "", None)))
+        .map(|code| word(&DeliveryOutcome::of_grpc(Code::from_i32(code), "", None)))
         .collect();
     let expected = [
         "delivered",
@@ -52,7 +52,13 @@ fn grpc_codes_mean_what_otlp_says() {
 
 #[test]
 fn an_exhausted_peer_is_asked_again_if_it_says_when_and_given_less_if_it_speaks_of_sizes() {
-    let of = |message: &str, info| word(&Answer::of_grpc(Code::ResourceExhausted, message, info));
+    let of = |message: &str, info| {
+        word(&DeliveryOutcome::of_grpc(
+            Code::ResourceExhausted,
+            message,
+            info,
+        ))
+    };
     assert_eq!(of("", Some(RetryInfo::new(None))), "retry");
     assert_eq!(
         of("grpc: received message larger than max (5 vs. 4)", None),
@@ -67,7 +73,13 @@ fn an_api_of_its_own_may_fail_today_and_not_know_a_span_yet() {
         200, 202, 204, 404, 408, 429, 500, 502, 503, 504, 507, 400, 401, 403, 405, 413, 415, 422,
         501, 302,
     ];
-    let words = statuses.map(|status| word(&Answer::of_api(status, &HeaderMap::new(), b"{\xff")));
+    let words = statuses.map(|status| {
+        word(&DeliveryOutcome::of_api(
+            status,
+            &HeaderMap::new(),
+            b"{\xff",
+        ))
+    });
     let (yes, again) = ("delivered", "retry");
     let no = [
         "invalid_argument",
@@ -87,7 +99,8 @@ fn an_api_of_its_own_may_fail_today_and_not_know_a_span_yet() {
     ]
     .concat();
     assert_eq!(words, *expected);
-    let Answer::Retry { after, .. } = Answer::of_api(429, &headers(&[("retry-after", "7")]), b"")
+    let DeliveryOutcome::Retry { after, .. } =
+        DeliveryOutcome::of_api(429, &headers(&[("retry-after", "7")]), b"")
     else {
         panic!()
     };
@@ -99,7 +112,8 @@ fn http_statuses_mean_what_otlp_says() {
     let statuses = [
         200, 202, 301, 400, 401, 403, 404, 413, 429, 500, 502, 503, 504,
     ];
-    let words = statuses.map(|status| word(&Answer::of_http(status, &HeaderMap::new(), &[])));
+    let words =
+        statuses.map(|status| word(&DeliveryOutcome::of_http(status, &HeaderMap::new(), &[])));
     let expected = [
         "delivered",
         "delivered",
@@ -147,7 +161,7 @@ fn retry_info_is_read_with_and_without_padding() {
             ]));
             assert_eq!(
                 answer,
-                Some(Answer::Retry {
+                Some(DeliveryOutcome::Retry {
                     after: info.retry_delay,
                     why: "UNAVAILABLE: büsy%".to_owned()
                 })
@@ -164,7 +178,7 @@ fn details_that_are_no_base64_do_not_hide_the_status() {
     ]));
     assert_eq!(
         answer,
-        Some(Answer::Retry {
+        Some(DeliveryOutcome::Retry {
             after: None,
             why: "UNAVAILABLE".to_owned()
         })
@@ -192,7 +206,7 @@ fn retry_after_is_seconds_or_a_date_by_the_peers_own_clock() {
 
 #[test]
 fn partial_success_is_read_from_protobuf_and_from_json() {
-    let partial = |n_rejected, message: &str| Answer::Delivered {
+    let partial = |n_rejected, message: &str| DeliveryOutcome::Delivered {
         n_rejected,
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
@@ -202,21 +216,21 @@ fn partial_success_is_read_from_protobuf_and_from_json() {
     );
     assert_eq!(grpc_partial_success(&[]), partial(0, ""));
     assert_eq!(
-        Answer::of_http(200, &HeaderMap::new(), &[0x0a, 4, 0x12, 2, b'h', b'm']),
+        DeliveryOutcome::of_http(200, &HeaderMap::new(), &[0x0a, 4, 0x12, 2, b'h', b'm']),
         partial(0, "hm")
     );
     let json = headers(&[("content-type", "application/json; charset=utf-8")]);
     assert_eq!(
-        Answer::of_http(
+        DeliveryOutcome::of_http(
             200,
             &json,
             br#"{"partialSuccess":{"rejectedLogRecords":"4","errorMessage":"old"}}"#
         ),
         partial(4, "old")
     );
-    assert_eq!(Answer::of_http(200, &json, b"{}"), partial(0, ""));
+    assert_eq!(DeliveryOutcome::of_http(200, &json, b"{}"), partial(0, ""));
     assert_eq!(
-        Answer::of_http(200, &headers(&[("content-type", "text/html")]), b"<html>"),
+        DeliveryOutcome::of_http(200, &headers(&[("content-type", "text/html")]), b"<html>"),
         partial(0, "")
     );
     // A negative count is nonsense, and nothing was rejected.
@@ -236,14 +250,14 @@ fn the_collectors_way_to_say_too_large_over_http_is_understood() {
         details: Vec::new(),
     }
     .encode_to_vec();
-    let answer = Answer::of_http(
+    let answer = DeliveryOutcome::of_http(
         400,
         &headers(&[("content-type", "application/x-protobuf")]),
         &status,
     );
     assert_eq!(
         answer,
-        Answer::TooLarge {
+        DeliveryOutcome::TooLarge {
             why: "HTTP 400: http: request body too large".to_owned()
         }
     );
@@ -251,12 +265,12 @@ fn the_collectors_way_to_say_too_large_over_http_is_understood() {
 
 #[test]
 fn errors_are_told_in_the_peers_words_on_one_short_line() {
-    let why = |status, content_type: &str, body: &[u8]| match Answer::of_http(
+    let why = |status, content_type: &str, body: &[u8]| match DeliveryOutcome::of_http(
         status,
         &headers(&[("content-type", content_type)]),
         body,
     ) {
-        Answer::Refused { why, .. } => why,
+        DeliveryOutcome::Refused { why, .. } => why,
         other => unreachable!("{other:?}"),
     };
     let status = Status {
@@ -286,15 +300,16 @@ fn errors_are_told_in_the_peers_words_on_one_short_line() {
 
 #[test]
 fn a_redirect_names_its_target_without_what_may_be_a_key() {
-    let answer = Answer::of_http(
+    let answer = DeliveryOutcome::of_http(
         308,
         &headers(&[("location", "https://backend.example/v1/traces?key=s3cret")]),
         &[],
     );
-    let why = "HTTP 308: redirected to https://backend.example/v1/traces; redirects are not followed, name that endpoint instead";
+    let why = "HTTP 308: redirected to https://backend.example/v1/traces; redirects \
+               are not followed, configure that endpoint instead";
     assert_eq!(
         answer,
-        Answer::Refused {
+        DeliveryOutcome::Refused {
             reason: "redirected",
             why: why.to_owned()
         }
@@ -303,7 +318,12 @@ fn a_redirect_names_its_target_without_what_may_be_a_key() {
 
 #[test]
 fn a_peer_that_speaks_no_grpc_is_told_apart_from_a_busy_proxy() {
-    let word = |status| word(&Answer::of_http_instead_of_grpc(status, &HeaderMap::new()));
+    let word = |status| {
+        word(&DeliveryOutcome::of_http_instead_of_grpc(
+            status,
+            &HeaderMap::new(),
+        ))
+    };
     assert_eq!(
         [200, 401, 413, 503].map(word),
         ["refused", "unauthenticated", "too_large", "retry"]

@@ -1,23 +1,18 @@
-//! How many bytes the requests that are being received may take together. Knows nothing of
-//! requests.
+//! Limits the bytes that all requests being received take together. Knows nothing of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use super::problem::{NoRoom, Problem};
-
-/// When to try again after there was no room: requests in flight are gone within a moment.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+use super::request_error::RequestError;
 
 /// Bytes of all requests being received.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct MemoryBudget {
     max: usize,
     taken: AtomicUsize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -25,31 +20,31 @@ impl Budget {
         })
     }
 
-    /// Bytes taken, of how many.
+    /// Bytes taken, and most bytes that may be.
     pub(super) fn state(&self) -> (usize, usize) {
         (self.taken.load(Ordering::Relaxed), self.max)
     }
 
-    /// No room taken yet.
-    pub(super) fn room(self: &Arc<Self>) -> Room {
-        Room {
+    /// A permit for no bytes yet.
+    pub(super) fn permit(self: &Arc<Self>) -> MemoryPermit {
+        MemoryPermit {
             budget: Arc::clone(self),
             taken: 0,
         }
     }
 }
 
-/// Room taken in a [`Budget`], given back when dropped.
+/// Bytes taken from a [`MemoryBudget`], returned on drop.
 #[derive(Debug)]
-pub(super) struct Room {
-    budget: Arc<Budget>,
+pub(super) struct MemoryPermit {
+    budget: Arc<MemoryBudget>,
     taken: usize,
 }
 
-impl Room {
-    /// Take so much in all; what is taken already stays taken if there is not enough. Never asks
-    /// for more than there could be.
-    pub(super) fn grow_to(&mut self, total: usize) -> Result<(), Problem> {
+impl MemoryPermit {
+    /// Takes bytes up to this total, or up to the whole budget if that is less. If the budget lacks
+    /// them, the permit keeps its present size.
+    pub(super) fn grow_to(&mut self, total: usize) -> Result<(), RequestError> {
         let total = total.min(self.budget.max);
         let more = total.saturating_sub(self.taken);
         let grown = |taken: usize| {
@@ -57,20 +52,12 @@ impl Room {
                 .checked_add(more)
                 .filter(|taken| *taken <= self.budget.max)
         };
-        match self
-            .budget
+        self.budget
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
-        {
-            Ok(_) => {
-                self.taken += more;
-                Ok(())
-            }
-            Err(_) => Err(Problem::NoRoom {
-                what: NoRoom::InFlight,
-                retry_after: RETRY_AFTER,
-            }),
-        }
+            .map_err(|_| RequestError::InFlightFull)?;
+        self.taken += more;
+        Ok(())
     }
 
     pub(super) fn shrink_to(&mut self, total: usize) {
@@ -80,7 +67,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.shrink_to(0);
     }

@@ -1,4 +1,4 @@
-//! Pure. A peer's status, headers and error body in, what to do about the request out. Knows which
+//! Pure. Reads a peer's status, headers and error body as the outcome of an attempt. Knows which
 //! codes OTLP calls retryable; does not know when the next attempt is.
 
 use std::time::{Duration, SystemTime};
@@ -14,46 +14,46 @@ use tonic_types::{RetryInfo, RpcStatusExt};
 
 use crate::text::truncated;
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// The peer has it.
+pub enum DeliveryOutcome {
+    /// The peer took it.
     Delivered {
-        /// Items that it threw away nevertheless (`partial_success`).
+        /// Items that it nevertheless rejected (`partial_success`).
         n_rejected: u64,
-        /// What it has to say about that; a warning if `n_rejected` is 0.
+        /// Its explanation; a warning if `n_rejected` is 0.
         message: Option<String>,
     },
-    /// The peer may take it another time, or could not be reached.
+    /// The peer may take it later, or could not be reached.
     Retry {
-        /// How long it asked us to wait.
+        /// The wait that it asked for.
         after: Option<Duration>,
-        /// In words.
+        /// The reason, for the log.
         why: String,
     },
-    /// The peer takes smaller requests only.
+    /// The peer takes only smaller requests.
     TooLarge {
-        /// In words.
+        /// The reason, for the log.
         why: String,
     },
-    /// The peer does not know what it is about: the span may still be on its way.
+    /// The peer does not know the request's subject: the span may still be in transit.
     Unknown {
-        /// In words.
+        /// The reason, for the log.
         why: String,
     },
     /// The peer will never take it.
     Refused {
         /// Label of the dropped items.
         reason: &'static str,
-        /// In words.
+        /// The reason, for the log.
         why: String,
     },
 }
 
-/// The longest message of a peer that we repeat.
+/// Longest message of a peer that we repeat, in characters.
 const LONGEST_WHY: usize = 300;
 
-impl Answer {
+impl DeliveryOutcome {
     pub(super) fn retry(why: impl Into<String>) -> Self {
         Self::Retry {
             after: None,
@@ -61,10 +61,11 @@ impl Answer {
         }
     }
 
-    /// By gRPC status, as OTLP/gRPC has it. Two answers mean that the request is too large:
-    /// OUT_OF_RANGE, which tonic gives (OTLP would have us retry for ever), and RESOURCE_EXHAUSTED
-    /// without RetryInfo, which everybody else gives; but not where the message is about rates,
-    /// since a quota does not care for smaller requests and would be asked about every single span.
+    /// The outcome by gRPC status, as OTLP/gRPC defines it. Two statuses mean that the request is
+    /// too large: OUT_OF_RANGE, which tonic sends (OTLP would have us retry forever), and
+    /// RESOURCE_EXHAUSTED without RetryInfo, which all others send. The latter does not if its
+    /// message is about rates: a smaller request does not help against a quota, and we would end up
+    /// sending every single span.
     pub(super) fn of_grpc(code: Code, message: &str, retry_info: Option<RetryInfo>) -> Self {
         let name = name(code);
         let why = if message.is_empty() {
@@ -117,7 +118,8 @@ impl Answer {
         }
     }
 
-    /// By HTTP status, as OTLP/HTTP has it. `body` is the start of the answer's body.
+    /// The outcome by HTTP status, as OTLP/HTTP defines it. `body` is the start of the response's
+    /// body.
     pub(super) fn of_http(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
             return partial_success(headers, body);
@@ -134,19 +136,20 @@ impl Answer {
                 why,
             },
             413 => Self::TooLarge { why },
-            // What Go's servers say, the Collector among them.
+            // The error of Go's servers, including the Collector.
             400 if message.contains("request body too large") => Self::TooLarge { why },
             300..400 => {
                 let target = headers
                     .get("location")
                     .and_then(|location| location.to_str().ok())
                     .unwrap_or("nowhere");
-                // What follows the question mark may be a secret.
+                // The query may contain a secret.
                 let target = target.split(['?', '#']).next().unwrap_or_default();
                 Self::Refused {
                     reason: "redirected",
                     why: format!(
-                        "HTTP {status}: redirected to {}; redirects are not followed, name that endpoint instead",
+                        "HTTP {status}: redirected to {}; redirects are not followed, configure \
+                         that endpoint instead",
                         shorten(target)
                     ),
                 }
@@ -174,8 +177,8 @@ impl Answer {
         }
     }
 
-    /// By HTTP status, as JSON APIs have it: any 2xx is a yes, whatever the body says; what a
-    /// server calls its own mistake may go well the next time; no request can be cut in two.
+    /// The outcome by HTTP status, as in JSON APIs: any 2xx is a success, whatever the body says; a
+    /// server error may succeed on a retry; a request cannot be split.
     pub(super) fn of_api(status: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         if (200..300).contains(&status) {
             return Self::Delivered {
@@ -207,8 +210,8 @@ impl Answer {
         }
     }
 
-    /// A gRPC peer, or what stands before it, that answered in plain HTTP: gRPC's own table for
-    /// that, and 413.
+    /// The outcome if a gRPC peer, or a proxy before it, answered in plain HTTP: gRPC's own table
+    /// for that, and 413.
     pub(super) fn of_http_instead_of_grpc(status: u16, headers: &HeaderMap) -> Self {
         match status {
             200 => Self::Refused {
@@ -221,9 +224,9 @@ impl Answer {
     }
 }
 
-/// The gRPC status in headers or trailers. Not tonic's reader: that one panics on details that are
-/// no base64.
-pub(super) fn grpc_status(headers: &HeaderMap) -> Option<Answer> {
+/// The gRPC status in headers or trailers. We do not use tonic's reader, which panics on details
+/// that are not base64.
+pub(super) fn grpc_status(headers: &HeaderMap) -> Option<DeliveryOutcome> {
     let code = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
     let message = headers
         .get("grpc-message")
@@ -239,12 +242,12 @@ pub(super) fn grpc_status(headers: &HeaderMap) -> Option<Answer> {
             .ok()?
             .get_details_retry_info()
     });
-    Some(Answer::of_grpc(code, &message, retry_info))
+    Some(DeliveryOutcome::of_grpc(code, &message, retry_info))
 }
 
-/// The message of a gRPC answer whose status is OK.
-pub(super) fn grpc_partial_success(body: &[u8]) -> Answer {
-    // Flag and length come first; we offered no compression, so the flag is 0.
+/// Reads the message of a gRPC response whose status is OK.
+pub(super) fn grpc_partial_success(body: &[u8]) -> DeliveryOutcome {
+    // The flag and the length come first; we accept no compression, so the flag is 0.
     let message = if let [0, _, _, _, _, message @ ..] = body {
         message
     } else {
@@ -253,41 +256,41 @@ pub(super) fn grpc_partial_success(body: &[u8]) -> Answer {
     of_protobuf(message)
 }
 
-fn partial_success(headers: &HeaderMap, body: &[u8]) -> Answer {
+fn partial_success(headers: &HeaderMap, body: &[u8]) -> DeliveryOutcome {
     if !is_json(headers) {
         return of_protobuf(body);
     }
-    // Some backends answer protobuf with JSON, where 64-bit numbers are strings.
+    // Some backends answer protobuf with JSON, in which 64-bit numbers are strings.
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    let said = &body["partialSuccess"];
+    let partial_success = &body["partialSuccess"];
     let number = |name: &str| {
-        said[name]
+        partial_success[name]
             .as_u64()
-            .or_else(|| said[name].as_str()?.parse().ok())
+            .or_else(|| partial_success[name].as_str()?.parse().ok())
     };
     let n_rejected = ["rejectedSpans", "rejectedLogRecords", "rejectedDataPoints"]
         .into_iter()
         .find_map(number);
     delivered(
         n_rejected.unwrap_or_default(),
-        said["errorMessage"].as_str().unwrap_or_default(),
+        partial_success["errorMessage"].as_str().unwrap_or_default(),
     )
 }
 
-/// The answers to the three signals have the same shape on the wire.
-fn of_protobuf(body: &[u8]) -> Answer {
-    let said = ExportTraceServiceResponse::decode(body)
+/// The responses of the three signals have the same encoding.
+fn of_protobuf(body: &[u8]) -> DeliveryOutcome {
+    let partial_success = ExportTraceServiceResponse::decode(body)
         .ok()
         .and_then(|response| response.partial_success)
         .unwrap_or_default();
     delivered(
-        u64::try_from(said.rejected_spans).unwrap_or_default(),
-        &said.error_message,
+        u64::try_from(partial_success.rejected_spans).unwrap_or_default(),
+        &partial_success.error_message,
     )
 }
 
-fn delivered(n_rejected: u64, message: &str) -> Answer {
-    Answer::Delivered {
+fn delivered(n_rejected: u64, message: &str) -> DeliveryOutcome {
+    DeliveryOutcome::Delivered {
         n_rejected,
         message: (!message.is_empty()).then(|| shorten(message)),
     }
@@ -323,8 +326,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(b"application/json"))
 }
 
-/// Seconds, or a date. A date is measured against the peer's own `Date`, so that neither our clock
-/// nor its offset matters.
+/// Reads `Retry-After`: seconds or a date. A date is compared with the peer's own `Date`, so that
+/// our clock does not matter.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let date = |value: &HeaderValue| -> Option<SystemTime> {
         httpdate::parse_http_date(value.to_str().ok()?).ok()
@@ -387,7 +390,7 @@ fn shorten(message: &str) -> String {
     format!("{}{ellipsis}", start.trim())
 }
 
-/// The name by which the specification knows it.
+/// The code's name in the specification.
 fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
