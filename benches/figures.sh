@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# All figures of docs/performance.md, on standard output: about twelve minutes of a quiet machine, after the builds.
+# Prints all figures of docs/performance.md, measured in the profile `dist`. After the builds it takes about twelve
+# minutes of a quiet machine.
 #   [OTELCOL=/path/to/otelcol] [SPANSCORE=/path/to/spanscore] benches/figures.sh [--record] [--rounds N]
-# Rounds are seven unless given. With OTELCOL also goal 9, see benches/peers.sh. With SPANSCORE that program is measured (what deploy/build.sh built,
-# perhaps), else the release. --record puts the figures into docs/performance.md.
+# Seven rounds unless given. With OTELCOL it also measures goal 9 (benches/peers.sh). SPANSCORE names the program to
+# measure, for example the one that deploy/build.sh built. --record writes the figures into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --record ]; then
@@ -19,15 +20,15 @@ if [ "${1:-}" = --record ]; then
   exit
 fi
 . benches/measured.sh
-cargo bench --locked --no-run
+cargo bench --locked --profile dist --no-run
 date -u +%FT%TZ
 echo "program: ${SPANSCORE#"$PWD"/}"
 grep -m 1 'model name' /proc/cpuinfo
 rustc --version
 uptime
-cargo bench --locked --quiet --bench scan
-cargo bench --locked --quiet --bench buffer
-cargo bench --locked --quiet --bench lcs
-cargo bench --locked --quiet --bench sidecar -- --program "$SPANSCORE" "$@"
+cargo bench --locked --profile dist --quiet --bench scan
+cargo bench --locked --profile dist --quiet --bench buffer
+cargo bench --locked --profile dist --quiet --bench lcs
+cargo bench --locked --profile dist --quiet --bench sidecar -- --program "$SPANSCORE" "$@"
 [ -z "${OTELCOL:-}" ] || benches/peers.sh "$@"
 uptime

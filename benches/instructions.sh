@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Counts instructions a span of scan, assembly and judgement with callgrind, and compares them with benches/instructions.txt: a regression shows
-# on the noisiest machine. On demand, not in CI (valgrind, a few minutes).
+# Counts instructions per span of scan, assembly and judgement with callgrind, and compares them with
+# benches/instructions.txt. A regression shows on the noisiest machine. `.ci/extended` runs it; needs valgrind.
 #   benches/instructions.sh             exits 1 if a case costs over 3 % more than recorded
-#   benches/instructions.sh --record    writes what it finds to the record
+#   benches/instructions.sh --record    records the counts
+#   PROFILE=release …                   counts in another profile than `dist`, in which the record was made
 # Counts depend on compiler, allocator and CPU features: record and compare on one machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,9 +11,9 @@ record=benches/instructions.txt
 tolerance_percent=3
 n_requests=9
 
-[ "${1:-}" = --record ] || [ -f "$record" ] || { echo "there is no record to compare with: run benches/instructions.sh --record first" >&2; exit 2; }
+[ "${1:-}" = --record ] || [ -f "$record" ] || { echo "no record to compare with: run benches/instructions.sh --record first" >&2; exit 2; }
 command -v valgrind >/dev/null || { echo "valgrind is needed: apt-get install valgrind" >&2; exit 2; }
-program=$(cargo bench --locked --bench instructions --no-run --message-format=json |
+program=$(cargo bench --locked --profile "${PROFILE:-dist}" --bench instructions --no-run --message-format=json |
   sed -n 's/.*"name":"instructions".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
 [ -x "$program" ] || { echo "the benchmark was not built" >&2; exit 2; }
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# spanscore beside a real OpenTelemetry Collector, in the same rounds: forwarding only, and grouping by trace (goal 9). By hand, not in CI.
+# Measures spanscore and a real OpenTelemetry Collector in the same rounds: forwarding only, and grouping by trace
+# (goal 9). Run by hand, not in CI.
 #   OTELCOL=/path/to/otelcol [SPANSCORE=/path/to/spanscore] benches/peers.sh [--rounds N]
-# The Collector must have otlpreceiver, otlpexporter, batchprocessor and groupbytraceprocessor: otelcol-contrib has, or build one with the
-# builder (go install go.opentelemetry.io/collector/cmd/builder@v0.160.0). Its configurations are benches/peers/*.yaml.
+# The Collector needs otlpreceiver, otlpexporter, batchprocessor and groupbytraceprocessor: otelcol-contrib has them, or
+# build one with the builder (go install go.opentelemetry.io/collector/cmd/builder@v0.160.0). benches/peers/*.yaml
+# configure it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${OTELCOL:?set OTELCOL to the path of an OpenTelemetry Collector}"
-[ -x "$OTELCOL" ] || { echo "$OTELCOL is no program" >&2; exit 2; }
+[ -x "$OTELCOL" ] || { echo "$OTELCOL is not a program" >&2; exit 2; }
 "$OTELCOL" --version
 . benches/measured.sh
-OTELCOL=$(realpath "$OTELCOL") cargo bench --locked --bench sidecar -- peers --program "$SPANSCORE" "$@"
+OTELCOL=$(realpath "$OTELCOL") cargo bench --locked --profile dist --bench sidecar -- peers --program "$SPANSCORE" "$@"
