@@ -22,7 +22,7 @@ pub use guard::{Guard, TokenError};
 /// What the admin port shows.
 #[derive(Clone)]
 pub struct Admin {
-    /// Counters and pulses.
+    /// Metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
     /// What others append to `/metrics`.
     pub metrics: Vec<MetricsSource>,
@@ -101,7 +101,7 @@ async fn not_found() -> impl IntoResponse {
 
 /// Who is dead or stuck, a line each.
 fn ill(telemetry: &Telemetry) -> Option<String> {
-    let ill = telemetry.ill(Instant::now().into_std());
+    let ill = telemetry.unhealthy(Instant::now().into_std());
     (!ill.is_empty()).then(|| {
         ill.iter()
             .map(|(name, illness)| format!("{name} {illness}\n"))

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Destination, Signal};
-use crate::telemetry::{Accepted, Discarded, Dropped, Sent, Telemetry};
+use crate::telemetry::{ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, Telemetry};
 use crate::transport::queue::{Accounting, OutboundRequest, Queue, QueueRefusal, Route, WhenFull};
 use crate::transport::{Client, Delivery, TransportError};
 
@@ -118,7 +118,7 @@ impl ForwardHandle {
         let downstream = match &self.downstream {
             Some(downstream) if downstream.signals.contains(&signal) => downstream,
             _ => {
-                Discarded {
+                ItemsDiscarded {
                     signal: signal.as_str(),
                     n_items,
                 }
@@ -155,7 +155,7 @@ struct ForwardAccounting {
 
 impl Accounting for ForwardAccounting {
     fn queued(&self, signal: Signal, n_items: u64) {
-        Accepted {
+        ItemsAccepted {
             signal: signal.as_str(),
             n_items,
         }
@@ -163,7 +163,7 @@ impl Accounting for ForwardAccounting {
     }
 
     fn sent(&self, signal: Signal, n_items: u64) {
-        Sent {
+        ItemsSent {
             signal: signal.as_str(),
             n_items,
         }
@@ -171,7 +171,7 @@ impl Accounting for ForwardAccounting {
     }
 
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str) {
-        Dropped {
+        ItemsDropped {
             signal: signal.as_str(),
             n_items,
             reason,

@@ -25,7 +25,8 @@ use tokio::time::{self, Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::telemetry::{
-    AcceptFailed, ConnectionOpened, HandshakeFailed, Listening, OpenConnection, Pulse, Telemetry,
+    AcceptFailed, ConnectionOpened, HandshakeFailed, Heartbeat, Listening, OpenConnection,
+    Telemetry,
 };
 use crate::tls::ServerTls;
 
@@ -141,7 +142,7 @@ impl Port {
         self,
         service: S,
         shutdown: impl Future<Output = ()>,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
         telemetry: Arc<Telemetry>,
     ) where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
@@ -169,7 +170,7 @@ impl Port {
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
-        let mut heartbeat = time::interval(Pulse::INTERVAL);
+        let mut ticks = time::interval(Heartbeat::INTERVAL);
         let mut resume = Instant::now();
         let mut failing = false;
         let mut shutdown = pin!(shutdown);
@@ -181,7 +182,7 @@ impl Port {
             };
             tokio::select! {
                 () = &mut shutdown => break,
-                now = heartbeat.tick() => pulse.beat(now.into_std()),
+                now = ticks.tick() => heartbeat.beat(now.into_std()),
                 Some(_) = connections.join_next() => {}
                 accepted = accept => match accepted {
                     Ok((stream, slot)) => {
@@ -220,11 +221,11 @@ impl Port {
         loop {
             tokio::select! {
                 () = &mut drained => break,
-                now = heartbeat.tick() => pulse.beat(now.into_std()),
+                now = ticks.tick() => heartbeat.beat(now.into_std()),
                 Some(_) = connections.join_next() => {}
             }
         }
-        pulse.rest();
+        heartbeat.finish();
     }
 }
 

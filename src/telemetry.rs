@@ -27,19 +27,19 @@ pub use exporting::{
 };
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
-    QueueMoved, QueueOpened, QueueSize, RequestHeldUp, RequestRefused, RequestRetried,
+    QueueOpened, QueueResized, QueueSize, RequestHeldUp, RequestRefused, RequestRetried,
     RequestSplit,
 };
-pub use health::{Illness, Phase, Pulse};
-pub use item_accounting::{Accepted, Books, Discarded, Dropped, Sent};
+pub use health::{Heartbeat, Phase, Unhealthy};
+pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
 pub use metrics_page::{MetricKind, MetricsPage};
-pub use receiving::{AuthorizationNotPassed, Refused};
+pub use receiving::{AuthorizationNotPassed, IncomingRefused};
 pub use registering::{
     ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
     RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    ConfigurationInForce, Hurried, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping,
+    ConfigurationInForce, DrainBegun, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping,
     TracesClosed, TracesHeld, TracesJudged, TrajectoriesSeen,
 };
 
@@ -80,8 +80,8 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// The books of every signal seen so far. They balance at any time.
-    pub fn books(&self) -> BTreeMap<&'static str, Books> {
+    /// The item counts of every signal seen so far. They balance at any time.
+    pub fn item_counts(&self) -> BTreeMap<&'static str, ItemCounts> {
         self.items.read()
     }
 

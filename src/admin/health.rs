@@ -19,7 +19,7 @@ use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
 use super::Admin;
-use crate::telemetry::{Phase, Pulse};
+use crate::telemetry::{Heartbeat, Phase};
 
 /// Most that watch at once: whoever reaches the port may.
 const MAX_WATCHERS: usize = 64;
@@ -78,7 +78,7 @@ impl Health {
     fn serving(&self) -> Readiness {
         let telemetry = &self.0.telemetry;
         let is_well = telemetry.phase() == Phase::Serving
-            && telemetry.ill(Instant::now().into_std()).is_empty();
+            && telemetry.unhealthy(Instant::now().into_std()).is_empty();
         if is_well {
             Readiness::Serving
         } else {
@@ -118,15 +118,16 @@ impl ServerStreamingService<HealthCheckRequest> for Health {
         };
         let is_known = SERVICES.contains(&request.get_ref().service.as_str());
         let (health, mut last) = (self.clone(), None);
-        let changes = IntervalStream::new(time::interval(Pulse::INTERVAL)).filter_map(move |_| {
-            let _held_as_long_as_somebody_watches = &permit;
-            let status = if is_known {
-                health.serving()
-            } else {
-                Readiness::ServiceUnknown
-            };
-            (last.replace(status) != Some(status)).then(|| Ok(answer(status)))
-        });
+        let changes =
+            IntervalStream::new(time::interval(Heartbeat::INTERVAL)).filter_map(move |_| {
+                let _held_as_long_as_somebody_watches = &permit;
+                let status = if is_known {
+                    health.serving()
+                } else {
+                    Readiness::ServiceUnknown
+                };
+                (last.replace(status) != Some(status)).then(|| Ok(answer(status)))
+            });
         ready(Ok(tonic::Response::new(Box::pin(changes))))
     }
 }

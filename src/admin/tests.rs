@@ -47,7 +47,9 @@ fn admin() -> Admin {
 #[tokio::test(start_paused = true)]
 async fn readiness_follows_the_phases_and_liveness_does_not() {
     let admin = admin();
-    let _pulse = admin.telemetry.pulse("pipeline", Instant::now().into_std());
+    let _heartbeat = admin
+        .telemetry
+        .heartbeat("pipeline", Instant::now().into_std());
     let cases = [
         (None, 503, "starting: not every port is bound yet\n"),
         (Some(Phase::Serving), 200, "ready\n"),
@@ -69,8 +71,12 @@ async fn readiness_follows_the_phases_and_liveness_does_not() {
 async fn a_stuck_or_dead_worker_turns_both_red_within_ten_seconds_and_a_beat_turns_them_green() {
     let admin = admin();
     admin.telemetry.enter(Phase::Serving);
-    let stuck = admin.telemetry.pulse("pipeline", Instant::now().into_std());
-    let beating = admin.telemetry.pulse("forward", Instant::now().into_std());
+    let stuck = admin
+        .telemetry
+        .heartbeat("pipeline", Instant::now().into_std());
+    let beating = admin
+        .telemetry
+        .heartbeat("forward", Instant::now().into_std());
     tokio::time::advance(Duration::from_secs(10)).await;
     beating.beat(Instant::now().into_std());
     for path in ["/livez", "/readyz"] {

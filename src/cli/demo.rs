@@ -302,9 +302,9 @@ impl Backend {
         .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
         let taken = Arc::new(Taken::default());
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
-        let pulse = telemetry.pulse("backend", sidecar::now().instant);
+        let heartbeat = telemetry.heartbeat("backend", sidecar::now().instant);
         let mut serving = JoinSet::new();
-        serving.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry));
+        serving.spawn(port.serve(receiver, std::future::pending(), heartbeat, telemetry));
         Ok(Self {
             address,
             taken,

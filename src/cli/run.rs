@@ -91,7 +91,7 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     let name = loop {
         tokio::select! {
             name = signals.next() => break name,
-            _ = drain.recv() => sidecar.hurry(),
+            _ = drain.recv() => sidecar.begin_drain(),
             _ = hang_up.recv() => sidecar.register.reload_soon(),
         }
     };

@@ -39,7 +39,7 @@ use crate::config::{self, Config, Destination, Off, Shape};
 use crate::evaluate::{Evaluation, Explain};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    MetricsPage, Pulse, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
+    Heartbeat, MetricsPage, ScoreLabelsFolded, ScoreShapeOff, ScoresUnprinted, Telemetry,
 };
 use crate::transport::{CompletionGuard, TransportError};
 
@@ -221,7 +221,8 @@ impl Exporter {
             telemetry: telemetry.clone(),
         });
         let (stop, stopped) = watch::channel(());
-        let pulse = telemetry.pulse("score batches", tokio::time::Instant::now().into_std());
+        let heartbeat =
+            telemetry.heartbeat("score batches", tokio::time::Instant::now().into_std());
         let mut batcher = JoinSet::new();
         let (max_delay, interval) = (
             scores.batch.max_delay.0,
@@ -230,7 +231,7 @@ impl Exporter {
         batcher.spawn(run_batcher(
             shared.clone(),
             stopped,
-            pulse,
+            heartbeat,
             max_delay,
             interval,
         ));
@@ -366,7 +367,7 @@ impl Open {
 async fn run_batcher(
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<()>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     mut max_delay: Duration,
     interval: Duration,
 ) {
@@ -374,7 +375,7 @@ async fn run_batcher(
     let mut metrics_at = tokio::time::Instant::now() + interval;
     loop {
         let now = tokio::time::Instant::now();
-        pulse.beat(now.into_std());
+        heartbeat.beat(now.into_std());
         if flush_at.is_some_and(|flush_at| flush_at <= now) {
             flush_at = None;
             shared.flush();
@@ -384,7 +385,7 @@ async fn run_batcher(
             metrics_at = now + interval;
             shared.send_metrics();
         }
-        let wake_at = (now + Pulse::INTERVAL)
+        let wake_at = (now + Heartbeat::INTERVAL)
             .min(metrics_at)
             .min(flush_at.unwrap_or(metrics_at));
         tokio::select! {
@@ -395,7 +396,7 @@ async fn run_batcher(
                 (flush_at, metrics_at) = (Some(now), now);
             }
             () = tokio::time::sleep_until(wake_at) => {}
-            _ = stopped.changed() => return pulse.rest(),
+            _ = stopped.changed() => return heartbeat.finish(),
         }
     }
 }
@@ -405,7 +406,7 @@ async fn run_batcher(
 impl Running {
     /// Sends the open batches and the metrics now, and every later score at once: we are about to
     /// be stopped.
-    pub fn hurry(&self) {
+    pub fn begin_drain(&self) {
         self.shared.hurried.notify_one();
     }
 

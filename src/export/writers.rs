@@ -23,7 +23,7 @@ use crate::config::{self, Config, Signal};
 use crate::evaluate::Evaluation;
 use crate::span::TraceId;
 use crate::sync::Mutex;
-use crate::telemetry::{Pulse, Telemetry};
+use crate::telemetry::{Heartbeat, Telemetry};
 use crate::transport::queue::{
     Accounting, ApiTarget, CompletionGuard, OutboundRequest, Queue, Route, WhenFull,
 };
@@ -144,9 +144,10 @@ impl Writers {
             bell: Arc::default(),
         };
         let (stop, stopped) = watch::channel(());
-        let pulse = telemetry.pulse("score writers", tokio::time::Instant::now().into_std());
+        let heartbeat =
+            telemetry.heartbeat("score writers", tokio::time::Instant::now().into_std());
         let mut porter = JoinSet::new();
-        porter.spawn(writers.clone().carry(stopped, pulse));
+        porter.spawn(writers.clone().carry(stopped, heartbeat));
         Ok(Some((
             writers.clone(),
             Running {
@@ -216,15 +217,15 @@ impl Writers {
     }
 
     /// Carries scores on whenever something they waited for is done with.
-    async fn carry(self, mut stopped: watch::Receiver<()>, pulse: Pulse) {
+    async fn carry(self, mut stopped: watch::Receiver<()>, heartbeat: Heartbeat) {
         loop {
             let now = tokio::time::Instant::now();
-            pulse.beat(now.into_std());
+            heartbeat.beat(now.into_std());
             self.advance(false);
             tokio::select! {
                 () = self.bell.rung.notified() => {}
-                () = tokio::time::sleep_until(now + Pulse::INTERVAL) => {}
-                _ = stopped.changed() => return pulse.rest(),
+                () = tokio::time::sleep_until(now + Heartbeat::INTERVAL) => {}
+                _ = stopped.changed() => return heartbeat.finish(),
             }
         }
     }

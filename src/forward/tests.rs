@@ -17,7 +17,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::*;
 use crate::config::Protocol;
-use crate::telemetry::{Books, Illness};
+use crate::telemetry::{ItemCounts, Unhealthy};
 use crate::transport::Undelivered;
 use crate::transport::peer::{Peer, Received, Reply};
 
@@ -56,17 +56,17 @@ impl Plane {
     }
 
     /// Lets everything be delivered and gives the books.
-    async fn finish(self) -> Books {
+    async fn finish(self) -> ItemCounts {
         let (undelivered, books) = self.finish_within(Duration::from_secs(60)).await;
         assert_eq!(undelivered, Undelivered::new());
         books
     }
 
-    async fn finish_within(self, time: Duration) -> (Undelivered, Books) {
+    async fn finish_within(self, time: Duration) -> (Undelivered, ItemCounts) {
         self.handle
             .close((tokio::time::Instant::now() + time).into_std());
         let undelivered = run_with_an_eye_on_the_books(self.delivery, &self.telemetry).await;
-        let mut books = self.telemetry.books();
+        let mut books = self.telemetry.item_counts();
         (undelivered, books.remove("traces").unwrap_or_default())
     }
 }
@@ -75,7 +75,7 @@ impl Plane {
 async fn run_with_an_eye_on_the_books(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
     let watch = async {
         loop {
-            for (signal, books) in telemetry.books() {
+            for (signal, books) in telemetry.item_counts() {
                 assert_balance(signal, &books);
             }
             tokio::task::yield_now().await;
@@ -87,7 +87,7 @@ async fn run_with_an_eye_on_the_books(delivery: Delivery, telemetry: &Telemetry)
     }
 }
 
-fn assert_balance(signal: &str, books: &Books) {
+fn assert_balance(signal: &str, books: &ItemCounts) {
     assert_eq!(
         books.accepted,
         books.sent + books.queued + books.dropped.values().sum::<u64>(),
@@ -95,8 +95,8 @@ fn assert_balance(signal: &str, books: &Books) {
     );
 }
 
-fn books(accepted: u64, sent: u64, dropped: &[(&'static str, u64)]) -> Books {
-    Books {
+fn books(accepted: u64, sent: u64, dropped: &[(&'static str, u64)]) -> ItemCounts {
+    ItemCounts {
         accepted,
         sent,
         queued: 0,
@@ -227,7 +227,10 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
         .unwrap();
     let telemetry = plane.telemetry.clone();
     assert_eq!(plane.finish().await, books(2, 2, &[]));
-    assert_eq!(telemetry.books()["logs"], books(5, 0, &[("discarded", 5)]));
+    assert_eq!(
+        telemetry.item_counts()["logs"],
+        books(5, 0, &[("discarded", 5)])
+    );
     assert_eq!(peer.received().len(), 1);
 }
 
@@ -245,7 +248,7 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
         .offer(Signal::Traces, vec![0; 1 << 20].into(), 7, Vec::new())
         .unwrap();
     assert_eq!(
-        telemetry.books()["traces"],
+        telemetry.item_counts()["traces"],
         books(7, 0, &[("discarded", 7)])
     );
 }
@@ -414,8 +417,8 @@ async fn a_peer_that_is_away_and_comes_back_gets_what_was_kept_for_it() {
                 tokio::task::yield_now().await;
             }
             assert_eq!(
-                telemetry.books()["traces"],
-                Books {
+                telemetry.item_counts()["traces"],
+                ItemCounts {
                     queued: 4,
                     ..books(4, 0, &[])
                 }
@@ -435,7 +438,7 @@ async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
     let told = || {
         log.lines()
             .iter()
-            .filter(|line| line.contains("keeps failing while others get through: HTTP 503"))
+            .filter(|line| line.contains("keeps failing while others succeed: HTTP 503"))
             .count()
     };
     let peer = Peer::start(|_, received| {
@@ -463,7 +466,7 @@ async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
                         .unwrap();
                 }
                 n_good += 20;
-                while telemetry.books()["traces"].sent < n_good {
+                while telemetry.item_counts()["traces"].sent < n_good {
                     tokio::task::yield_now().await;
                 }
             }
@@ -471,7 +474,7 @@ async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
             n_good
         });
     assert_eq!(
-        telemetry.books()["traces"],
+        telemetry.item_counts()["traces"],
         books(n_good + 1, n_good, &[("shutdown", 1)])
     );
     assert_eq!(
@@ -641,8 +644,8 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
         (Ok(()), Ok(()), Err(QueueRefusal::Full))
     );
     assert_eq!(
-        plane.telemetry.books()["traces"],
-        Books {
+        plane.telemetry.item_counts()["traces"],
+        ItemCounts {
             queued: 2,
             ..books(2, 0, &[])
         },
@@ -664,7 +667,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
             assert_eq!(offer(&handle, 1), Err(QueueRefusal::Draining));
         });
     assert_eq!(undelivered, Undelivered::new());
-    assert_eq!(telemetry.books()["traces"], books(3, 3, &[]));
+    assert_eq!(telemetry.item_counts()["traces"], books(3, 3, &[]));
 }
 
 #[tokio::test]
@@ -686,7 +689,10 @@ async fn what_is_undelivered_at_the_deadline_is_dropped_and_told() {
             Undelivered::from([(Signal::Traces, 40), (Signal::Logs, 3)])
         );
         assert_eq!(books_after, books(40, 0, &[("shutdown", 40)]));
-        assert_eq!(telemetry.books()["logs"], books(3, 0, &[("shutdown", 3)]));
+        assert_eq!(
+            telemetry.item_counts()["logs"],
+            books(3, 0, &[("shutdown", 3)])
+        );
     }
 }
 
@@ -727,7 +733,7 @@ async fn stopping_does_not_wait_for_the_next_interval() {
 }
 
 #[tokio::test]
-async fn the_pulse_of_an_idle_delivery_beats() {
+async fn an_idle_delivery_beats() {
     tokio::time::pause();
     let telemetry = Arc::new(Telemetry::default());
     let settings = Settings {
@@ -748,12 +754,12 @@ async fn the_pulse_of_an_idle_delivery_beats() {
     );
     let now = tokio::time::Instant::now().into_std();
     assert_eq!(telemetry.workers(), ["forward delivery"]);
-    assert_eq!(telemetry.ill(now), [], "it beat until now");
+    assert_eq!(telemetry.unhealthy(now), [], "it beat until now");
     // A future that is dropped in mid-run is a worker that died.
     drop(running);
     assert_eq!(
-        telemetry.ill(now),
-        [("forward delivery".to_owned(), Illness::Dead)]
+        telemetry.unhealthy(now),
+        [("forward delivery".to_owned(), Unhealthy::Dead)]
     );
 }
 
@@ -824,14 +830,14 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
     assert_eq!(
         [&lines[0], &lines[1]],
         [
-            "WARN delivery is paused, telemetry is queued and will be tried again: HTTP 503 queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
-            "WARN a request was refused for good and is dropped: HTTP 400: no such tenant \
+            "WARN delivery paused; telemetry is queued and will be retried: HTTP 503 queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN request refused permanently and dropped: HTTP 400: no such tenant \
              origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
         ]
     );
     assert!(
         lines[2].starts_with(
-            "INFO delivery goes on queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="
+            "INFO delivery resumed queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="
         ),
         "{}",
         lines[2]

@@ -45,11 +45,11 @@ async fn serve() -> Served {
     let port = Port::bind(ANY_PORT, "test.listen", None).await.unwrap();
     let address = port.address().unwrap();
     let (shutdown, stop) = oneshot::channel();
-    let pulse = telemetry.pulse("test", Instant::now().into_std());
+    let heartbeat = telemetry.heartbeat("test", Instant::now().into_std());
     let until = async {
         let _ = stop.await;
     };
-    let server = tokio::spawn(port.serve(service, until, pulse, telemetry.clone()));
+    let server = tokio::spawn(port.serve(service, until, heartbeat, telemetry.clone()));
     Served {
         address,
         telemetry,
@@ -170,7 +170,7 @@ async fn cutting_the_drain_short_cuts_its_connections_and_counts_as_death() {
     shutdown.send(()).unwrap();
     server.abort();
     assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
-    assert_eq!(telemetry.ill(Instant::now().into_std()).len(), 1);
+    assert_eq!(telemetry.unhealthy(Instant::now().into_std()).len(), 1);
 }
 
 #[tokio::test]
@@ -198,9 +198,13 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
             request.version()
         )))))
     });
-    let pulse = telemetry.pulse("test", Instant::now().into_std());
-    let server =
-        tokio::spawn(port.serve(service, std::future::pending(), pulse, telemetry.clone()));
+    let heartbeat = telemetry.heartbeat("test", Instant::now().into_std());
+    let server = tokio::spawn(port.serve(
+        service,
+        std::future::pending(),
+        heartbeat,
+        telemetry.clone(),
+    ));
 
     let client_tls = config::ClientTls {
         ca_file: Some(cert_file),

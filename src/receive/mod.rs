@@ -28,7 +28,7 @@ use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
-use crate::telemetry::{AuthorizationNotPassed, MetricsSource, Refused, Telemetry};
+use crate::telemetry::{AuthorizationNotPassed, IncomingRefused, MetricsSource, Telemetry};
 use crate::transport::queue::{QueueRefusal, largest_request};
 
 use body::{BodyLimits, BufferedMessage};
@@ -282,7 +282,7 @@ impl ReceiverShared {
 
     /// Counts a refusal.
     fn refused(&self, signal: Signal, error: &RequestError, n_items: u64) {
-        Refused {
+        IncomingRefused {
             signal: signal.as_str(),
             n_items,
             reason: error.reason(),

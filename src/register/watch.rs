@@ -20,7 +20,7 @@ use tokio::time;
 
 use super::Register;
 use crate::config::{Config, Files, Loaded, Sources};
-use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Pulse};
+use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
 use crate::text::rfc3339;
 
 /// Between two reads that must agree (DESIGN: half-written files are not applied).
@@ -121,22 +121,22 @@ impl Watcher {
 
     /// Watches until `ended`, whatever it is about: a reload that is not applied by then serves
     /// nobody.
-    pub async fn run(self, pulse: Pulse, ended: impl Future<Output = ()>) {
+    pub async fn run(self, heartbeat: Heartbeat, ended: impl Future<Output = ()>) {
         tokio::select! {
             () = ended => {}
-            () = self.watch(&pulse) => {}
+            () = self.watch(&heartbeat) => {}
         }
-        pulse.rest();
+        heartbeat.finish();
     }
 
-    async fn watch(self, pulse: &Pulse) {
+    async fn watch(self, heartbeat: &Heartbeat) {
         let Self {
             register,
             origin,
             interval,
             mut requests,
         } = self;
-        let mut heartbeat = time::interval(Pulse::INTERVAL);
+        let mut ticks = time::interval(Heartbeat::INTERVAL);
         // Nothing was asked so far, so the first poll reads: the files may have changed since the
         // start.
         let nothing = Attempt {
@@ -148,22 +148,22 @@ impl Watcher {
         let mut next_poll = time::Instant::now() + interval;
         loop {
             tokio::select! {
-                now = heartbeat.tick() => {
-                    pulse.beat(now.into_std());
+                now = ticks.tick() => {
+                    heartbeat.beat(now.into_std());
                     register.let_expire().await;
                 }
                 () = time::sleep_until(next_poll), if seen.is_some() && !interval.is_zero() => {
                     if let (Some(origin), Some(attempt)) = (&origin, &mut seen)
                         && asked_again(origin, attempt).await != attempt.fingerprint
                     {
-                        settle(&register, origin, attempt, pulse).await;
+                        settle(&register, origin, attempt, heartbeat).await;
                     }
                     next_poll = time::Instant::now() + interval;
                 }
                 request = requests.recv() => {
                     let Some(answer) = request else { return };
                     let outcome = match (&origin, &mut seen) {
-                        (Some(origin), Some(attempt)) => settle(&register, origin, attempt, pulse).await,
+                        (Some(origin), Some(attempt)) => settle(&register, origin, attempt, heartbeat).await,
                         _ => Outcome::NoFile,
                     };
                     // Whoever asked may have gone away.
@@ -180,12 +180,12 @@ async fn settle(
     register: &Register,
     origin: &Origin,
     last: &mut Attempt,
-    pulse: &Pulse,
+    heartbeat: &Heartbeat,
 ) -> Outcome {
     for _ in 0..MAX_READS {
         let attempt = read(origin.clone()).await;
         time::sleep(origin.agreement).await;
-        pulse.beat(time::Instant::now().into_std());
+        heartbeat.beat(time::Instant::now().into_std());
         let agrees = asked_again(origin, &attempt).await == attempt.fingerprint;
         let Attempt {
             loaded,

@@ -1,37 +1,42 @@
-//! What happened at our ports and to certificate files, before any request.
+//! Events of our ports and of certificate files. Must not know of requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Telemetry;
 
-/// A port is bound and connections are taken.
+/// A port is bound and accepts connections.
 #[derive(Debug)]
 pub struct Listening {
     /// The setting the address came from.
     pub setting: &'static str,
-    /// The address, with the port that was really bound.
+    /// The address, with the port that was actually bound.
     pub address: SocketAddr,
     /// With TLS?
     pub tls: bool,
 }
 
 impl Listening {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self, _telemetry: &Telemetry) {
-        tracing::info!(setting = self.setting, address = %self.address, tls = self.tls, "listening");
+        let Self {
+            setting,
+            address,
+            tls,
+        } = self;
+        tracing::info!(setting, %address, tls, "listening");
     }
 }
 
-/// A connection was taken.
+/// A connection was accepted.
 #[derive(Debug)]
 pub struct ConnectionOpened {
-    /// The setting of the port it came in by.
+    /// The setting of the port that accepted it.
     pub setting: &'static str,
 }
 
 impl ConnectionOpened {
-    /// Count it, as long as the guard lives.
+    /// Counts it as long as the guard lives.
     pub fn emit(self, telemetry: &Arc<Telemetry>) -> OpenConnection {
         telemetry.metrics.connections_open.add([self.setting], 1);
         OpenConnection {
@@ -55,32 +60,32 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The system gave us no connection, most often for want of file descriptors.
+/// A connection could not be accepted, usually for lack of file descriptors.
 #[derive(Debug)]
 pub struct AcceptFailed {
     /// The setting of the port.
     pub setting: &'static str,
-    /// What the system said.
+    /// The error of the system.
     pub error: String,
-    /// The first failure since a connection was taken: the one that is logged.
+    /// True for the first failure since the last accepted connection, which is the one logged.
     pub first: bool,
 }
 
 impl AcceptFailed {
-    /// Count it; log it when it begins.
+    /// Counts it; logs the first of a series.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.accept_failures.add([self.setting], 1);
         if self.first {
             tracing::error!(
                 port = self.setting,
                 error = self.error,
-                "cannot take connections; is the limit of open files (ulimit -n) too low?"
+                "cannot accept connections; is the open file limit (ulimit -n) too low?"
             );
         }
     }
 }
 
-/// A connection to a TLS port did not get through its handshake.
+/// A TLS handshake failed.
 #[derive(Debug)]
 pub struct HandshakeFailed {
     /// The setting of the port.
@@ -90,8 +95,8 @@ pub struct HandshakeFailed {
 }
 
 impl HandshakeFailed {
-    /// Count it; the first one is a warning, since it may be a client that speaks plain text or
-    /// shows no certificate.
+    /// Counts it. The first is a warning, since the client may speak plain text or present no
+    /// certificate.
     pub fn emit(self, telemetry: &Telemetry) {
         let n_failures = telemetry
             .metrics
@@ -101,18 +106,19 @@ impl HandshakeFailed {
             1 => tracing::warn!(
                 port = self.setting,
                 error = self.error,
-                "a TLS handshake failed; does the client use https and the right certificate? (further ones are counted and logged at debug)"
+                "TLS handshake failed; does the client use https and the right certificate? \
+                 (further failures are counted and logged at debug level)"
             ),
             _ => tracing::debug!(
                 port = self.setting,
                 error = self.error,
-                "a TLS handshake failed"
+                "TLS handshake failed"
             ),
         }
     }
 }
 
-/// Certificate files changed, and the new ones are in use.
+/// Certificate files changed, and the new certificates are in use.
 #[derive(Debug)]
 pub struct CertificatesReplaced {
     /// The files, quoted.
@@ -120,30 +126,30 @@ pub struct CertificatesReplaced {
 }
 
 impl CertificatesReplaced {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.certificate_reloads.add(["replaced"], 1);
         tracing::info!(
             files = self.files,
-            "certificate files changed; new connections use the new ones"
+            "certificate files changed; new connections use the new certificates"
         );
     }
 }
 
-/// Certificate files changed and cannot be used; the last good ones stay in use.
+/// Changed certificate files cannot be used; the last good certificates stay in use.
 #[derive(Debug)]
 pub struct CertificatesUnusable {
-    /// What is wrong.
+    /// The problem.
     pub error: String,
 }
 
 impl CertificatesUnusable {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.certificate_reloads.add(["unusable"], 1);
         tracing::warn!(
             error = self.error,
-            "certificate files changed and cannot be used; the last good ones stay in use"
+            "changed certificate files cannot be used; the last good certificates stay in use"
         );
     }
 }

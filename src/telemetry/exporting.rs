@@ -1,8 +1,8 @@
-//! What happened to scores on their way out.
+//! Events of scores on their way to their destinations.
 
 use super::Telemetry;
 
-/// Scores wait to be delivered.
+/// Scores were queued for delivery.
 #[derive(Debug)]
 pub struct ScoresQueued {
     /// `score_spans`, `score_events` or `score_metrics`.
@@ -12,7 +12,7 @@ pub struct ScoresQueued {
 }
 
 impl ScoresQueued {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -31,7 +31,7 @@ pub struct ScoresSent {
 }
 
 impl ScoresSent {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -44,7 +44,7 @@ impl ScoresSent {
     }
 }
 
-/// Queued scores were given up.
+/// Queued scores were dropped.
 #[derive(Debug)]
 pub struct ScoresDropped {
     /// `score_spans`, `score_events` or `score_metrics`.
@@ -56,7 +56,7 @@ pub struct ScoresDropped {
 }
 
 impl ScoresDropped {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -69,7 +69,7 @@ impl ScoresDropped {
     }
 }
 
-/// Evaluations were not printed: whoever reads standard output is too slow.
+/// Evaluations were not printed because the reader of standard output is too slow.
 #[derive(Debug)]
 pub struct ScoresUnprinted {
     /// Evaluations.
@@ -79,7 +79,7 @@ pub struct ScoresUnprinted {
 }
 
 impl ScoresUnprinted {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -88,7 +88,8 @@ impl ScoresUnprinted {
     }
 }
 
-/// One who listens to `GET /v1/scores` is too slow: older lines had to go, which it is told.
+/// A listener of `GET /v1/scores` is too slow: its oldest lines were dropped, and a line tells it
+/// how many.
 #[derive(Debug)]
 pub struct ListenerBehind {
     /// Evaluations.
@@ -96,7 +97,7 @@ pub struct ListenerBehind {
 }
 
 impl ListenerBehind {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -105,7 +106,7 @@ impl ListenerBehind {
     }
 }
 
-/// A queue of scores is full, and drops its oldest until its destination takes something again.
+/// A score queue is full and drops its oldest scores until its destination accepts some again.
 #[derive(Debug)]
 pub struct ScoresOverflow {
     /// `score_spans`, `score_events`, `score_metrics` or the name of a writer.
@@ -113,45 +114,46 @@ pub struct ScoresOverflow {
 }
 
 impl ScoresOverflow {
-    /// Log it; what is dropped is counted one by one.
+    /// Logs it; [`ScoresDropped`] counts the drops.
     pub fn emit(self, _: &Telemetry) {
         tracing::warn!(
             shape = self.shape,
-            "the queue of scores is full: the oldest are dropped until their destination takes some"
+            "the score queue is full; the oldest scores are dropped until the destination accepts \
+             some again"
         );
     }
 }
 
-/// An enabled shape of scores has nowhere to go.
+/// An enabled shape of scores has no destination.
 #[derive(Debug)]
 pub struct ScoreShapeOff {
     /// `span`, `event` or `metrics`.
     pub shape: &'static str,
-    /// Why, and what to do about it.
+    /// The reason and the remedy.
     pub why: String,
 }
 
 impl ScoreShapeOff {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self, _: &Telemetry) {
         let Self { shape, why } = self;
         tracing::info!(shape, "scores are not sent as {shape}: {why}");
     }
 }
 
-/// Names in the labels of the scores' metrics became too many, and the rest is `_other`.
+/// The labels of the score metrics reached a limit; further names become `_other`.
 #[derive(Debug)]
 pub struct ScoreLabelsFolded {
-    /// The limit: a setting, or a fixed one in words.
+    /// The name of the setting, or the description of a fixed limit.
     pub limit: &'static str,
 }
 
 impl ScoreLabelsFolded {
-    /// Log it; told once for each limit.
+    /// Logs it, once for each limit.
     pub fn emit(self, _: &Telemetry) {
         tracing::warn!(
             limit = self.limit,
-            "the limit of metric labels is reached: further names are counted as `_other`"
+            "metric label limit reached; further names are counted as `_other`"
         );
     }
 }

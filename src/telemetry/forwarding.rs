@@ -1,4 +1,4 @@
-//! What happened to requests on their way out: queues, attempts, outages.
+//! Events of outbound requests: queues, attempts, outages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use super::{Telemetry, metrics};
 
-/// A queue was made.
+/// A queue was opened.
 #[derive(Debug)]
 pub struct QueueOpened {
     /// `forward`, `scores`, …
     pub queue: &'static str,
-    /// Most bytes in it.
+    /// Its capacity in bytes.
     pub capacity: usize,
 }
 
 impl QueueOpened {
-    /// Set its capacity, and answer the gauge that its size is written to.
+    /// Sets the gauge of its capacity and returns the gauge of its size.
     pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
         let metrics = &telemetry.metrics;
         metrics
@@ -27,25 +27,25 @@ impl QueueOpened {
     }
 }
 
-/// The gauge of one queue's size: every request moves it twice.
+/// The gauge of one queue's size, held by the queue because every request moves it twice.
 #[derive(Debug)]
 pub struct QueueSize(Arc<AtomicI64>);
 
 /// A queue grew or shrank.
 #[derive(Debug)]
-pub struct QueueMoved {
-    /// Bytes in it, those under way included.
+pub struct QueueResized {
+    /// Bytes in it, requests in flight included.
     pub n_bytes: usize,
 }
 
-impl QueueMoved {
-    /// Set the gauge.
+impl QueueResized {
+    /// Sets the gauge.
     pub fn emit(self, size: &QueueSize) {
         metrics::store(&size.0, self.n_bytes);
     }
 }
 
-/// An attempt failed and will be made again.
+/// A request failed and will be retried.
 #[derive(Debug)]
 pub struct RequestRetried {
     /// `forward`, `scores`, …
@@ -53,14 +53,13 @@ pub struct RequestRetried {
 }
 
 impl RequestRetried {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.exporter_retries.add([self.queue], 1);
     }
 }
 
-/// A request failed again while others get through: something is wrong with it, or with what stands
-/// in its way alone.
+/// A request keeps failing while others succeed: the problem is its own, not the destination's.
 #[derive(Debug)]
 pub struct RequestHeldUp {
     /// The setting or variable the endpoint came from.
@@ -69,14 +68,14 @@ pub struct RequestHeldUp {
     pub signal: &'static str,
     /// How often it was tried.
     pub n_attempts: u32,
-    /// What happened last.
+    /// The last error.
     pub why: String,
-    /// Further ones since the last line.
+    /// Such events since the last line that were not logged.
     pub n_held_back: u64,
 }
 
 impl RequestHeldUp {
-    /// Log it; the attempts are counted.
+    /// Logs it; [`RequestRetried`] counts the attempts.
     pub fn emit(self, _: &Telemetry) {
         let Self {
             origin,
@@ -90,12 +89,12 @@ impl RequestHeldUp {
             signal,
             n_attempts,
             more_before = n_held_back,
-            "a request keeps failing while others get through: {why}"
+            "a request keeps failing while others succeed: {why}"
         );
     }
 }
 
-/// A request was too large for the peer and goes out again as two.
+/// A request was too large for the peer and is sent again as two.
 #[derive(Debug)]
 pub struct RequestSplit {
     /// `forward`, `scores`, …
@@ -103,13 +102,13 @@ pub struct RequestSplit {
 }
 
 impl RequestSplit {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.exporter_splits.add([self.queue], 1);
     }
 }
 
-/// A peer refused a request for good.
+/// A peer refused a request permanently.
 #[derive(Debug)]
 pub struct RequestRefused {
     /// The setting or variable the endpoint came from.
@@ -118,16 +117,16 @@ pub struct RequestRefused {
     pub signal: &'static str,
     /// Spans, log records or points that were dropped.
     pub n_items: u64,
-    /// Under which they are counted.
+    /// The reason under which they are counted.
     pub reason: &'static str,
-    /// What the peer said.
+    /// The peer's message.
     pub why: String,
-    /// Further refusals for this reason since the last line.
+    /// Refusals for this reason since the last line that were not logged.
     pub n_held_back: u64,
 }
 
 impl RequestRefused {
-    /// Log it; the items are counted in the books.
+    /// Logs it; the item accounting counts the items.
     pub fn emit(self, _: &Telemetry) {
         let Self {
             origin,
@@ -143,28 +142,28 @@ impl RequestRefused {
             n_items,
             reason,
             more_before = n_held_back,
-            "a request was refused for good and is dropped: {why}"
+            "request refused permanently and dropped: {why}"
         );
     }
 }
 
-/// A peer took a request but threw some of its items away, or had something to say about it.
+/// A peer accepted a request but rejected some of its items, or accepted it with a warning.
 #[derive(Debug)]
 pub struct PartlyRejected {
     /// The setting or variable the endpoint came from.
     pub origin: String,
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
-    /// Items it threw away.
+    /// Items it rejected.
     pub n_items: u64,
-    /// What it said.
+    /// The peer's message.
     pub message: String,
-    /// Further ones since the last line.
+    /// Such events since the last line that were not logged.
     pub n_held_back: u64,
 }
 
 impl PartlyRejected {
-    /// Log it; the items are counted in the books.
+    /// Logs it; the item accounting counts the items.
     pub fn emit(self, _: &Telemetry) {
         let Self {
             origin,
@@ -183,26 +182,26 @@ impl PartlyRejected {
     }
 }
 
-/// Which queues are held up by which endpoint. Telemetry and the shapes of scores mostly go to the
-/// same place, each with a queue of its own: an outage is told by one of them, not by all four.
+/// The queues that wait for each endpoint that is down. Telemetry and all shapes of scores mostly
+/// go to the same endpoint, each from a queue of its own; only one of these queues logs an outage.
 #[derive(Debug, Default)]
 pub(super) struct Outages(BTreeMap<String, BTreeSet<&'static str>>);
 
 impl Outages {
-    /// This queue is held up. Is it the first one?
+    /// Adds a waiting queue; returns whether it is the first for this endpoint.
     fn begin(&mut self, endpoint: &str, queue: &'static str) -> bool {
         let queues = self.0.entry(endpoint.to_owned()).or_default();
         queues.insert(queue) && queues.len() == 1
     }
 
-    /// Is it this queue that speaks for all that are held up?
-    fn speaks(&self, endpoint: &str, queue: &'static str) -> bool {
+    /// Returns whether this queue logs for all that wait for the endpoint.
+    fn is_logger(&self, endpoint: &str, queue: &'static str) -> bool {
         self.0
             .get(endpoint)
             .is_none_or(|queues| queues.first() == Some(&queue))
     }
 
-    /// This queue goes on. Is it the last one?
+    /// Removes a queue that resumed; returns whether it was the last for this endpoint.
     fn end(&mut self, endpoint: &str, queue: &'static str) -> bool {
         let Some(queues) = self.0.get_mut(endpoint) else {
             return true;
@@ -225,12 +224,12 @@ pub struct DestinationDown {
     pub origin: String,
     /// Where it is.
     pub endpoint: String,
-    /// What happened.
+    /// The error.
     pub why: String,
 }
 
 impl DestinationDown {
-    /// Count it, and log it unless another queue has.
+    /// Counts it, and logs it unless another queue has.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             queue,
@@ -244,7 +243,7 @@ impl DestinationDown {
                 queue,
                 origin,
                 endpoint,
-                "delivery is paused, telemetry is queued and will be tried again: {why}"
+                "delivery paused; telemetry is queued and will be retried: {why}"
             );
         }
     }
@@ -259,16 +258,16 @@ pub struct DestinationStillDown {
     pub origin: String,
     /// Where it is.
     pub endpoint: String,
-    /// What happened last.
+    /// The last error.
     pub why: String,
     /// How long it has been down.
     pub since: Duration,
-    /// What waits for it.
+    /// Bytes that wait for it.
     pub n_bytes: usize,
 }
 
 impl DestinationStillDown {
-    /// Log it, unless another queue does.
+    /// Logs it, unless another queue does.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             queue,
@@ -278,20 +277,20 @@ impl DestinationStillDown {
             since,
             n_bytes,
         } = self;
-        if telemetry.outages().speaks(&endpoint, queue) {
+        if telemetry.outages().is_logger(&endpoint, queue) {
             tracing::warn!(
                 queue,
                 origin,
                 endpoint,
                 down_secs = since.as_secs(),
                 queued_bytes = n_bytes,
-                "delivery is still paused: {why}"
+                "delivery still paused: {why}"
             );
         }
     }
 }
 
-/// A destination takes requests again.
+/// A destination accepts requests again.
 #[derive(Debug)]
 pub struct DestinationRecovered {
     /// `forward`, `scores`, …
@@ -302,12 +301,12 @@ pub struct DestinationRecovered {
     pub endpoint: String,
     /// How long it was down.
     pub after: Duration,
-    /// What waits for it.
+    /// Bytes that wait for it.
     pub n_bytes: usize,
 }
 
 impl DestinationRecovered {
-    /// Log it, once no queue is held up any more.
+    /// Logs it when the last waiting queue has resumed.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             queue,
@@ -323,13 +322,13 @@ impl DestinationRecovered {
                 endpoint,
                 down_secs = after.as_secs(),
                 queued_bytes = n_bytes,
-                "delivery goes on"
+                "delivery resumed"
             );
         }
     }
 }
 
-/// The environment names a proxy, and we do not use proxies.
+/// The environment names a proxy, which we do not support.
 #[derive(Debug)]
 pub struct ProxyIgnored {
     /// The variable. Its value may hold a password.
@@ -337,11 +336,12 @@ pub struct ProxyIgnored {
 }
 
 impl ProxyIgnored {
-    /// Log it. Once, at start.
+    /// Logs it.
     pub fn emit(self) {
         tracing::warn!(
             variable = self.variable,
-            "proxies are not supported: the proxy of the environment is ignored, and endpoints are connected to directly"
+            "proxies are not supported: the proxy from the environment is ignored, and endpoints \
+             are contacted directly"
         );
     }
 }
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_of_several_queues_is_told_once_and_ends_with_the_last() {
+    fn an_outage_of_several_queues_is_logged_once_and_ends_with_the_last() {
         const ONE: &str = "http://one:4317";
         let mut outages = Outages::default();
         assert!(outages.begin(ONE, "score_spans"));
@@ -361,18 +361,18 @@ mod tests {
             "another endpoint is another outage"
         );
         assert_eq!(
-            ["forward", "score_spans"].map(|queue| outages.speaks(ONE, queue)),
+            ["forward", "score_spans"].map(|queue| outages.is_logger(ONE, queue)),
             [true, false]
         );
         assert!(!outages.end(ONE, "forward"));
         assert!(
-            outages.speaks(ONE, "score_spans"),
-            "somebody speaks as long as it lasts"
+            outages.is_logger(ONE, "score_spans"),
+            "one queue logs as long as it lasts"
         );
         assert!(outages.end(ONE, "score_spans"));
         assert!(
             outages.begin(ONE, "forward"),
-            "the next outage is told again"
+            "the next outage is logged again"
         );
     }
 }

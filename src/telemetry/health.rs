@@ -1,6 +1,5 @@
-//! Who is alive: each long-running worker beats its pulse about once a second, and probes look at
-//! how long ago that was. Every worker that beats stands in the answer of `/livez`. Reads no clock:
-//! times are arguments.
+//! Knows which workers are alive: each long-running worker beats about once a second, and probes
+//! ask how long ago that was. `/livez` lists every worker. Reads no clock: times are arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use super::Telemetry;
 
-/// A worker without a beat for so long is stuck. Beats come each second, and a dead worker must
-/// show within ten.
+/// A worker that has not beaten for this long is stuck. Workers beat every second, and a stuck one
+/// must be noticed within ten.
 const STUCK_AFTER: Duration = Duration::from_secs(8);
 
-/// How far the sidecar is.
+/// The phase of the sidecar's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
     /// Not every port is bound yet.
     #[default]
     Starting,
-    /// Taking requests.
+    /// Accepting requests.
     Serving,
-    /// Told to stop: finishing what has begun.
+    /// Stopping: finishing requests and traces that have begun.
     Draining,
 }
 
 impl Phase {
-    /// The word of `/v1/status`.
+    /// The name in `/v1/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -36,16 +35,16 @@ impl Phase {
     }
 }
 
-/// What is wrong with a worker.
+/// Why a worker is unhealthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Illness {
-    /// It ended, in panic or otherwise, without being told to.
+pub enum Unhealthy {
+    /// It ended, by a panic or otherwise, although nothing asked it to.
     Dead,
-    /// No beat for so long.
+    /// It has not beaten for this long.
     Stuck(Duration),
 }
 
-impl fmt::Display for Illness {
+impl fmt::Display for Unhealthy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dead => f.write_str("has ended"),
@@ -54,34 +53,34 @@ impl fmt::Display for Illness {
     }
 }
 
-/// The pulse of one worker. Dropping it without [`Pulse::rest`], as a panic does, reports the
-/// worker as dead.
+/// The heartbeat of one worker. Dropping it without [`Heartbeat::finish`], as a panic does,
+/// reports the worker as dead.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Heartbeat {
     id: u64,
     telemetry: Arc<Telemetry>,
 }
 
-impl Pulse {
-    /// How often to beat.
+impl Heartbeat {
+    /// How often a worker beats.
     pub const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Still here.
+    /// Reports that the worker is alive.
     pub fn beat(&self, now: Instant) {
         if let Some(worker) = self.telemetry.health().workers.get_mut(&self.id) {
             worker.last_beat = now;
         }
     }
 
-    /// The worker has done what it was told to and ends.
-    pub fn rest(self) {
+    /// Reports that the worker ends as intended.
+    pub fn finish(self) {
         self.telemetry.health().workers.remove(&self.id);
     }
 }
 
-impl Drop for Pulse {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
-        // After `rest` there is no such worker any more.
+        // After `finish` the worker is no longer listed.
         if let Some(worker) = self.telemetry.health().workers.get_mut(&self.id) {
             worker.dead = true;
         }
@@ -103,8 +102,8 @@ struct Worker {
 }
 
 impl Telemetry {
-    /// A new worker's pulse, which has just beaten. `name` is what `/livez` calls it.
-    pub fn pulse(self: &Arc<Self>, name: impl Into<String>, now: Instant) -> Pulse {
+    /// Registers a worker, which has just beaten. `name` is its name in `/livez`.
+    pub fn heartbeat(self: &Arc<Self>, name: impl Into<String>, now: Instant) -> Heartbeat {
         let mut health = self.health();
         let id = health.next_id;
         health.next_id += 1;
@@ -116,29 +115,29 @@ impl Telemetry {
                 dead: false,
             },
         );
-        Pulse {
+        Heartbeat {
             id,
             telemetry: Arc::clone(self),
         }
     }
 
     /// Workers that are dead or stuck, in the order in which they began.
-    pub fn ill(&self, now: Instant) -> Vec<(String, Illness)> {
-        let illness = |worker: &Worker| {
+    pub fn unhealthy(&self, now: Instant) -> Vec<(String, Unhealthy)> {
+        let unhealthy = |worker: &Worker| {
             let silent = now.saturating_duration_since(worker.last_beat);
             match worker.dead {
-                true => Some(Illness::Dead),
-                false => (silent >= STUCK_AFTER).then_some(Illness::Stuck(silent)),
+                true => Some(Unhealthy::Dead),
+                false => (silent >= STUCK_AFTER).then_some(Unhealthy::Stuck(silent)),
             }
         };
         self.health()
             .workers
             .values()
-            .filter_map(|worker| Some((worker.name.clone(), illness(worker)?)))
+            .filter_map(|worker| Some((worker.name.clone(), unhealthy(worker)?)))
             .collect()
     }
 
-    /// Names of the workers that beat, in the order in which they began.
+    /// Names of all workers, in the order in which they began.
     pub fn workers(&self) -> Vec<String> {
         self.health()
             .workers
@@ -147,12 +146,12 @@ impl Telemetry {
             .collect()
     }
 
-    /// How far the sidecar is.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         self.health().phase
     }
 
-    /// The sidecar got this far.
+    /// Enters a phase.
     pub fn enter(&self, phase: Phase) {
         self.health().phase = phase;
     }
@@ -170,35 +169,41 @@ mod tests {
     fn a_worker_is_stuck_after_eight_silent_seconds_and_well_after_its_next_beat() {
         let telemetry = Arc::new(Telemetry::default());
         let start = tokio::time::Instant::now().into_std();
-        let pulse = telemetry.pulse("pipeline", start);
-        assert_eq!(telemetry.ill(start + Duration::from_millis(7_999)), []);
+        let heartbeat = telemetry.heartbeat("pipeline", start);
+        assert_eq!(
+            telemetry.unhealthy(start + Duration::from_millis(7_999)),
+            []
+        );
         let late = start + Duration::from_secs(9);
         assert_eq!(
-            telemetry.ill(late),
+            telemetry.unhealthy(late),
             [(
                 "pipeline".to_owned(),
-                Illness::Stuck(Duration::from_secs(9))
+                Unhealthy::Stuck(Duration::from_secs(9))
             )]
         );
-        pulse.beat(late);
-        assert_eq!(telemetry.ill(late), []);
+        heartbeat.beat(late);
+        assert_eq!(telemetry.unhealthy(late), []);
     }
 
     #[test]
-    fn a_worker_that_panics_is_dead_at_once_and_one_that_rests_is_forgotten() {
+    fn a_worker_that_panics_is_dead_at_once_and_one_that_finishes_is_forgotten() {
         let telemetry = Arc::new(Telemetry::default());
         let now = tokio::time::Instant::now().into_std();
-        let (dying, resting) = (
-            telemetry.pulse("dying", now),
-            telemetry.pulse("resting", now),
+        let (dying, ending) = (
+            telemetry.heartbeat("dying", now),
+            telemetry.heartbeat("ending", now),
         );
         let panicked = std::thread::spawn(move || {
-            let _pulse = dying;
+            let _heartbeat = dying;
             panic!("on purpose");
         });
         assert!(panicked.join().is_err());
-        resting.rest();
-        assert_eq!(telemetry.ill(now), [("dying".to_owned(), Illness::Dead)]);
+        ending.finish();
+        assert_eq!(
+            telemetry.unhealthy(now),
+            [("dying".to_owned(), Unhealthy::Dead)]
+        );
         assert_eq!(telemetry.workers(), ["dying"]);
     }
 }

@@ -11,14 +11,14 @@ use crate::sync::Mutex;
 
 /// The fate of one signal's items: accepted = sent + queued + the sum of dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Books {
+pub struct ItemCounts {
     /// Received and acknowledged.
     pub accepted: u64,
     /// Acknowledged by the downstream.
     pub sent: u64,
     /// Waiting for the downstream.
     pub queued: u64,
-    /// Dropped after they were acknowledged, by reason.
+    /// ItemsDropped after they were acknowledged, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// Refused, by reason; the sender still has them.
     pub refused: BTreeMap<&'static str, u64>,
@@ -58,11 +58,11 @@ impl ItemAccounting {
         }
     }
 
-    pub(super) fn read(&self) -> BTreeMap<&'static str, Books> {
+    pub(super) fn read(&self) -> BTreeMap<&'static str, ItemCounts> {
         ["traces", "logs", "metrics"]
             .into_iter()
             .map(|signal| (signal, self.signal(signal).read()))
-            .filter(|(_, books)| *books != Books::default())
+            .filter(|(_, books)| *books != ItemCounts::default())
             .collect()
     }
 
@@ -82,7 +82,7 @@ impl SignalAccount {
     /// Reads the fates of items before the number of accepted items, and an item is accepted before
     /// anything becomes of it. So the books balance without a lock: every item that is neither sent
     /// nor dropped is queued.
-    fn read(&self) -> Books {
+    fn read(&self) -> ItemCounts {
         let (mut dropped, refused) = {
             let rare = self.rare();
             (rare.dropped.clone(), rare.refused.clone())
@@ -94,7 +94,7 @@ impl SignalAccount {
         let sent = self.sent.load(Ordering::Acquire);
         let accepted = self.accepted.load(Ordering::Relaxed);
         let queued = accepted.saturating_sub(sent + dropped.values().sum::<u64>());
-        Books {
+        ItemCounts {
             accepted,
             sent,
             queued,
@@ -104,12 +104,12 @@ impl SignalAccount {
     }
 }
 
-impl Books {
+impl ItemCounts {
     /// Writes the metrics of one signal, whose items are called `items` in their names.
     fn write(&self, items: &str, page: &mut MetricsPage) {
         let words = items.replace('_', " ");
         let dropped: u64 = self.dropped.values().sum();
-        // Discarded items were never meant to be sent: the backend does not take the signal, or
+        // ItemsDiscarded items were never meant to be sent: the backend does not take the signal, or
         // there is none.
         let discarded = self.dropped.get(DISCARDED).copied().unwrap_or_default();
         let refused: u64 = self.refused.values().sum();
@@ -154,15 +154,15 @@ const DISCARDED: &str = "discarded";
 
 /// A request was accepted; its items are queued now.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct ItemsAccepted {
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
     /// Spans, log records or points.
     pub n_items: u64,
 }
 
-impl Accepted {
-    /// Count it.
+impl ItemsAccepted {
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .items
@@ -174,15 +174,15 @@ impl Accepted {
 
 /// Queued items were acknowledged by the downstream.
 #[derive(Debug)]
-pub struct Sent {
+pub struct ItemsSent {
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
     /// Spans, log records or points.
     pub n_items: u64,
 }
 
-impl Sent {
-    /// Count it.
+impl ItemsSent {
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .items
@@ -194,7 +194,7 @@ impl Sent {
 
 /// Queued items were dropped.
 #[derive(Debug)]
-pub struct Dropped {
+pub struct ItemsDropped {
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
     /// Spans, log records or points.
@@ -204,8 +204,8 @@ pub struct Dropped {
     pub reason: &'static str,
 }
 
-impl Dropped {
-    /// Count it.
+impl ItemsDropped {
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         *telemetry
             .items
@@ -220,15 +220,15 @@ impl Dropped {
 /// A request was accepted and discarded at once: the backend does not take the signal, or there is
 /// none. Counted as dropped with the reason `discarded`.
 #[derive(Debug)]
-pub struct Discarded {
+pub struct ItemsDiscarded {
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
     /// Spans, log records or points.
     pub n_items: u64,
 }
 
-impl Discarded {
-    /// Count it.
+impl ItemsDiscarded {
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         let account = telemetry.items.signal(self.signal);
         account.accepted.fetch_add(self.n_items, Ordering::Relaxed);
@@ -248,24 +248,24 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for nth in 0..N_REQUESTS {
-                        Accepted {
+                        ItemsAccepted {
                             signal: "traces",
                             n_items: 7,
                         }
                         .emit(&telemetry);
                         match nth % 3 {
-                            0 => Dropped {
+                            0 => ItemsDropped {
                                 signal: "traces",
                                 n_items: 7,
                                 reason: "refused",
                             }
                             .emit(&telemetry),
-                            1 => Discarded {
+                            1 => ItemsDiscarded {
                                 signal: "traces",
                                 n_items: 5,
                             }
                             .emit(&telemetry),
-                            _ => Sent {
+                            _ => ItemsSent {
                                 signal: "traces",
                                 n_items: 7,
                             }
@@ -275,7 +275,7 @@ mod tests {
                 });
             }
             for _ in 0..1_000 {
-                let Some(books) = telemetry.books().remove("traces") else {
+                let Some(books) = telemetry.item_counts().remove("traces") else {
                     continue;
                 };
                 assert_eq!(
@@ -284,7 +284,7 @@ mod tests {
                 );
             }
         });
-        let books = &telemetry.books()["traces"];
+        let books = &telemetry.item_counts()["traces"];
         assert_eq!(
             (books.queued, books.refused.len()),
             (3 * 7 * (N_REQUESTS / 3 + 1), 0),

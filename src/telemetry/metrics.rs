@@ -1,8 +1,8 @@
-//! The table of our metrics: one row gives a metric its field, type, labels, name and help. Must not
-//! know when a metric moves; the events of this room do that.
+//! The table of our metrics: one row gives a metric its field, type, labels, name and help. Must
+//! not know when a metric moves; the events of this room do that.
 //!
-//! prometheus-client is not used, because its families are unordered hash maps and every scrape must
-//! list the same series in the same order.
+//! prometheus-client is not used, because its families are unordered hash maps and every scrape
+//! must list the same series in the same order.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,7 +16,10 @@ use crate::sync::Mutex;
 /// row is its help text, so a metric without help does not compile. A unit is the end of a name
 /// (`_bytes`, `_seconds`), as Prometheus asks.
 macro_rules! metrics {
-    ($($(#[doc = $help:literal])+ $field:ident: $kind:ident[$($label:literal),*] = $name:literal;)+) => {
+    ($(
+        $(#[doc = $help:literal])+
+        $field:ident: $kind:ident[$($label:literal),*] = $name:literal;
+    )+) => {
         /// Every counter and gauge about ourselves, except what `item_accounting` and `process`
         /// compute at each scrape.
         #[derive(Debug)]

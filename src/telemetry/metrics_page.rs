@@ -1,5 +1,5 @@
-//! Writes metrics as OpenMetrics 1.0 text, which Prometheus, the Collector's Prometheus receiver and
-//! the vendors' agents read. Knows the format; must not know any metric.
+//! Writes metrics as OpenMetrics 1.0 text, which Prometheus, the Collector's Prometheus receiver
+//! and the vendors' agents read. Knows the format; must not know any metric.
 
 use std::fmt::{Display, Write};
 

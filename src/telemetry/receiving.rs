@@ -1,10 +1,10 @@
-//! What happened to requests that came in.
+//! Events of incoming requests.
 
 use super::Telemetry;
 
-/// A request was refused; its sender still has it, or was told that nobody will ever take it.
+/// A request was refused. Its sender retries it, or learns that retrying is pointless.
 #[derive(Debug)]
-pub struct Refused {
+pub struct IncomingRefused {
     /// `traces`, `logs` or `metrics`.
     pub signal: &'static str,
     /// Spans, log records or points; 0 where the body could not be read.
@@ -12,13 +12,12 @@ pub struct Refused {
     /// `malformed`, `too_large`, `unsupported`, `broken`, `slow`, `in_flight_full`, `queue_full`,
     /// `draining`.
     pub reason: &'static str,
-    /// What the sender was told.
+    /// The message that the sender received.
     pub message: String,
 }
 
-impl Refused {
-    /// Count it. The first of each kind is a warning, since a sender may keep its refusals to
-    /// itself; the rest is for debugging.
+impl IncomingRefused {
+    /// Counts it. The first of each kind is a warning, since many senders do not log refusals.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             signal,
@@ -42,23 +41,24 @@ impl Refused {
                 signal,
                 reason,
                 message,
-                "refused a request (further ones are counted and logged at debug)"
+                "request refused \
+                 (further refusals of this kind are counted and logged at debug level)"
             ),
-            _ => tracing::debug!(signal, reason, message, "refused a request"),
+            _ => tracing::debug!(signal, reason, message, "request refused"),
         }
     }
 }
 
-/// A client sent `authorization`, and nothing hands one on to the downstream.
+/// A client sent an `authorization` header that is not forwarded.
 #[derive(Debug)]
 pub struct AuthorizationNotPassed;
 
 impl AuthorizationNotPassed {
-    /// Count it, and warn of the first.
+    /// Counts it; the first is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
         if telemetry.metrics.authorization_not_passed.add([], 1) == 1 {
             tracing::warn!(
-                "a client sends an `authorization` header, which is not handed on; \
+                "a client sends an `authorization` header, which is not forwarded; \
                  add it to `forward.pass_headers`, or set the downstream's own in `forward.headers`"
             );
         }

@@ -1,22 +1,22 @@
-//! What happened to the criteria while the sidecar runs, and at the API of the admin port.
+//! Events of the criteria while the sidecar runs, and of the API on the admin port.
 
 use std::net::SocketAddr;
 
 use super::Telemetry;
 
-/// The API is there, and for whom.
+/// The API is open.
 #[derive(Debug)]
 pub struct ApiOpen {
     /// Where the admin port is bound.
     pub address: SocketAddr,
     /// Who may use it.
     pub to: &'static str,
-    /// Does a token travel to it unencrypted?
+    /// Whether its token travels unencrypted.
     pub in_the_clear: bool,
 }
 
 impl ApiOpen {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self) {
         let Self {
             address,
@@ -25,53 +25,62 @@ impl ApiOpen {
         } = self;
         match in_the_clear {
             true => {
-                tracing::warn!(%address, to, "the API answers; its token travels unencrypted, unless `admin.tls` is set")
+                tracing::warn!(
+                    %address,
+                    to,
+                    "the API is open; its token travels unencrypted unless `admin.tls` is set"
+                )
             }
-            false => tracing::info!(%address, to, "the API answers"),
+            false => tracing::info!(%address, to, "the API is open"),
         }
     }
 }
 
-/// The API refused a caller.
+/// The API refused a request.
 #[derive(Debug)]
 pub struct ApiRefused {
     /// `closed`, `cross_origin`, `foreign_host`, `no_certificate`, `no_token`, `wrong_token`.
     pub reason: &'static str,
-    /// What the caller was told.
+    /// The message that the caller received.
     pub remedy: &'static str,
 }
 
 impl ApiRefused {
-    /// Count it; the first of each kind is a warning.
+    /// Counts it; the first of each kind is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self { reason, remedy } = self;
         match telemetry.metrics.api_refused.add([reason], 1) {
             1 => tracing::warn!(
                 reason,
                 remedy,
-                "the API refused a caller (further ones are counted and logged at debug)"
+                "API request refused \
+                 (further refusals of this kind are counted and logged at debug level)"
             ),
-            _ => tracing::debug!(reason, remedy, "the API refused a caller"),
+            _ => tracing::debug!(reason, remedy, "API request refused"),
         }
     }
 }
 
-/// The token file was fine when we started, and cannot be used now: callers are refused.
+/// The token file was usable at start and no longer is: API requests are refused.
 #[derive(Debug)]
 pub struct TokenUnusable {
-    /// What is wrong with it.
+    /// The problem.
     pub error: String,
 }
 
 impl TokenUnusable {
-    /// Count it; the first is a warning.
+    /// Counts it; the first is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
         match telemetry.metrics.api_token_unusable.add([], 1) {
             1 => tracing::warn!(
                 error = self.error,
-                "callers of the API are refused (further ones are counted and logged at debug)"
+                "API request refused because the token file cannot be used \
+                 (further refusals are counted and logged at debug level)"
             ),
-            _ => tracing::debug!(error = self.error, "callers of the API are refused"),
+            _ => tracing::debug!(
+                error = self.error,
+                "API request refused because the token file cannot be used"
+            ),
         }
     }
 }
@@ -81,7 +90,7 @@ impl TokenUnusable {
 pub struct CriteriaInForce {
     /// How many.
     pub n_criteria: usize,
-    /// How many of them came by the API.
+    /// How many of them were registered by the API.
     pub n_api: usize,
     /// Revision of the set.
     pub revision: String,
@@ -90,7 +99,7 @@ pub struct CriteriaInForce {
 }
 
 impl CriteriaInForce {
-    /// Set the gauges, and log it.
+    /// Sets the gauges and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             n_criteria,
@@ -106,21 +115,21 @@ impl CriteriaInForce {
     }
 }
 
-/// Configuration files were read again, and what may change is in force.
+/// Configuration files were reloaded; keys that can change at run time are in force.
 #[derive(Debug)]
 pub struct ConfigurationReloaded {
     /// Revision of the set of criteria.
     pub revision: String,
-    /// Is any criterion another one?
+    /// Whether any criterion changed.
     pub changed: bool,
     /// Keys whose new values need a restart.
     pub needs_restart: Vec<String>,
-    /// What is probably not meant so, as `validate` prints it.
+    /// Probable mistakes, as `validate` prints them.
     pub warnings: String,
 }
 
 impl ConfigurationReloaded {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             revision,
@@ -138,7 +147,7 @@ impl ConfigurationReloaded {
         if !needs_restart.is_empty() {
             tracing::warn!(
                 keys = needs_restart.join(", "),
-                "these keys of the configuration have changed, which needs a restart"
+                "changed configuration keys take effect after a restart"
             );
         }
         match changed {
@@ -146,7 +155,7 @@ impl ConfigurationReloaded {
             true => tracing::warn!(revision, warnings, "configuration reloaded, with warnings"),
             false => tracing::debug!(
                 revision,
-                "configuration read again: the criteria are the same"
+                "configuration reloaded; the criteria did not change"
             ),
         }
     }
@@ -160,7 +169,7 @@ pub struct ConfigurationRefused {
 }
 
 impl ConfigurationRefused {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.config_reloads.add(["refused"], 1);
         telemetry.metrics.config_reload_failed.set([], 1);
@@ -171,26 +180,26 @@ impl ConfigurationRefused {
     }
 }
 
-/// Registrations ran out.
+/// Registrations expired.
 #[derive(Debug)]
 pub struct RegistrationsExpired {
-    /// How many were taken out, or why they could not be.
+    /// How many were removed, or why they could not be.
     pub gone: Result<usize, String>,
 }
 
 impl RegistrationsExpired {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         match self.gone {
             Ok(n) => {
                 telemetry.metrics.registrations_expired.add([], n as u64);
-                tracing::info!(n, "registrations ran out");
+                tracing::info!(n, "registrations expired");
             }
             Err(error) => {
                 if telemetry.metrics.registrations_kept.add([], 1) == 1 {
                     tracing::error!(
                         error,
-                        "registrations ran out and could not be taken out; tried again each second"
+                        "expired registrations could not be removed; retrying every second"
                     );
                 }
             }
@@ -203,14 +212,14 @@ impl RegistrationsExpired {
 pub struct StateFileUnusable {
     /// Where it is.
     pub path: String,
-    /// Where what stood in it is kept.
+    /// Where its content was saved.
     pub kept: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problems: String,
 }
 
 impl StateFileUnusable {
-    /// Count and log it.
+    /// Counts and logs it.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             path,

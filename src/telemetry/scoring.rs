@@ -1,8 +1,8 @@
-//! What happened to spans and traces on the score plane.
+//! Events of spans and traces on the score plane, and the life of the sidecar.
 
 use super::Telemetry;
 
-/// Spans were forwarded without being scored: the scoring queue was full.
+/// Spans were forwarded unscored because the scoring queue was full.
 #[derive(Debug)]
 pub struct SpansUnscored {
     /// How many.
@@ -10,14 +10,15 @@ pub struct SpansUnscored {
 }
 
 impl SpansUnscored {
-    /// Count it; the first time is worth a warning, since every trace they belong to is incomplete.
+    /// Counts it; the first is a warning, since every trace that they belong to is incomplete.
     pub fn emit(self, telemetry: &Telemetry) {
         let n_spans = self.n_spans as u64;
         if telemetry.metrics.unscored_spans.add([], n_spans) == n_spans {
             tracing::warn!(
                 n_spans,
-                "the scoring queue is full: spans are forwarded unscored and their traces are incomplete (further ones are only counted); \
-                 raise scoring.queue or memory.limit, or give the sidecar more CPU"
+                "the scoring queue is full: spans are forwarded unscored and their traces are \
+                 incomplete (further spans are only counted); raise scoring.queue or \
+                 memory.limit, or give the sidecar more CPU"
             );
         }
     }
@@ -31,7 +32,7 @@ pub struct SpansWithoutIds {
 }
 
 impl SpansWithoutIds {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_spans > 0 {
             telemetry
@@ -42,17 +43,17 @@ impl SpansWithoutIds {
     }
 }
 
-/// Spans came for traces that had been judged before.
+/// Spans arrived for traces that were already judged.
 #[derive(Debug)]
 pub struct SpansLate {
-    /// Taken: their traces are judged again.
+    /// ItemsAccepted: their traces are judged again.
     pub n_taken: usize,
-    /// Not taken: their traces are full, or their facts are forgotten.
+    /// Not accepted: their traces are full or forgotten.
     pub n_refused: usize,
 }
 
 impl SpansLate {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         if self.n_taken + self.n_refused > 0 {
             telemetry
@@ -79,7 +80,7 @@ pub struct TracesClosed {
 }
 
 impl TracesClosed {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry
             .metrics
@@ -100,7 +101,7 @@ pub struct TracesJudged {
 }
 
 impl TracesJudged {
-    /// Count it.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             n_evaluations,
@@ -134,7 +135,7 @@ pub struct TracesHeld {
 }
 
 impl TracesHeld {
-    /// Set the gauges.
+    /// Sets the gauges.
     pub fn emit(self, telemetry: &Telemetry) {
         let Self {
             n_open,
@@ -150,19 +151,19 @@ impl TracesHeld {
     }
 }
 
-/// The first line of the log: what this process does.
+/// The first line of the log: the task of this process.
 #[derive(Debug)]
 pub struct ConfigurationInForce {
-    /// Where the downstream was configured, and where it is.
+    /// The setting that names the downstream, and its endpoint.
     pub downstream: Option<(String, String)>,
     /// Registered criteria.
     pub n_criteria: usize,
-    /// Is anything scored?
+    /// Whether scoring is enabled.
     pub scoring: bool,
 }
 
 impl ConfigurationInForce {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self) {
         let Self {
             downstream,
@@ -183,13 +184,14 @@ impl ConfigurationInForce {
                 version,
                 n_criteria,
                 scoring,
-                "no downstream is configured: telemetry is accepted and scored, but not forwarded; set forward.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
+                "no downstream is configured: telemetry is accepted and scored but not forwarded; \
+                 set forward.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT"
             ),
         }
     }
 }
 
-/// Trajectories that no criterion judged, where nobody can be shown them.
+/// Trajectories were seen that no criterion judges, and there is no terminal to show them on.
 #[derive(Debug)]
 pub struct TrajectoriesSeen {
     /// So far.
@@ -197,41 +199,43 @@ pub struct TrajectoriesSeen {
 }
 
 impl TrajectoriesSeen {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self) {
         tracing::info!(
             n_seen = self.n_seen,
-            "trajectories seen, and no criterion to judge them by: register some under `criteria`"
+            "trajectories seen, but no criterion judges them; register one under `criteria`"
         );
     }
 }
 
-/// The sidecar was told that it will be stopped.
+/// The sidecar will be stopped soon.
 #[derive(Debug)]
-pub struct Hurried;
+pub struct DrainBegun;
 
-impl Hurried {
-    /// Log it.
+impl DrainBegun {
+    /// Logs it.
     pub fn emit(self, _: &Telemetry) {
         tracing::info!(
-            "draining: taking requests as before, closing traces sooner and sending scores at once; no longer ready"
+            "draining: still accepting requests, closing traces sooner and sending scores at once; \
+             no longer ready"
         );
     }
 }
 
-/// The sidecar was told to stop.
+/// The sidecar stops.
 #[derive(Debug)]
 pub struct Stopping {
-    /// What told it.
+    /// The signal that stops it.
     pub signal: &'static str,
 }
 
 impl Stopping {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self, _: &Telemetry) {
         tracing::info!(
             signal = self.signal,
-            "stopping: taking requests until they fall quiet, then delivering what is queued; a second signal ends at once"
+            "stopping: accepting requests until senders fall quiet, then delivering the queues; \
+             a second signal exits at once"
         );
     }
 }
@@ -246,7 +250,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Log it.
+    /// Logs it.
     pub fn emit(self, _: &Telemetry) {
         let Self {
             n_undelivered,

@@ -14,29 +14,29 @@ fn value(text: &str, series: &str) -> u64 {
 #[test]
 fn the_books_balance_in_the_text() {
     let telemetry = Telemetry::default();
-    Accepted {
+    ItemsAccepted {
         signal: "traces",
         n_items: 100,
     }
     .emit(&telemetry);
-    Sent {
+    ItemsSent {
         signal: "traces",
         n_items: 60,
     }
     .emit(&telemetry);
-    Dropped {
+    ItemsDropped {
         signal: "traces",
         n_items: 7,
         reason: "rejected",
     }
     .emit(&telemetry);
-    Dropped {
+    ItemsDropped {
         signal: "traces",
         n_items: 3,
         reason: "discarded",
     }
     .emit(&telemetry);
-    Refused {
+    IncomingRefused {
         signal: "logs",
         n_items: 5,
         reason: "queue_full",

@@ -10,7 +10,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::config::Signal;
 use crate::telemetry::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, Pulse,
+    DestinationDown, DestinationRecovered, DestinationStillDown, Heartbeat, PartlyRejected,
     RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
 };
 
@@ -88,18 +88,18 @@ impl Delivery {
     /// Delivers until the queue is closed and empty, or its deadline has passed. Drops the rest as
     /// `shutdown` and returns it.
     pub async fn run(mut self) -> Undelivered {
-        let pulse = self
+        let heartbeat = self
             .telemetry
-            .pulse(format!("{} delivery", self.queue.name()), now());
-        let undelivered = self.deliver(&pulse).await;
-        pulse.rest();
+            .heartbeat(format!("{} delivery", self.queue.name()), now());
+        let undelivered = self.deliver(&heartbeat).await;
+        heartbeat.finish();
         undelivered
     }
 
-    async fn deliver(&mut self, pulse: &Pulse) -> Undelivered {
+    async fn deliver(&mut self, heartbeat: &Heartbeat) -> Undelivered {
         loop {
             let now = now();
-            pulse.beat(now);
+            heartbeat.beat(now);
             let deadline = self.queue.deadline();
             if deadline.is_some() && !self.is_closing {
                 self.is_closing = true;
@@ -123,7 +123,7 @@ impl Delivery {
             let wake_at = [due_at, deadline]
                 .into_iter()
                 .flatten()
-                .fold(now + Pulse::INTERVAL, Instant::min);
+                .fold(now + Heartbeat::INTERVAL, Instant::min);
             tokio::select! {
                 Some(ended) = self.attempts.join_next_with_id() => self.settle(ended),
                 () = self.queue.changed() => {}

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::config::Signal;
 use crate::sync::Mutex;
-use crate::telemetry::{QueueMoved, QueueOpened, QueueSize, Telemetry};
+use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -380,7 +380,7 @@ impl Queue {
     }
 
     fn moved(&self, state: &State) {
-        QueueMoved {
+        QueueResized {
             n_bytes: state.n_bytes,
         }
         .emit(&self.shared.size);

@@ -357,7 +357,7 @@ async fn in_a_hurry_what_is_open_goes_at_once_and_so_does_what_comes_later() {
     config.scores.event.enabled = false;
     let (exporter, running, _) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
-    running.hurry();
+    running.begin_drain();
     let mut kinds = [false; 2];
     while kinds != [true; 2] {
         match received.recv().await {

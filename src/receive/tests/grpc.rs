@@ -432,7 +432,7 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
         client.export(spans(1, "good")).await.unwrap();
         assert_eq!(served.intake.take_one().n_items, 1);
     }
-    let books = served.telemetry.books();
+    let books = served.telemetry.item_counts();
     assert_eq!(
         books["traces"].refused["queue_full"], 3,
         "the items of a readable request are counted"

@@ -110,8 +110,13 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
     .unwrap();
     let address = port.address().unwrap();
     let mut server = JoinSet::new();
-    let pulse = telemetry.pulse("receiver", tokio::time::Instant::now().into_std());
-    server.spawn(port.serve(receiver, std::future::pending(), pulse, telemetry.clone()));
+    let heartbeat = telemetry.heartbeat("receiver", tokio::time::Instant::now().into_std());
+    server.spawn(port.serve(
+        receiver,
+        std::future::pending(),
+        heartbeat,
+        telemetry.clone(),
+    ));
     Served {
         address,
         intake,

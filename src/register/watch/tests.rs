@@ -61,7 +61,7 @@ fn start_with(
     let (register, watcher) = Register::open(plan, &telemetry).unwrap();
     let mut watching = JoinSet::new();
     watching.spawn(watcher.run(
-        telemetry.pulse("register", time::Instant::now().into_std()),
+        telemetry.heartbeat("register", time::Instant::now().into_std()),
         future::pending(),
     ));
     Fixture {

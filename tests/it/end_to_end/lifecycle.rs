@@ -241,7 +241,7 @@ async fn a_late_span_brings_a_revision_that_links_to_what_it_replaces_and_our_ow
     );
     assert_eq!(telemetry.counter("spanscore_judgements_total", &[]), 2);
     assert_eq!(telemetry.counter("spanscore_late_spans_total", &[]), 1);
-    assert_eq!(telemetry.books()["traces"].sent, 4);
+    assert_eq!(telemetry.item_counts()["traces"].sent, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -280,8 +280,8 @@ async fn with_scoring_off_requests_are_validated_counted_and_forwarded() {
     assert_eq!(traces, [body]);
     assert_eq!(
         (
-            telemetry.books()["traces"].accepted,
-            telemetry.books()["traces"].sent
+            telemetry.item_counts()["traces"].accepted,
+            telemetry.item_counts()["traces"].sent
         ),
         (2, 2)
     );
@@ -345,7 +345,7 @@ async fn a_backend_that_is_away_fills_the_queue_stays_green_and_gets_everything_
         accepted.len(),
         arrived.len()
     );
-    let books = &telemetry.books()["traces"];
+    let books = &telemetry.item_counts()["traces"];
     assert_eq!(
         (books.accepted, books.sent, books.queued),
         (10 * accepted.len() as u64, 10 * accepted.len() as u64, 0)
@@ -377,7 +377,7 @@ async fn an_outage_of_scores_holds_no_originals_back_and_is_told_at_the_end() {
         (telemetry.gauge("spanscore_scores_queued", &[("shape", "score_spans")]) == 1).then_some(())
     })
     .await;
-    until(|| (telemetry.books()["traces"].sent == 2).then_some(())).await;
+    until(|| (telemetry.item_counts()["traces"].sent == 2).then_some(())).await;
     let stopped = sidecar.stop().await;
     assert_eq!(
         backend
@@ -412,8 +412,8 @@ async fn scores_go_their_own_way_while_the_originals_wait() {
     until(|| (score_spans(&scores).len() == 1).then_some(())).await;
     assert_eq!(
         (
-            telemetry.books()["traces"].queued,
-            telemetry.books()["traces"].sent
+            telemetry.item_counts()["traces"].queued,
+            telemetry.item_counts()["traces"].sent
         ),
         (2, 0)
     );
@@ -456,7 +456,7 @@ async fn what_could_not_be_delivered_by_the_deadline_is_told_and_the_end_does_no
     let telemetry = sidecar.telemetry.clone();
     let stopped = sidecar.stop().await;
     assert_eq!(stopped.n_undelivered, 3);
-    let books = &telemetry.books()["traces"];
+    let books = &telemetry.item_counts()["traces"];
     assert_eq!(
         (
             books.accepted,
@@ -472,7 +472,10 @@ async fn what_could_not_be_delivered_by_the_deadline_is_told_and_the_end_does_no
         1
     );
     assert_eq!(
-        (telemetry.workers(), telemetry.ill(sidecar::now().instant)),
+        (
+            telemetry.workers(),
+            telemetry.unhealthy(sidecar::now().instant)
+        ),
         (Vec::new(), Vec::new())
     );
 }
@@ -534,7 +537,7 @@ async fn the_books_balance_in_every_scrape_under_load() {
     sidecar.stop().await;
     assert_eq!(
         (
-            telemetry.books()["traces"].sent,
+            telemetry.item_counts()["traces"].sent,
             telemetry.counter("spanscore_judgements_total", &[])
         ),
         (600, 200)

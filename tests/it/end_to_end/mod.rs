@@ -148,7 +148,7 @@ async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
     );
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
-    let books = &telemetry.books()["traces"];
+    let books = &telemetry.item_counts()["traces"];
     assert_eq!((books.accepted, books.queued), (books.sent, 0));
     assert!(
         backend

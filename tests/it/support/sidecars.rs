@@ -103,7 +103,7 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
         sent.len(),
         arrived_as.len()
     );
-    for (signal, books) in telemetry.books() {
+    for (signal, books) in telemetry.item_counts() {
         assert_eq!(
             (books.accepted, books.queued),
             (books.sent, 0),

@@ -23,7 +23,6 @@ const STILL_IN_DIALECT: &[&str] = &[
     "receive",
     "register",
     "span",
-    "telemetry",
     "tls",
     "transport",
 ];
@@ -46,7 +45,6 @@ const STILL_TOO_WIDE: &[&str] = &[
     "pipeline",
     "receive",
     "register",
-    "telemetry",
     "tests",
     "tls",
     "transport",
