@@ -68,7 +68,7 @@ async fn readiness_follows_the_phases_and_liveness_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_or_dead_worker_turns_both_red_within_ten_seconds_and_a_beat_turns_them_green() {
+async fn a_stuck_worker_fails_both_probes_within_ten_seconds_until_its_next_beat() {
     let admin = admin();
     admin.telemetry.enter(Phase::Serving);
     let stuck = admin

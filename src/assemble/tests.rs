@@ -315,7 +315,7 @@ fn fifty_thousand_children_can_wait_for_one_parent() {
 }
 
 #[test]
-fn of_many_versions_of_small_and_large_spans_the_last_is_told_and_hardly_more_is_held() {
+fn of_many_versions_of_a_span_only_the_last_is_kept() {
     let mut buffer = buffer();
     let large = "l".repeat(2_000);
     let versions = 500;

@@ -26,7 +26,7 @@ fn intake() -> Intake {
 }
 
 #[tokio::test]
-async fn quiet_counts_from_the_signal_on_since_an_agent_may_be_told_to_stop_together_with_us() {
+async fn the_quiet_period_starts_at_the_signal() {
     let quiet = Duration::from_millis(20);
     let begun = now().instant + Duration::from_millis(20);
     intake()

@@ -65,8 +65,8 @@ impl<'a> Event<'a> {
 }
 
 /// What is kept of a span or log record beyond its fixed fields: name, trace state, attributes,
-/// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties between
-/// versions of a span.
+/// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties
+/// between versions of a span.
 #[derive(Clone)]
 pub struct KeptAttributes(Packed);
 

@@ -109,8 +109,8 @@ impl ItemCounts {
     fn write(&self, items: &str, page: &mut MetricsPage) {
         let words = items.replace('_', " ");
         let dropped: u64 = self.dropped.values().sum();
-        // ItemsDiscarded items were never meant to be sent: the backend does not take the signal, or
-        // there is none.
+        // Discarded items were never meant to be sent: the backend does not take the signal,
+        // or there is none.
         let discarded = self.dropped.get(DISCARDED).copied().unwrap_or_default();
         let refused: u64 = self.refused.values().sum();
         let failed = dropped - discarded;

@@ -1,7 +1,7 @@
-//! The machine in the middle, fed with every captured session of every framework in random order,
-//! batches and repetition, with waits of all lengths between: each judgement is reported once,
-//! revisions count up from 0, and the last one is that of the same spans sent at once. Arrival is
-//! random but seeded. It proves nothing about limits and budgets, nor whether a judgement is right.
+//! Feeds the pipeline every captured session of every framework in random order, batches and
+//! repetition, with waits of all lengths between. Each judgement is reported once, revisions count
+//! up from 0, and the last one equals the judgement of the same spans sent at once. Arrival is
+//! random but seeded. Proves nothing about limits and budgets, nor whether a judgement is right.
 
 #[cfg(test)]
 mod tests {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_batching_and_repetition_ends_in_the_same_revision_and_each_is_reported_once() {
+    fn any_order_and_batching_ends_in_one_revision_reported_once() {
         let rules = rules();
         let mut random = fastrand::Rng::with_seed(3);
         let (mut n_judged_of_calls, mut n_judged, mut n_revised, mut n_withdrawn) = (0, 0, 0, 0);

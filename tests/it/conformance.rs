@@ -1,9 +1,8 @@
-//! What the reference evaluators answer, case by case (`tests/conformance/*.jsonl`), against what
-//! spanscore answers: the criterion is loaded from a configuration file's text, the calls come as
-//! OTLP spans through scan and pipeline. Set aside, counted and printed, are cases whose tag says
-//! that reference and document differ, or that the reference is a particular of its language. It
-//! does not prove anything about conventions other than OpenTelemetry's own, nor about traces cut
-//! short.
+//! Compares spanscore with the answers of the reference evaluators (`tests/conformance/*.jsonl`).
+//! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
+//! spans through scan and pipeline. Cases are set aside, counted and printed if their tag says that
+//! the reference contradicts its documentation, or that its answer is peculiar to its language.
+//! Proves nothing about conventions other than OpenTelemetry's own, nor about traces cut short.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

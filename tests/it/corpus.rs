@@ -1,6 +1,6 @@
-//! Runs the cases of `tests/corpus/*.yaml` through `judge`: what is called, what is expected, what
-//! is answered. A case gives only what it is about. It does not prove how spans become calls, nor
-//! where an error is placed in a file.
+//! Runs the cases of `tests/corpus/*.yaml` through `judge`: the calls, the criterion, the expected
+//! answer. A case holds only the fields that it tests. Does not prove how spans become calls, nor
+//! where an error is reported in a file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Loops written by hand over a model's SDK: each request is a trace of its own, and what a call
-//! returned stands in the request of the next one. Requests as OTLP in, evaluations out, in every
-//! order of arrival. It proves nothing about how other instrumentations spell messages.
+//! Loops written by hand over a model's SDK: each request is its own trace, and the result of a
+//! call is in the next request. OTLP requests in every order of arrival yield the same evaluations.
+//! Proves nothing about how other instrumentations spell messages.
 
 #[cfg(test)]
 mod tests {

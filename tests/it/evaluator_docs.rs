@@ -1,5 +1,5 @@
 //! Holds `docs/evaluators.md` and the schema's descriptions to the doc comments of the evaluators,
-//! which are the one source. It does not prove that the comments are true; the corpus does.
+//! their only source. Does not prove that the comments are true; the corpus does.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Properties of judging, on random calls and criteria: what is stricter never scores higher,
-//! scores lie in 0..=1, and a verdict given early never changes when the rest of the trace arrives.
-//! It does not prove that a trace is cut short where it should be.
+//! Properties of evaluators, on random calls and criteria: a stricter criterion never scores
+//! higher, scores lie in 0..=1, and a verdict given early never changes when the rest of the trace
+//! arrives. Does not prove that a trace is cut short where it should be.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! From the bytes of requests to judgements, several traces and large values at a time. It does not
-//! prove anything about time: a recording is judged when it ends.
+//! From the bytes of requests to judgements, with several traces and large values at a time. Proves
+//! nothing about time: a recording is judged when it ends.
 
 use std::collections::BTreeMap;
 

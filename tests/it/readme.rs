@@ -1,7 +1,7 @@
-//! Every command of the README is run: those of the first section and the installation by
-//! `.ci/run`, which this test holds to the letter; all others here, in the order in which they
-//! stand, by a shell in a folder that holds what a clone holds. Blocks marked `text` need an agent
-//! or a backend of the reader's own; what they show of our own flags and keys is tried one by one.
+//! Runs every command of the README. `.ci/run` runs those that build, and this test compares it
+//! with the README; all others run here, in order, by a shell in a folder that holds what a clone
+//! holds. Blocks marked `text` need the reader's own agent or backend; the flags and keys in them
+//! are tried one by one.
 
 use std::path::Path;
 use std::process::Command;

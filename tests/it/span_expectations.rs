@@ -1,6 +1,7 @@
-//! What runs bring themselves, from the bytes of requests through the machine with its clock: which
-//! spans have a say, what is kept of it, and what late spans change. What an expectation makes of
-//! calls is the corpus's business. It does not prove that any SDK sends it so.
+//! Expectations that a run's own spans carry, from the bytes of requests through the pipeline and
+//! its clock: which spans count, which values are kept, and what late spans change. How an
+//! expectation judges calls is the corpus's business. Does not prove that any SDK sends them this
+//! way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

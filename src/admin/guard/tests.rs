@@ -202,8 +202,7 @@ async fn a_token_is_asked_for_wherever_it_is_set_and_read_again_when_it_changes(
 }
 
 #[tokio::test]
-async fn with_a_client_authority_a_certificate_is_asked_for_and_the_token_as_well_where_it_is_set()
-{
+async fn a_client_authority_requires_a_certificate_besides_the_token() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "first").unwrap();

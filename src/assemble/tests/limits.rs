@@ -187,7 +187,7 @@ fn replay_closes_traces_at_the_end_of_input_only() {
 // === incomplete ===
 
 #[test]
-fn missed_spans_make_a_trace_incomplete_whether_they_come_before_or_after_the_others() {
+fn missed_spans_make_a_trace_incomplete_in_any_order() {
     let mut buffer = buffer();
     buffer.send(span(1).of(1));
     buffer.miss(1);

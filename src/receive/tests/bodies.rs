@@ -289,7 +289,7 @@ async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_
 
 /// Bodies come to decoders in pieces of 64 KiB; here they are cut everywhere.
 #[test]
-fn any_cut_of_what_is_compressed_unpacks_to_the_same_and_half_of_it_is_not_taken_for_all() {
+fn compressed_bodies_unpack_alike_in_any_chunks_and_truncated_ones_are_refused() {
     let (left, right) = (text(150), text(90));
     let plain = [left.as_slice(), &right].concat();
     let cases = [

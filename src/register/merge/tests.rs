@@ -33,7 +33,7 @@ fn names(registered: &Registered) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn the_api_stands_in_front_of_the_file_in_its_place_and_what_it_covers_is_seen_and_comes_back() {
+fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
     let file = Registered::new(vec![criterion("b", "file"), criterion("a", "file")], []);
     let merged = file
         .with(registration("b", "api", None))

@@ -367,7 +367,7 @@ async fn a_registration_with_a_time_to_live_cleans_up_after_itself() {
 }
 
 #[tokio::test]
-async fn registrations_outlive_a_restart_with_a_state_file_and_a_failed_write_changes_nothing() {
+async fn registrations_survive_a_restart_and_a_failed_write_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "{FILE}admin: {{ state_file: \"{}/state.json\" }}\n",
@@ -520,7 +520,7 @@ async fn a_watcher_is_told_the_set_in_force_and_each_one_after_it() {
 }
 
 #[tokio::test]
-async fn the_openapi_document_names_the_routes_that_are_there_and_only_statuses_that_it_explains() {
+async fn the_openapi_document_lists_every_route_and_explains_every_status() {
     let register = register(FILE);
     let (_, _, document) = call(&register, "GET", "/v1/openapi.json", &[], "").await;
     let paths = document["paths"].as_object().unwrap();

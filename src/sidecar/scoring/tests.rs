@@ -191,7 +191,7 @@ fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
 }
 
 #[test]
-fn a_panic_while_judging_shows_at_once_and_spans_are_counted_as_unscored_from_then_on() {
+fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     let telemetry = Arc::new(Telemetry::default());
     let judge: Judge = Box::new(|_, _| panic!("on purpose"));
     let rules = Arc::new(ArcSwap::from_pointee(rules()));

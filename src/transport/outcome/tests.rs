@@ -51,7 +51,7 @@ fn grpc_codes_mean_what_otlp_says() {
 }
 
 #[test]
-fn an_exhausted_peer_is_asked_again_if_it_says_when_and_given_less_if_it_speaks_of_sizes() {
+fn an_exhausted_peer_is_retried_with_a_delay_and_split_on_a_size_limit() {
     let of = |message: &str, info| {
         word(&DeliveryOutcome::of_grpc(
             Code::ResourceExhausted,

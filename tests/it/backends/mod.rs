@@ -1,9 +1,9 @@
-//! A captured agent run through a real `spanscore run` into real backends, and the scores read back
-//! through each backend's own query API. The backends are those of `tests/backends/install.sh`; one
-//! that is not installed is skipped, which is said on standard error with the reason. Each runs in
-//! a network namespace of its own: nothing can be reached from outside (Phoenix listens on all
-//! interfaces), nothing can reach out, and the usual ports are free. It proves nothing about other
-//! versions, nor about what a page looks like.
+//! Sends a captured agent run through a real `spanscore run` into real backends, and reads the
+//! scores back through each backend's own query API. `tests/backends/install.sh` installs the
+//! backends; a missing one is skipped with its reason on standard error. Each backend runs in its
+//! own network namespace: nobody can reach it from outside (Phoenix listens on all interfaces), it
+//! cannot reach out, and the usual ports are free. Proves nothing about other versions, nor about
+//! how a page looks.
 
 mod collector;
 mod isolated;

@@ -1,9 +1,9 @@
-//! Real payloads of real frameworks against what their agents really did: every scenario of
-//! `tests/captures`, scanned, assembled and extracted as `replay` does it, compared call by call,
-//! and printed as a table (`cargo test --test it captures -- --nocapture`). A difference that the
-//! payload is to blame for stands in `exceptions.json` with its reason; any other fails, and so
-//! does an exception that is no longer true. The table of `docs/frameworks.md` is made of the same
-//! comparison, and held to it. Does not prove anything about timers, transports or evaluators.
+//! Compares recorded payloads of real frameworks with what their agents did. Every scenario of
+//! `tests/captures` is scanned, assembled and extracted as `replay` does it, compared call by call,
+//! and printed as a table (`cargo test --test it captures -- --nocapture`). `exceptions.json` lists
+//! each difference that the payload itself causes, with its reason; any other difference fails, and
+//! so does an exception that no longer occurs. The table of `docs/frameworks.md` is made from the
+//! same comparison. Proves nothing about timers, transports or evaluators.
 
 mod coverage;
 pub(crate) mod load;

@@ -1,5 +1,5 @@
-//! The program as its users see it: arguments and files in; output, messages and exit codes out. It
-//! does not prove that scores are right.
+//! Runs the program as its users do: arguments and files in; output, messages and exit codes out.
+//! Does not prove that scores are right.
 
 mod criteria;
 mod examples;

@@ -171,8 +171,7 @@ async fn vacant() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_span_brings_a_revision_that_links_to_what_it_replaces_and_our_own_scores_bring_nothing()
- {
+async fn a_late_span_causes_a_linked_revision_and_our_own_scores_cause_none() {
     let backend = Backend::start().await;
     let (sidecar, _) = start(&config_with(
         &backend.address.to_string(),
@@ -289,8 +288,7 @@ async fn with_scoring_off_requests_are_validated_counted_and_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_is_away_fills_the_queue_stays_green_and_gets_everything_once_when_it_is_back()
- {
+async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
     let address = vacant().await;
     let more = [
         ("forward.queue.max_size", "64KiB"),
@@ -439,8 +437,7 @@ async fn scores_go_their_own_way_while_the_originals_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_delivered_by_the_deadline_is_told_and_the_end_does_not_look_like_an_illness()
- {
+async fn undelivered_data_is_reported_at_the_deadline_and_shutdown_is_not_unhealthy() {
     let (sidecar, _) = start(&config_with(
         &vacant().await,
         Protocol::Grpc,

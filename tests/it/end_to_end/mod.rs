@@ -1,7 +1,7 @@
-//! Every captured session of every framework over the real ports of a real sidecar, by gRPC and by
-//! HTTP: what arrives downstream is what was sent, byte for byte, and the tool calls are those that
-//! `captures` holds to what really happened. Also what comes out beside it: score spans,
-//! events, metrics. It proves nothing about other SDKs' exporters.
+//! Sends every captured session of every framework to the real ports of a real sidecar, by gRPC and
+//! by HTTP. The bytes that arrive downstream are the bytes that were sent, and the tool calls are
+//! those that `captures` compares with what happened. Also covers the score spans, events and
+//! metrics. Proves nothing about other SDKs' exporters.
 
 mod lifecycle;
 

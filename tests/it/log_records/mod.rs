@@ -1,6 +1,6 @@
-//! Agents that report their tool calls as log records only: OTLP/JSON in, trajectories and
-//! evaluations out, through the real scan and the real pipeline. The records are written after the
-//! agents' documentation, not recorded; it does not prove that a later version spells them so.
+//! Agents that report their tool calls only as log records: OTLP/JSON becomes trajectories and
+//! evaluations through the real scan and pipeline. The records follow the agents' documentation and
+//! are not recorded. Does not prove that a later version spells them the same way.
 
 mod messages;
 

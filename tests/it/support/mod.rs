@@ -1,5 +1,5 @@
 //! What several tests need: calls, spans and records to send, a program, a sidecar and a downstream
-//! to send them to.
+//! to receive them.
 
 pub(crate) mod backend;
 pub(crate) mod calls;

@@ -67,6 +67,7 @@ const STILL_TWICE: &[&str] = &[
     "Keep",
     "Kind",
     "Limits",
+    "Metrics",
     "Listening",
     "Node",
     "OnRevision",

@@ -1,9 +1,8 @@
-//! Verdicts given early, on real and on made traces, through the real pipeline: any part of a
-//! trace's spans comes first, some of them before they have ended; it is judged as it is when the
-//! sidecar stops, then the rest comes, in two parts, and no verdict that was given may change or be
-//! withdrawn. The missing spans fold calls into one, reveal hand-offs, bring arguments, shift
-//! clocks, and move the evaluated span. It does not prove that early verdicts are given where they
-//! could be, but for the plain case.
+//! Verdicts given early never change. Any part of the spans of a real or generated trace arrives
+//! first, some of them unfinished; the trace is judged as at shutdown; then the rest arrives in two
+//! parts, and no verdict may change or be withdrawn. The missing spans merge calls, reveal
+//! hand-offs, carry arguments, shift clocks, and move the evaluated span. Proves only in the plain
+//! case that an early verdict is given where one could be.
 
 mod criteria;
 mod generated_traces;
