@@ -1,6 +1,6 @@
-//! What a caller of the API sends in, criteria or every mistake in it out. Written as in a criteria
-//! file, YAML or JSON, but nothing is replaced in it: `${env:…}` is read by whoever owns the
-//! environment, not by whoever may call. Does not know who called.
+//! Reads criteria and other documents that a caller of the API sends, and reports every mistake in
+//! them. They are written as in a criteria file, but `${env:…}` is not replaced: a caller must not
+//! read our environment.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::located::{
     Entry, Extent, Kind, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value, parse,
 };
 
-/// What messages call the text.
+/// The name of the text in messages.
 const NAME: &str = "body";
 
-/// One criterion. `name` is the one in the address: it stands in for a `name` that is left out, and
-/// must equal one that is there.
+/// One criterion. `name` is the one in the address: it replaces a `name` that is left out, and must
+/// equal one that is given.
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
@@ -120,8 +120,8 @@ pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
     document.done(criteria)
 }
 
-/// Anything else that is read as strictly as a criterion. `what` is what it is called, `remedy` how
-/// to write one.
+/// Any other document, read as strictly as a criterion. `what` is its name in messages, `remedy`
+/// how to write one.
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
@@ -186,7 +186,7 @@ impl Document {
                 problems.push(
                     problem
                         .at("/name".to_owned())
-                        .label("leave it out here, or use the same"),
+                        .label("leave it out here, or use the name of the address"),
                 );
             }
             Some(_) => {}

@@ -1,5 +1,5 @@
-//! Text in, when a trace is done out: `scoring` and `assemble`. Knows the keys and defaults; does
-//! not know what the timers do.
+//! The `scoring` and `assemble` sections: when a trace counts as complete. Knows nothing of how the
+//! timers work.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

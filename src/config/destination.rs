@@ -1,5 +1,5 @@
-//! A checked configuration in, the peers to send to out, with every default and inheritance
-//! resolved. Knows how an endpoint is written; does not know how one connects.
+//! Resolves every default and inheritance of a checked configuration into the peers to send to.
+//! Knows how an endpoint is written; knows nothing of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,6 +7,7 @@ use std::net::Ipv6Addr;
 
 use super::Config;
 use super::forward::{ClientTls, Compression, Protocol, Signal};
+use super::peer::OtlpPeer;
 use super::units::{Duration, Secret};
 use super::writers::Writer;
 
@@ -110,13 +111,15 @@ impl fmt::Display for Off {
             Self::NoEndpoint(shape) => {
                 write!(
                     f,
-                    "there is no endpoint: set `forward.endpoint`, `scores.endpoint` or `scores.{}.endpoint`",
+                    "there is no endpoint: set `forward.endpoint`, `scores.endpoint` or \
+                     `scores.{}.endpoint`",
                     shape.as_str()
                 )
             }
             Self::SignalNotTaken(shape) => write!(
                 f,
-                "`forward.signals` does not have `{}`: give `scores.{}` an endpoint of its own, or switch it off",
+                "`forward.signals` does not have `{}`: give `scores.{}` an endpoint of its own, \
+                 or switch it off",
                 shape.signal().as_str(),
                 shape.as_str()
             ),
@@ -137,7 +140,8 @@ impl Endpoint {
         let (tls, authority, base_path) = split(text)?;
         let (host, port) = host_and_port(authority).ok_or_else(|| {
             format!(
-                "`{}` is no endpoint: write `http://host:port`, with an IPv6 address in brackets",
+                "`{}` is not an endpoint: write `http://host:port`, with an IPv6 address in \
+                 brackets",
                 text.trim()
             )
         })?;
@@ -147,7 +151,8 @@ impl Endpoint {
         {
             let scheme = if tls { "https" } else { "http" };
             return Err(format!(
-                "`/v1/traces` and its like are appended to the endpoint: write `{scheme}://{authority}{base}`"
+                "`/v1/traces` and its like are appended to the endpoint: write \
+                 `{scheme}://{authority}{base}`"
             ));
         }
         let is_http = port == Some(4318) || !base_path.is_empty();
@@ -158,7 +163,8 @@ impl Endpoint {
         });
         if protocol == Protocol::Grpc && !base_path.is_empty() {
             return Err(format!(
-                "gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to `http/protobuf`"
+                "gRPC knows no path such as `{base_path}`: leave it out, or set the protocol to \
+                 `http/protobuf`"
             ));
         }
         let port = port.unwrap_or(match (tls, protocol) {
@@ -183,7 +189,7 @@ impl Endpoint {
         let (tls, authority, base_path) = split(text)?;
         let (host, port) = host_and_port(authority).ok_or_else(|| {
             format!(
-                "`{}` is no endpoint: write `https://host`, with an IPv6 address in brackets",
+                "`{}` is not an endpoint: write `https://host`, with an IPv6 address in brackets",
                 text.trim()
             )
         })?;
@@ -215,7 +221,8 @@ fn split(text: &str) -> Result<(bool, &str, &str), String> {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
         Some((scheme, rest)) => {
             return Err(format!(
-                "`{scheme}` is no scheme of an endpoint: write `http://{rest}`, or `https://{rest}` for TLS"
+                "`{scheme}` is not a scheme of an endpoint: write `http://{rest}`, or \
+                 `https://{rest}` for TLS"
             ));
         }
         None => {
@@ -290,9 +297,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-// === who sends where ===
+// === inheritance between sections ===
 
-/// What every section that describes a peer says or leaves open.
+/// The keys of any section that describes an OTLP peer.
 #[derive(Clone, Copy)]
 pub(super) struct Peer<'a> {
     pub(super) section: &'static str,
@@ -304,18 +311,18 @@ pub(super) struct Peer<'a> {
     pub(super) tls: Option<&'a ClientTls>,
 }
 
-macro_rules! peer {
-    ($section:literal, $from:expr) => {
+impl OtlpPeer {
+    fn of_section<'a>(&'a self, section: &'static str) -> Peer<'a> {
         Peer {
-            section: $section,
-            endpoint: $from.endpoint.as_deref(),
-            protocol: $from.protocol,
-            headers: $from.headers.as_ref(),
-            compression: $from.compression,
-            timeout: $from.timeout,
-            tls: $from.tls.as_ref(),
+            section,
+            endpoint: self.endpoint.as_deref(),
+            protocol: self.protocol,
+            headers: self.headers.as_ref(),
+            compression: self.compression,
+            timeout: self.timeout,
+            tls: self.tls.as_ref(),
         }
-    };
+    }
 }
 
 impl Config {
@@ -327,8 +334,8 @@ impl Config {
             .map(|endpoint| self.destination(&[forward], "forward", endpoint))
     }
 
-    /// Where a shape of the scores goes. What it leaves open it takes from `scores`, and what that
-    /// leaves open from `forward`.
+    /// Where a shape of the scores goes. A key that it leaves out is inherited from `scores`, and
+    /// then from `forward`.
     ///
     /// # Errors
     /// The shape is off, and why.
@@ -364,13 +371,13 @@ impl Config {
         }
         Destination {
             origin: format!("scores.writers[{writer_idx}].{}", writer.name()),
-            endpoint: Endpoint::parse_url(peer.endpoint)
+            endpoint: Endpoint::parse_url(&peer.endpoint)
                 .expect("loading has checked every endpoint"),
             protocol: Protocol::HttpProtobuf,
             headers,
             compression: Compression::None,
             timeout: peer.timeout.0,
-            tls: peer.tls.cloned().unwrap_or_default(),
+            tls: peer.tls.clone().unwrap_or_default(),
             retry: self.backoff(),
         }
     }
@@ -383,14 +390,23 @@ impl Config {
         }
     }
 
-    /// The sections that a shape looks through, its own first.
+    /// The sections that a shape inherits from, its own first.
     pub(super) fn score_peers(&self, shape: Shape) -> [Peer<'_>; 3] {
+        let scores = &self.scores;
         let own = match shape {
-            Shape::Span => peer!("scores.span", self.scores.span),
-            Shape::Event => peer!("scores.event", self.scores.event),
-            Shape::Metrics => peer!("scores.metrics", self.scores.metrics),
+            Shape::Span => scores.span.peer.of_section("scores.span"),
+            Shape::Event => scores.event.peer.of_section("scores.event"),
+            Shape::Metrics => scores.metrics.peer.of_section("scores.metrics"),
         };
-        [own, peer!("scores", self.scores), self.forward_peer()]
+        [own, scores.peer.of_section("scores"), self.forward_peer()]
+    }
+
+    /// Every section that describes an OTLP peer, those that others inherit from first.
+    pub(super) fn otlp_peers(&self) -> [Peer<'_>; 5] {
+        let [span, scores, forward] = self.score_peers(Shape::Span);
+        let [event, ..] = self.score_peers(Shape::Event);
+        let [metrics, ..] = self.score_peers(Shape::Metrics);
+        [forward, scores, span, event, metrics]
     }
 
     pub(super) fn forward_peer(&self) -> Peer<'_> {
@@ -436,7 +452,7 @@ impl Config {
     }
 }
 
-/// What the first section that says anything says.
+/// The value of the first section that gives one.
 pub(super) fn first<'a, T>(chain: &[Peer<'a>], pick: impl Fn(&Peer<'a>) -> Option<T>) -> Option<T> {
     chain.iter().find_map(pick)
 }

@@ -1,5 +1,5 @@
-//! An example file's text in, its entries or every mistake in it out. Knows how entries are
-//! written; what an expectation does to a criterion is `evaluate`'s.
+//! Reads example files: one expectation for each recorded run. Knows nothing of how an expectation
+//! changes criteria; that is `evaluate`'s.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::located::{
     Extent, Map, Node, Place, Problem, Problems, TextKind, Texts, Value, parse, start_of,
 };
 
-/// What stands in the file.
+/// The content of an example file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -27,7 +27,7 @@ struct File {
 struct Entry {
     /// The `test.case.id` of its run.
     id: Option<String>,
-    /// What the agent was asked: for whoever runs it, not for us.
+    /// The question to the agent: read by the program that runs it, not by us.
     #[serde(rename = "input")]
     _input: Option<IgnoredAny>,
     expected_tools: Option<Vec<ExpectedTool>>,
@@ -46,10 +46,12 @@ impl<'de> Deserialize<'de> for Entry {
         match n_expected.into_iter().filter(|is_there| *is_there).count() {
             1 => Ok(entry),
             0 => Err(D::Error::custom(
-                "an example expects nothing: give it `expected_tools`, `expected_output` or `evaluate`",
+                "an example expects nothing: give it `expected_tools`, `expected_output` or \
+                 `evaluate`",
             )),
             _ => Err(D::Error::custom(
-                "an example expects several things: keep one of `expected_tools`, `expected_output` and `evaluate`",
+                "an example expects several things: keep one of `expected_tools`, \
+                 `expected_output` and `evaluate`",
             )),
         }
     }
@@ -73,13 +75,13 @@ pub fn examples(path: &Path, text: &str, exact_match: bool) -> Result<Vec<Expect
         .collect())
 }
 
-/// An entry, and where it stands: at its id, else at its beginning.
+/// An entry and its place: that of its id, else its beginning.
 pub(super) struct Example {
     pub(super) expectation: Expectation,
     pub(super) place: Place,
 }
 
-/// Reads a text that is among others. Nothing where something is wrong with it.
+/// Reads one text of several. Returns nothing if anything in it is wrong.
 pub(super) fn read_all(
     texts: &Texts,
     source: usize,
@@ -120,8 +122,8 @@ pub(super) fn read_all(
     entries.into_iter().zip(items(&root)).map(example).collect()
 }
 
-/// The root with nothing but `examples`; other keys are reported here, where the configuration's
-/// own cannot be meant.
+/// The root with nothing but `examples`. Other keys are reported here, without the hints for keys
+/// of a configuration.
 fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Option<Node> {
     if root.is_null() {
         root = Node::empty_map(root.place);

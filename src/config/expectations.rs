@@ -1,5 +1,5 @@
-//! Text in, what is expected of single runs out: `expectations`. Knows the keys and defaults, and
-//! where entries of a cases file stand; what an expectation does to criteria is `evaluate`'s.
+//! The `expectations` section: what is expected of single runs, and the cases file that says so.
+//! Knows nothing of how an expectation changes criteria; that is `evaluate`'s.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::located::{Files, Node, Problem, Problems, TextKind, Texts};
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expectations {
-    /// What a run may say about its own judgement, on its evaluated span or above it: nothing;
-    /// which registered criteria apply (`spanscore.criteria`); or also an `evaluate` block of its
-    /// own (`spanscore.expect`). It only ever adds.
+    /// How far a run may choose its own judgement, on its evaluated span or above it: not at all;
+    /// by naming registered criteria (`spanscore.criteria`); or also by an `evaluate` block of its
+    /// own (`spanscore.expect`). It can only add criteria.
     pub from_spans: FromSpans,
-    /// Most bytes of that, of one span; more is an error.
+    /// Most bytes of these attributes on one span; more is an error.
     pub max_size: ByteSize,
-    /// Example file beside this one, in the format of `replay --examples`: what is expected of the
+    /// Example file beside this one, in the format of `replay --examples`: the expectations of the
     /// run of each `test.case.id`.
     pub cases_file: Option<PathBuf>,
-    /// What stands in it.
+    /// The entries of that file.
     #[serde(skip)]
     pub cases: Vec<Expectation>,
 }
@@ -43,7 +43,7 @@ impl Default for Expectations {
 }
 
 impl Config {
-    /// What is expected of single runs, as judging takes it.
+    /// The expectations of single runs in the form that judging takes.
     pub fn expectations(&self) -> evaluate::Expectations {
         let Expectations {
             from_spans,
@@ -63,8 +63,8 @@ impl Config {
     }
 }
 
-/// Reads the cases file that a configuration names, and holds each case against the criteria. The
-/// path that was read, if there is one.
+/// Reads the cases file that a configuration names, and checks each case against the criteria.
+/// Returns the path that was read, if there is one.
 pub(super) fn read_cases(
     config: &mut Config,
     root: &Node,

@@ -1,13 +1,12 @@
-//! A spelling of the reference documents in, the same in ours out. Knows how their files look;
-//! criteria pasted from them need the fields of the evaluator only, so what stands around them is
-//! refused with the exact rewrite.
+//! Rewrites criteria that people paste from the reference documents of other tools. The fields of
+//! an evaluator are taken as they are; the levels around them are refused, with the exact rewrite.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::located::{Node, Reader, Rewrite, to_yaml};
 
-/// Names that reference documents and programs have for evaluators.
+/// Names of evaluators in reference documents and programs.
 const EVALUATORS: &[(&str, &str)] = &[
     ("uipath-tool-call-order", "tool_call_order"),
     ("uipath-tool-call-count", "tool_call_count"),
@@ -30,7 +29,7 @@ const EVALUATORS: &[(&str, &str)] = &[
     ("tool-calls", "tool_calls"),
 ];
 
-/// Their fields in camel case, and the evaluator each belongs to.
+/// Fields in camel case, our spelling, and the evaluator each belongs to.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("toolCallsOrder", "tool_calls_order", "tool_call_order"),
     ("toolCallsCount", "tool_calls_count", "tool_call_count"),
@@ -62,8 +61,7 @@ const WRAPPERS: &[&str] = &[
     "evaluationCriteria",
 ];
 
-/// What to write instead of an unknown key, if it is one of theirs. `siblings` is the map that
-/// holds it.
+/// The rewrite of an unknown key, if another format has it. `siblings` is the map that holds it.
 pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> Option<Rewrite> {
     let value = value.and_then(as_json).unwrap_or_default();
     let siblings = as_json(siblings).unwrap_or_default();
@@ -72,7 +70,9 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
             let graders: Vec<Value> = value.as_array()?.iter().filter_map(of_grader).collect();
             let example = (!graders.is_empty()).then(|| to_yaml(&json!({ "criteria": graders })));
             Some(Rewrite {
-                remedy: "write a list of `criteria`, each with a `name` and one evaluator under `evaluate`".to_owned(),
+                remedy: "write a list of `criteria`, each with a `name` and one evaluator under \
+                    `evaluate`"
+                    .to_owned(),
                 example,
             })
         }
@@ -91,7 +91,7 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
         }
         "config" => Some(Rewrite {
             remedy:
-                "its fields stand below the evaluator's name: `evaluate: { tool_calls: { … } }`"
+                "its fields belong below the evaluator's name: `evaluate: { tool_calls: { … } }`"
                     .to_owned(),
             example: None,
         }),
@@ -103,7 +103,7 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
             })
         }
         "evaluatorConfig" | "evaluator_config" => Some(Rewrite {
-            remedy: "its fields stand below the evaluator's name, without this level".to_owned(),
+            remedy: "its fields belong below the evaluator's name, without this level".to_owned(),
             example: of_evaluator_config(&value, &siblings).map(in_criteria),
         }),
         "default_evaluation_criteria"
@@ -112,7 +112,7 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
         | "evaluationCriteria" => {
             let fields = renamed(value.as_object()?);
             Some(Rewrite {
-                remedy: "its fields stand below the evaluator's name, without this level"
+                remedy: "its fields belong below the evaluator's name, without this level"
                     .to_owned(),
                 example: (!fields.is_empty()).then(|| to_yaml(&Value::Object(fields))),
             })
@@ -127,11 +127,10 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
     }
 }
 
-/// What to write instead of an unknown word, if it is one of theirs.
+/// The remedy for an unknown word, if another format has it.
 pub(super) fn rewrite_word(word: &str) -> Option<String> {
     if word == "http/json" {
-        // Forwarded are the bytes that came in, as protobuf: turning them into JSON would be a
-        // re-encoding.
+        // We forward the protobuf bytes that came in: JSON would be a re-encoding.
         return Some(
             "spanscore forwards protobuf only: write `http/protobuf`, which the same port takes"
                 .to_owned(),
@@ -141,7 +140,7 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
     Some(format!("write `{ours}`"))
 }
 
-/// Does a refused key of theirs say what the missing key of ours would?
+/// Does this key of another format hold the evaluator and its fields?
 pub(super) fn is_wrapper(refused: &str) -> bool {
     WRAPPERS.contains(&refused)
 }

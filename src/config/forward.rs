@@ -1,5 +1,5 @@
-//! Text in, where the original telemetry goes out: `forward`, and the words that every OTLP peer is
-//! described with. Knows the keys and defaults; does not know how one sends.
+//! The `forward` section: where the original telemetry goes, and the words that describe every OTLP
+//! peer. Knows nothing of how it is sent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -86,11 +86,11 @@ pub struct Forward {
     /// Protocol; left out, port 4318 or a path in the endpoint means `http/protobuf`, anything else
     /// `grpc`.
     pub protocol: Option<Protocol>,
-    /// What the backend takes; other signals are accepted and counted as `discarded`.
+    /// The signals that the backend takes; others are accepted and counted as `discarded`.
     pub signals: Vec<Signal>,
     /// Headers to send.
     pub headers: BTreeMap<String, Secret>,
-    /// Names of request headers to hand on.
+    /// Names of request headers to pass on.
     pub pass_headers: Vec<String>,
     /// Compression.
     pub compression: Compression,
@@ -100,7 +100,7 @@ pub struct Forward {
     pub tls: Option<ClientTls>,
     /// The queue.
     pub queue: Queue,
-    /// When to try again.
+    /// When to retry.
     pub retry: Retry,
 }
 
@@ -112,7 +112,7 @@ pub struct Queue {
     pub max_size: Amount,
 }
 
-/// When to try again what a peer could not take.
+/// When to retry a request that the peer could not take.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {

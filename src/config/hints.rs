@@ -1,5 +1,5 @@
-//! Helps people whose configuration has keys or words of another format, or keys at the wrong place.
-//! Knows the schema and the formats that people paste; knows nothing of how messages look.
+//! Helps people whose configuration has keys or words of another format, or keys at the wrong
+//! place. Knows the schema and the formats that people paste; knows nothing of how messages look.
 
 use serde::de::DeserializeOwned;
 

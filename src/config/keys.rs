@@ -1,5 +1,5 @@
-//! The configuration's own schema in, every key it has out. Knows no key by name: what serde
-//! accepts and what this lists cannot drift apart.
+//! The JSON Schema of the configuration, and the list of all keys made from it. Knows no key by
+//! name, so this list cannot drift apart from the keys that serde accepts.
 
 use std::sync::LazyLock;
 
@@ -30,9 +30,8 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Every key outside lists, sections included, in the order of the schema. Only made when asked
-/// for: a quarter of a megabyte stays of it, which a sidecar without variables and flags does not
-/// need.
+/// Every key outside lists, sections included, in the order of the schema. Made on first use: it
+/// occupies a quarter of a megabyte, which a sidecar without variables and flags does not need.
 pub(super) fn known() -> &'static [Key] {
     static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
         let schema = schemars::schema_for!(Config).to_value();
@@ -63,7 +62,7 @@ fn walk(schema: &Value, node: &Value, path: &mut Vec<String>, keys: &mut Vec<Key
     }
 }
 
-/// Follows `$ref`, and of an optional value what it is when it is there.
+/// Follows `$ref`, and takes the first choice of an optional value.
 fn resolved<'a>(schema: &'a Value, mut node: &'a Value) -> &'a Value {
     loop {
         if let Some(name) = node.get("$ref").and_then(Value::as_str) {

@@ -1,5 +1,5 @@
-//! Texts, variables and flags in, one configuration or every mistake in them out. Knows which
-//! source wins; files are read and listed by whoever calls, through [`Files`].
+//! Makes one configuration of texts, variables and flags, or reports every mistake in them. Knows
+//! which source wins; reads files only through [`Files`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub struct Sources<'a> {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What is probably not meant so.
+    /// Settings that probably do not do what was meant.
     pub warnings: Problems,
     /// The files it was made of besides the main one: criteria files, the cases file and secrets.
     pub files: Vec<PathBuf>,
@@ -145,14 +145,14 @@ impl Config {
         }
     }
 
-    /// The same without the key: `spanscore.yaml:12`; `None` for a default.
+    /// The source of a value without its key: `spanscore.yaml:12`; `None` for a default.
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
         self.origins.0.get(key).map(|origin| origin.name.as_str())
     }
 }
 
-/// Reads the whole. Where that fails, each criterion is read by itself first: of thousands, only
-/// the wrong ones are read again and again.
+/// Reads the whole configuration. If that fails, each criterion is read by itself first: of
+/// thousands, only the wrong ones are read repeatedly.
 fn read_config(
     root: &mut Node,
     extent: Extent,
@@ -231,7 +231,7 @@ struct CriteriaFiles<'a> {
 }
 
 impl CriteriaFiles<'_> {
-    /// Puts the criteria of all files behind those of the main file.
+    /// Appends the criteria of all files to those of the main file.
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
         let Some(Node {
             value: Value::List(globs),
@@ -264,8 +264,11 @@ impl CriteriaFiles<'_> {
                     .for_each(|path| self.append_file(root, path, place, interpolation)),
                 Err(error) => {
                     self.problems.push(
-                        Problem::new(format!("`{glob}` is no glob"), Some(self.texts.spot(place)))
-                            .label(error),
+                        Problem::new(
+                            format!("`{glob}` is not a glob"),
+                            Some(self.texts.spot(place)),
+                        )
+                        .label(error),
                     );
                 }
             }
@@ -337,7 +340,8 @@ impl CriteriaFiles<'_> {
                         Some(self.texts.spot(key_place)),
                     );
                     self.problems.push(problem.label(
-                        "a criteria file holds `criteria:` only; the rest stands in the main file",
+                        "a criteria file holds `criteria:` only; the rest belongs in the main \
+                         file",
                     ));
                 }
             }
@@ -345,8 +349,8 @@ impl CriteriaFiles<'_> {
     }
 }
 
-/// Puts items behind a list, which is made where there is none; where something else stands in its
-/// place, that is reported elsewhere.
+/// Appends items to a list, which is created if there is none. A value that is not a list is
+/// reported elsewhere.
 fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     let place = root.place;
     let Value::Map(map) = &mut root.value else {

@@ -1,5 +1,5 @@
-//! Text in, a checked [`Config`] or located errors out. Knows every key of the configuration; reads
-//! no file, no environment and no clock itself: `cli` hands in texts and variables.
+//! The configuration: its sections, defaults and checks. Reads no file, environment or clock
+//! itself: `cli` passes in texts and variables.
 
 mod load;
 
@@ -7,6 +7,7 @@ mod assemble;
 mod destination;
 mod expectations;
 mod forward;
+mod peer;
 mod receivers;
 mod runtime;
 mod scores;
@@ -40,6 +41,7 @@ pub use expectations::Expectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, Queue, Retry, Signal};
 pub use keys::schema;
 pub use load::{Loaded, Origins, Sources};
+pub use peer::OtlpPeer;
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
 pub use runtime::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{
@@ -47,11 +49,11 @@ pub use scores::{
 };
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
-pub use writers::{DatadogWriter, LangfuseWriter, MlflowWriter, PhoenixWriter, Writer};
+pub use writers::{DatadogWriter, LangfuseWriter, TokenWriter, Writer, WriterPeer};
 
 pub use crate::located::{Files, Problem, Problems, Severity, Spot, to_yaml as yaml};
 
-/// The whole configuration (DESIGN 9). Every value has passed its own checks.
+/// The whole configuration (docs/design.md#configuration). Every value has passed its own checks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -61,28 +63,28 @@ pub struct Config {
     pub forward: Forward,
     /// Whether and how much to score.
     pub scoring: Scoring,
-    /// When a trace is done.
+    /// When a trace counts as complete.
     pub assemble: Assemble,
     /// How tool calls are recognised.
     #[serde(with = "tools")]
     #[schemars(with = "tools::Section")]
     pub tools: extract::Tools,
-    /// What every trace is judged by.
+    /// The criteria that every trace is judged by.
     pub criteria: Vec<Criterion>,
     /// Globs of further files beside this one; each holds `criteria:` only. Names are unique over
     /// all.
     pub criteria_files: Vec<String>,
-    /// What is expected of single runs.
+    /// Expectations of single runs.
     pub expectations: Expectations,
-    /// How much of values explanations show.
+    /// How much of a value an explanation shows.
     pub explain: crate::evaluate::Explain,
     /// Where scores go.
     pub scores: Scores,
     /// The admin port.
     pub admin: Admin,
-    /// When files are read again.
+    /// When configuration files are read again.
     pub reload: Reload,
-    /// Memory to share out.
+    /// The memory to share out.
     pub memory: Memory,
     /// How to stop.
     pub shutdown: Shutdown,

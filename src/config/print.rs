@@ -1,15 +1,24 @@
-//! A configuration in, its YAML out: every key, secrets masked, and where a value came from that is
-//! no default.
+//! Writes a configuration as YAML: every key, with secrets masked and the source of each value that
+//! is not a default.
 
 use serde_json::Value;
 
 use super::Config;
-use crate::located::to_commented_yaml;
+use crate::located::{lift_inlined, to_commented_yaml};
 
 impl Config {
-    /// The effective configuration. What comes from a file, a variable or a flag says so behind it.
+    /// The effective configuration. A value from a file, a variable or a flag is followed by its
+    /// source.
     pub fn to_yaml(&self) -> String {
-        let value = serde_json::to_value(self).unwrap_or(Value::Null);
-        to_commented_yaml(&value, &|key| self.source_of(key).map(str::to_owned))
+        to_commented_yaml(&self.to_value(), &|key| {
+            self.source_of(key).map(str::to_owned)
+        })
+    }
+
+    /// The effective configuration, with secrets masked.
+    pub(super) fn to_value(&self) -> Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        lift_inlined(&mut value);
+        value
     }
 }

@@ -1,5 +1,4 @@
-//! Text in, where telemetry and questions come in out: `receivers` and `admin`. Knows their keys
-//! and defaults; does not know how one listens.
+//! The `receivers` and `admin` sections: which ports we listen on. Knows nothing of listening.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

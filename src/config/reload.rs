@@ -1,6 +1,5 @@
-//! The configuration that runs and the one that was read again in, the one that runs from now on
-//! out, and what of the new one needs a restart. Knows which keys may change while the sidecar runs
-//! (DESIGN 9).
+//! Merges a configuration that was read again into the running one, and names the changes that need
+//! a restart. Knows which keys may change while the sidecar runs (docs/design.md#configuration).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use serde_json::Value;
 use super::Config;
 use super::units::Secret;
 
-/// What is taken over. Everything else is bound, connected or sized at the start.
+/// The keys that a reload applies. Everything else is bound, connected or sized at the start.
 const RELOADED: [&str; 5] = [
     "criteria",
     "criteria_files",
@@ -19,12 +18,13 @@ const RELOADED: [&str; 5] = [
 ];
 
 impl Config {
-    /// This one with what a reload may change, and the keys whose new values are not in force.
+    /// This configuration with the keys that a reload may change, and the changed keys that need a
+    /// restart.
     pub fn reloaded(&self, new: Self) -> (Self, Vec<String>) {
         let mut needs_restart = Vec::new();
         compare("", &plain(self), &plain(&new), &mut needs_restart);
         for ((key, old), (_, new)) in self.secrets().into_iter().zip(new.secrets()) {
-            if old != new && !needs_restart.iter().any(|known| known.starts_with(&key)) {
+            if old != new && !needs_restart.iter().any(|named| named.starts_with(&key)) {
                 needs_restart.push(key);
             }
         }
@@ -49,39 +49,27 @@ impl Config {
         )
     }
 
-    /// Values that are printed as `****` and so look the same.
+    /// Values that are printed as `****`, so that two of them look equal.
     fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
-        let scores = &self.scores;
-        let headers = [
-            ("forward.headers", Some(&self.forward.headers)),
-            ("scores.headers", scores.headers.as_ref()),
-            ("scores.span.headers", scores.span.headers.as_ref()),
-            ("scores.event.headers", scores.event.headers.as_ref()),
-            ("scores.metrics.headers", scores.metrics.headers.as_ref()),
-        ];
-        let of_writers = scores.writers.iter().flat_map(|writer| {
+        let headers = self.otlp_peers().into_iter().map(|peer| {
+            let headers = peer.headers.into_iter().flat_map(BTreeMap::values);
+            (
+                format!("{}.headers", peer.section),
+                headers.cloned().collect(),
+            )
+        });
+        let of_writers = self.scores.writers.iter().flat_map(|writer| {
             let headers = writer.peer().headers.values().cloned();
             headers.chain(writer.credentials().map(|(_, secret)| secret))
         });
-        let of_headers = headers.map(|(key, headers)| {
-            (
-                key.to_owned(),
-                headers
-                    .into_iter()
-                    .flat_map(BTreeMap::values)
-                    .cloned()
-                    .collect(),
-            )
-        });
-        of_headers
-            .into_iter()
+        headers
             .chain([("scores.writers".to_owned(), of_writers.collect())])
             .collect()
     }
 }
 
 fn plain(config: &Config) -> Value {
-    let mut config = serde_json::to_value(config).unwrap_or_default();
+    let mut config = config.to_value();
     if let Some(fields) = config.as_object_mut() {
         fields.retain(|key, _| !RELOADED.contains(&key.as_str()));
     }
@@ -115,7 +103,8 @@ mod tests {
     fn criteria_and_tools_are_taken_over_and_all_else_is_named() {
         let old = config("forward: { endpoint: \"http://a:4317\", headers: { key: \"1\" } }\n");
         let new = config(
-            "forward: { endpoint: \"http://b:4317\", headers: { key: \"2\" }, timeout: 1s }\ntools: { ignore: [x] }\nexplain: { values: true }\n\
+            "forward: { endpoint: \"http://b:4317\", headers: { key: \"2\" }, timeout: 1s \
+             }\ntools: { ignore: [x] }\nexplain: { values: true }\n\
              criteria: [{ name: a, evaluate: { tool_call_order: { tool_calls_order: [a] } } }]\n",
         );
         let (next, needs_restart) = old.reloaded(new);

@@ -1,5 +1,5 @@
-//! Text in, how the process behaves out: `memory`, `reload`, `shutdown` and `log`. Knows the keys,
-//! the defaults and how memory is shared out; does not know what the shares are spent on.
+//! The `memory`, `reload`, `shutdown` and `log` sections: how the process behaves. Knows how memory
+//! is shared out; knows nothing of how the shares are used.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct Memory {
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reload {
-    /// How often configuration files are looked at; 0 waits for SIGHUP or `POST /-/reload`.
+    /// Time between two looks at the configuration files; 0 waits for SIGHUP or `POST /-/reload`.
     pub interval: Duration,
 }
 
@@ -29,7 +29,7 @@ pub struct Reload {
 pub struct Shutdown {
     /// Longest time to take after SIGTERM.
     pub deadline: Duration,
-    /// Quiet time after which the doors close.
+    /// Quiet time after which the listeners close.
     pub quiet: Duration,
 }
 
@@ -37,14 +37,14 @@ pub struct Shutdown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Only what is broken.
+    /// Failures only.
     Error,
-    /// What needs a look.
+    /// Conditions that need attention.
     Warn,
     /// Starts, stops, changes of state.
     #[default]
     Info,
-    /// What each trace did.
+    /// Events of single traces.
     Debug,
     /// Everything.
     Trace,
@@ -93,7 +93,7 @@ impl Default for Shutdown {
 /// `memory.limit` shared out, in bytes; absolute settings override their share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets {
-    /// What all shares are shares of.
+    /// The total that is shared out.
     pub limit: usize,
     /// 30 %: the forward queue.
     pub forward_queue: usize,
@@ -109,23 +109,23 @@ pub struct Budgets {
     pub scoring_queue: usize,
 }
 
-/// What is used where no limit is set and no cgroup has one.
+/// The limit where neither the configuration nor a cgroup sets one.
 const DEFAULT_LIMIT: usize = 512 << 20;
 
-/// What the process itself takes, before any telemetry.
+/// The memory of the process itself, before any telemetry.
 pub(super) const OWN_USE: usize = 24 << 20;
 
-/// The part of a cgroup's limit that is left alone, an eighth: whoever reaches the limit is killed,
-/// and sockets, page tables and what the allocator has not given back count too. Without it 128 MiB
-/// were 121 MiB of our own memory in an overload before a fast backend.
+/// An eighth of a cgroup's limit is left unused: a process that reaches the limit is killed, and
+/// sockets, page tables and memory that the allocator has not given back count too. Without this
+/// reserve, an overload before a fast backend took 121 of 128 MiB for our own memory.
 const KERNELS_SHARE: usize = 8;
 
-/// The least that is worth sharing out, whatever the limit says.
+/// The least that is shared out, however small the limit is.
 const LEAST_SHARED: usize = 8 << 20;
 
 impl Config {
-    /// Shares the memory out. `cgroup_limit` is what the shell read from the cgroup (v1 or v2),
-    /// `None` without one.
+    /// Shares the memory out. `cgroup_limit` is the limit that the shell read from the cgroup (v1
+    /// or v2), `None` without one.
     pub fn budgets(&self, cgroup_limit: Option<usize>) -> Budgets {
         let of_cgroup = cgroup_limit.map(|limit| limit - limit / KERNELS_SHARE);
         let limit = self

@@ -1,34 +1,24 @@
-//! Text in, where the scores go out: `scores`. Knows the keys and defaults; does not know what a
-//! score looks like on the wire.
-
-use std::collections::BTreeMap;
+//! The `scores` section: where scores go and how they look. Knows nothing of scores on the wire.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::forward::{ClientTls, Compression, Protocol, Queue};
-use super::units::{Duration, Secret};
+use super::forward::Queue;
+use super::peer::OtlpPeer;
+use super::units::Duration;
 use super::writers::Writer;
 
-/// `scores`. What a shape leaves out it takes from here, and what is left out here from `forward`.
+/// `scores`. A key that a shape leaves out is inherited from here, and then from `forward`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scores {
-    /// Where scores go; left out, to `forward.endpoint`.
-    pub endpoint: Option<String>,
-    /// Protocol.
-    pub protocol: Option<Protocol>,
-    /// Headers to send.
-    pub headers: Option<BTreeMap<String, Secret>>,
-    /// Compression.
-    pub compression: Option<Compression>,
-    /// Timeout of one request.
-    pub timeout: Option<Duration>,
-    /// TLS details.
-    pub tls: Option<ClientTls>,
+    /// Where to send.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: OtlpPeer,
     /// The queue.
     pub queue: Queue,
-    /// How many evaluations travel together.
+    /// How many evaluations are sent together.
     pub batch: Batch,
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
@@ -38,7 +28,7 @@ pub struct Scores {
     pub event: EventScores,
     /// Metrics.
     pub metrics: MetricScores,
-    /// Backends whose own scores the evaluations become as well, each kind at most once.
+    /// Backends whose own score APIs the scores are written to as well, each kind at most once.
     pub writers: Vec<Writer>,
 }
 
@@ -52,14 +42,14 @@ pub struct Batch {
     pub max_delay: Duration,
 }
 
-/// What becomes of the score span when a late span changes an evaluation.
+/// How a score span changes when a late span changes an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRevision {
     /// A new span that links to the one it replaces.
     #[default]
     NewSpan,
-    /// A span with the same id, for backends that overwrite.
+    /// A span with the id of the first one, for backends that overwrite.
     SameId,
     /// No further span.
     None,
@@ -69,10 +59,10 @@ pub enum OnRevision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StatusOnFail {
-    /// UNSET: the judgement itself went well.
+    /// UNSET: the judgement itself succeeded.
     #[default]
     Unset,
-    /// ERROR, for people who want red spans.
+    /// ERROR with the explanation as its message, for red spans.
     Error,
 }
 
@@ -82,19 +72,11 @@ pub enum StatusOnFail {
 pub struct SpanScores {
     /// Send score spans?
     pub enabled: bool,
-    /// Where to.
-    pub endpoint: Option<String>,
-    /// Protocol.
-    pub protocol: Option<Protocol>,
-    /// Headers to send.
-    pub headers: Option<BTreeMap<String, Secret>>,
-    /// Compression.
-    pub compression: Option<Compression>,
-    /// Timeout of one request.
-    pub timeout: Option<Duration>,
-    /// TLS details.
-    pub tls: Option<ClientTls>,
-    /// What becomes of the span when the evaluation changes.
+    /// Where to send.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: OtlpPeer,
+    /// How the span changes when the evaluation changes.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -108,18 +90,10 @@ pub struct SpanScores {
 pub struct EventScores {
     /// Send events? Off for backends that take traces only.
     pub enabled: bool,
-    /// Where to.
-    pub endpoint: Option<String>,
-    /// Protocol.
-    pub protocol: Option<Protocol>,
-    /// Headers to send.
-    pub headers: Option<BTreeMap<String, Secret>>,
-    /// Compression.
-    pub compression: Option<Compression>,
-    /// Timeout of one request.
-    pub timeout: Option<Duration>,
-    /// TLS details.
-    pub tls: Option<ClientTls>,
+    /// Where to send.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: OtlpPeer,
 }
 
 /// Temporality of metrics.
@@ -139,37 +113,24 @@ pub enum Temporality {
 pub struct MetricScores {
     /// Send metrics?
     pub enabled: bool,
-    /// Where to.
-    pub endpoint: Option<String>,
-    /// Protocol.
-    pub protocol: Option<Protocol>,
-    /// Headers to send.
-    pub headers: Option<BTreeMap<String, Secret>>,
-    /// Compression.
-    pub compression: Option<Compression>,
-    /// Timeout of one request.
-    pub timeout: Option<Duration>,
-    /// TLS details.
-    pub tls: Option<ClientTls>,
+    /// Where to send.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: OtlpPeer,
     /// Time between exports.
     pub interval: Duration,
     /// Temporality.
     pub temporality: Temporality,
-    /// Most services told apart; the rest is `_other`.
+    /// Most services with series of their own; the rest is `_other`.
     pub max_services: usize,
-    /// Most agents told apart; the rest is `_other`.
+    /// Most agents with series of their own; the rest is `_other`.
     pub max_agents: usize,
 }
 
 impl Default for Scores {
     fn default() -> Self {
         Self {
-            endpoint: None,
-            protocol: None,
-            headers: None,
-            compression: None,
-            timeout: None,
-            tls: None,
+            peer: OtlpPeer::default(),
             queue: Queue::default(),
             batch: Batch::default(),
             copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
@@ -196,12 +157,7 @@ impl Default for SpanScores {
     fn default() -> Self {
         Self {
             enabled: true,
-            endpoint: None,
-            protocol: None,
-            headers: None,
-            compression: None,
-            timeout: None,
-            tls: None,
+            peer: OtlpPeer::default(),
             on_revision: OnRevision::NewSpan,
             status_on_fail: StatusOnFail::Unset,
             sample_pass: 1.0,
@@ -213,12 +169,7 @@ impl Default for EventScores {
     fn default() -> Self {
         Self {
             enabled: true,
-            endpoint: None,
-            protocol: None,
-            headers: None,
-            compression: None,
-            timeout: None,
-            tls: None,
+            peer: OtlpPeer::default(),
         }
     }
 }
@@ -227,12 +178,7 @@ impl Default for MetricScores {
     fn default() -> Self {
         Self {
             enabled: true,
-            endpoint: None,
-            protocol: None,
-            headers: None,
-            compression: None,
-            timeout: None,
-            tls: None,
+            peer: OtlpPeer::default(),
             interval: Duration::from_secs(60),
             temporality: Temporality::Cumulative,
             max_services: 200,

@@ -1,6 +1,5 @@
-//! Nothing, or the trajectories of a recorded trace, in; the text of a first configuration out.
-//! Knows how criteria are written; does not know whether the recorded run was a good one, and says
-//! so.
+//! Writes a first configuration, on request with criteria proposed from recorded runs. Does not
+//! know whether the recorded runs were good ones, and says so.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +11,11 @@ use crate::located::to_yaml;
 
 const HEAD: &str = "\
 # spanscore: what goes where, and what every trace is judged by.
-# Everything is optional. Check this file with `spanscore validate`; see every key with `spanscore validate --print`.
+# Everything is optional. Check this file with `spanscore validate`; see every key with \
+`spanscore validate --print`.
 
-# Agents send their telemetry here: OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 (gRPC) or http://localhost:4318 (HTTP).
+# Agents send their telemetry here: OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 (gRPC) or \
+http://localhost:4318 (HTTP).
 receivers:
   otlp:
     grpc: { listen: \"127.0.0.1:4317\" }
@@ -30,27 +31,34 @@ forward:
 ";
 
 const EXAMPLE: &str = "\
-# What every trace is judged by. Until there is a criterion, `spanscore run` prints the tool calls it sees, ready to be pasted here.
+# What every trace is judged by. Until there is a criterion, `spanscore run` prints the tool \
+calls it sees, ready to be pasted here.
 criteria:
   # - name: checkout-order
   #   description: customers are checked before an order is created
-  #   select: { root: \"invoke_agent *\", calls: create_order }     # which traces; every one if left out
+  #   select: { root: \"invoke_agent *\", calls: create_order }     \
+# which traces; every one if left out
   #   evaluate:
   #     tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order] }
-  #   threshold: 0.8                        # the share of the order that is enough to pass; 1.0 if left out
+  #   threshold: 0.8                        \
+# the share of the order that is enough to pass; 1.0 if left out
 ";
 
 const PROPOSED: &str = "\
-# What every trace is judged by. Proposed from recorded traces: this is what was done there, which need not be what should be done.
-# Take out the calls that do not matter, and check that names and selectors are not narrower than you mean.
+# What every trace is judged by. Proposed from recorded traces: this is what was done there, \
+which need not be what should be done.
+# Take out the calls that do not matter, and check that names and selectors are not narrower \
+than you mean.
 ";
 
 const NOTHING_TO_PROPOSE: &str = "\
-# The recording holds no tool calls that all runs of one agent share, so there is nothing to propose: here is an example.
+# The recording holds no tool calls that all runs of one agent share, so there is nothing to \
+propose: here is an example.
 ";
 
-/// A commented first configuration. With trajectories, its criteria expect of each kind of run
-/// (same root and agent) the calls that all its recorded runs share, in their order.
+/// A commented first configuration. With trajectories, it has a criterion for each kind of run
+/// (equal root and agent) that expects the calls that all recorded runs of this kind share, in
+/// order.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");
@@ -68,7 +76,7 @@ pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
     (!criteria.is_empty()).then(|| to_yaml(&json!({ "criteria": criteria })))
 }
 
-/// Runs of one kind, and the calls that all of them made, in the same order.
+/// Runs of one kind, and the calls that all of them made in one order.
 struct Kind<'a> {
     root: &'a str,
     agent: Option<&'a str>,
@@ -83,7 +91,7 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
         .filter(|trajectory| !trajectory.tool_calls.is_empty())
     {
         let (root, agent) = (&*trajectory.root, trajectory.agent.as_deref());
-        // A retry or a loop is rarely what is meant: runs of one name count as one.
+        // Retries and loops are rarely part of the rule: repeated calls of one tool count once.
         let mut names: Vec<&str> = trajectory
             .tool_calls
             .iter()

@@ -1,5 +1,5 @@
-//! `tools` as people write it (`16KiB`) in, `extract`'s settings (bytes) out, and back. The core
-//! does not know how sizes are spelled.
+//! The `tools` section as people write it (`16KiB`), converted from and to the settings of
+//! `extract`, which count bytes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

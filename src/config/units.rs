@@ -1,5 +1,5 @@
-//! Text in, checked amounts out: durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`,
-//! secrets. Knows how they are written, not what they are for.
+//! Durations (`500ms`, `2s`, `15m`, `1h`), sizes (`64MiB`), `auto`, addresses and secrets: how they
+//! are written and checked. Knows nothing of their use.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +22,7 @@ pub enum Amount {
     /// A share of `memory.limit`.
     #[default]
     Auto,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(ByteSize),
 }
 
@@ -63,7 +63,8 @@ impl Duration {
 
 fn expected_duration(text: &str) -> String {
     format!(
-        "`{text}` is not a duration: write a whole number with a unit, such as `500ms`, `2s`, `15m` or `1h`"
+        "`{text}` is not a duration: write a whole number with a unit, such as `500ms`, `2s`, \
+         `15m` or `1h`"
     )
 }
 
@@ -110,7 +111,8 @@ impl ByteSize {
 
 fn expected_size(text: &str) -> String {
     format!(
-        "`{text}` is not a size: write a whole number of bytes, or one with a unit, such as `16KiB`, `64MiB` or `1GiB`"
+        "`{text}` is not a size: write a whole number of bytes, or one with a unit, such as \
+         `16KiB`, `64MiB` or `1GiB`"
     )
 }
 
@@ -126,7 +128,7 @@ impl fmt::Display for ByteSize {
 }
 
 impl Amount {
-    /// The bytes, given what the share of `memory.limit` comes to.
+    /// The bytes; `share` is the share of `memory.limit`.
     pub fn or(self, share: usize) -> usize {
         match self {
             Self::Auto => share,
@@ -212,29 +214,41 @@ impl<'de> Deserialize<'de> for Secret {
 }
 
 /// An address and port to listen on. `localhost` is the loopback address; other names are not
-/// looked up, since what they resolve to decides who can reach us.
+/// looked up, since their address would decide who can reach us.
 pub(super) fn listen_address<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<SocketAddr, D::Error> {
-    deserializer.deserialize_any(TextOrNumber("an address and a port, such as `127.0.0.1:4317`", |text| {
-        if let Ok(address) = text.parse() {
-            return Ok(address);
-        }
-        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-        let port: u16 = port.parse().map_err(|_| {
-            if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
-                format!("`{port}` is no port: ports go up to 65535")
-            } else {
-                format!("`{text}` has no port: write an address and a port, such as `127.0.0.1:4317`")
+    deserializer.deserialize_any(TextOrNumber(
+        "an address and a port, such as `127.0.0.1:4317`",
+        |text| {
+            if let Ok(address) = text.parse() {
+                return Ok(address);
             }
-        })?;
-        match host {
-            "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
-            "" => Err(format!("`{text}` has no address: write `127.0.0.1:{port}` for this host or pod only, `0.0.0.0:{port}` for anyone")),
-            "*" => Err(format!("`*` is no address: write `0.0.0.0:{port}`")),
-            _ => Err(format!("`{host}` is no IP address: write one, such as `127.0.0.1:{port}` or `[::1]:{port}`")),
-        }
-    }))
+            let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+            let port: u16 = port.parse().map_err(|_| {
+                if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
+                    format!("`{port}` is not a port: ports go up to 65535")
+                } else {
+                    format!(
+                        "`{text}` has no port: write an address and a port, such as \
+                         `127.0.0.1:4317`"
+                    )
+                }
+            })?;
+            match host {
+                "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+                "" => Err(format!(
+                    "`{text}` has no address: write `127.0.0.1:{port}` for this host \
+                     or pod only, `0.0.0.0:{port}` for anyone"
+                )),
+                "*" => Err(format!("`*` is not an address: write `0.0.0.0:{port}`")),
+                _ => Err(format!(
+                    "`{host}` is not an IP address: write one, such as \
+                     `127.0.0.1:{port}` or `[::1]:{port}`"
+                )),
+            }
+        },
+    ))
 }
 
 struct TextOrNumber<T>(&'static str, fn(&str) -> Result<T, String>);
@@ -287,16 +301,24 @@ macro_rules! text_schema {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": ["string", "integer"], "pattern": $pattern, "minimum": 0, "description": $description })
+                json_schema!({
+                    "type": ["string", "integer"],
+                    "pattern": $pattern,
+                    "minimum": 0,
+                    "description": $description,
+                })
             }
         }
     )*};
 }
 
 text_schema! {
-    Duration: "^([0-9]+ ?(ms|s|m|h)|0|\\$\\{.+\\})$", "a duration such as `500ms`, `2s`, `15m` or `1h`";
-    ByteSize: "^([0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$", "a size such as `16KiB`, `64MiB` or `1GiB`";
-    Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$", "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
+    Duration: "^([0-9]+ ?(ms|s|m|h)|0|\\$\\{.+\\})$",
+        "a duration such as `500ms`, `2s`, `15m` or `1h`";
+    ByteSize: "^([0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
+        "a size such as `16KiB`, `64MiB` or `1GiB`";
+    Amount: "^(auto|[0-9]+ ?(B|KiB|MiB|GiB)?|\\$\\{.+\\})$",
+        "`auto` (a share of `memory.limit`) or a size such as `16MiB`";
 }
 
 impl JsonSchema for Secret {

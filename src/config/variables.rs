@@ -1,6 +1,6 @@
-//! Environment variables and flags in, their values at the right places of the tree out. Knows how
-//! a variable's name spells a key, and the formats of OpenTelemetry's exporter variables; reads no
-//! environment: it is handed in as a map.
+//! Puts environment variables and flags at their places in the tree. Knows how a variable's name
+//! spells a key, and the formats of OpenTelemetry's exporter variables. The environment is passed
+//! in.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(super) fn put_otel(
     problems: &mut Problems,
 ) {
     for (variable, path) in OTEL {
-        // The specification: an empty value is as good as none.
+        // The specification treats an empty value as none.
         let Some(text) = environment
             .get(*variable)
             .map(|value| value.trim())
@@ -100,7 +100,7 @@ pub(super) fn put_otel(
     }
 }
 
-/// OpenTelemetry has endpoints per signal too, which name whole URLs, and we have one downstream.
+/// OpenTelemetry also has an endpoint for each signal, a whole URL; we have one downstream.
 pub(super) fn mention_unread(
     config: &Config,
     environment: &BTreeMap<String, String>,
@@ -119,12 +119,15 @@ pub(super) fn mention_unread(
                 format!("`{variable}` is not read, and nothing is forwarded"),
                 None,
             );
-            warnings.push(problem.label("set `SPANSCORE_FORWARD__ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` or `forward.endpoint`"));
+            warnings.push(problem.label(
+                "set `SPANSCORE_FORWARD__ENDPOINT`, \
+                 `OTEL_EXPORTER_OTLP_ENDPOINT` or `forward.endpoint`",
+            ));
         }
     }
 }
 
-/// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over what the file says.
+/// Puts `SPANSCORE_FORWARD__ENDPOINT` and its like over the values of the file.
 pub(super) fn put_own(
     root: &mut Node,
     environment: &BTreeMap<String, String>,
@@ -152,9 +155,13 @@ pub(super) fn put_own(
                     .collect();
                 let problem = Problem::new(format!("unknown variable `{variable}`"), None);
                 problems.push(match nearest(name, names.iter().map(String::as_str)) {
-                    Some(candidate) => problem.label(format!("did you mean `{PREFIX}{candidate}`?")),
+                    Some(candidate) => problem.label(format!(
+                        "did you mean \
+                         `{PREFIX}{candidate}`?"
+                    )),
                     None => problem.label(format!(
-                        "variables are `{PREFIX}` and the key in upper case with `__` between levels: `SPANSCORE_FORWARD__ENDPOINT`"
+                        "variables are `{PREFIX}` and the key in upper case with `__` between \
+                         levels: `SPANSCORE_FORWARD__ENDPOINT`"
                     )),
                 });
             }
@@ -199,7 +206,7 @@ pub(super) fn variable_of(path: &[String]) -> String {
     format!("{PREFIX}{}", path.join("__").to_uppercase())
 }
 
-/// The path as the configuration spells it. Below a map of free names (headers), `_` stands for the
+/// The path as the configuration spells it. Below a map of free names (headers), `_` is read as the
 /// `-` that a variable cannot hold.
 fn spelled(known: &[Key], path: &[String]) -> Option<Vec<String>> {
     if known.iter().any(|key| key.path == path) {
@@ -235,8 +242,8 @@ fn put(
         start: 0,
         end: text.len(),
     };
-    // Only what is plainly a list or a map is read as YAML; anything else is taken as it is, with
-    // its `#` and `: `.
+    // Only a list or a map in brackets is read as YAML; any other text is taken literally, with its
+    // `#` and `: `.
     let value = if text.starts_with(['[', '{']) {
         parse(texts, source, problems)
     } else {
@@ -319,7 +326,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 }
 
 /// Kubernetes sets `SPANSCORE_SERVICE_HOST`, `SPANSCORE_PORT_4317_TCP_ADDR` and so on in every pod
-/// beside a Service named `spanscore` (or `spanscore-…`). They are no mistakes of anyone.
+/// beside a Service named `spanscore` (or `spanscore-…`). Nobody wrote them.
 fn is_service_link(name: &str) -> bool {
     if name.contains("__") {
         return false;

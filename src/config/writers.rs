@@ -1,6 +1,5 @@
-//! Text in, the backends' own score APIs that scores are also written to out: `scores.writers`.
-//! Knows the keys, the defaults and how a key becomes a header; does not know what a request looks
-//! like.
+//! `scores.writers`: backends whose own score APIs the scores are also written to, and how an API
+//! key becomes a header. Knows nothing of how a request looks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,94 +11,97 @@ use serde::{Deserialize, Serialize};
 use super::forward::ClientTls;
 use super::units::{Duration, Secret};
 
-/// An entry of `scores.writers`: a backend whose own scores the evaluations become, beside the
-/// score spans.
+/// An entry of `scores.writers`: a backend whose own score API the scores are also written to.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Writer {
     /// Span annotations of Arize Phoenix.
-    Phoenix(PhoenixWriter),
+    Phoenix(TokenWriter),
     /// Assessments of MLflow.
-    Mlflow(MlflowWriter),
+    Mlflow(TokenWriter),
     /// Scores of Langfuse.
     Langfuse(LangfuseWriter),
     /// External evaluations of Datadog.
     Datadog(DatadogWriter),
 }
 
-macro_rules! writers {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            /// `http(s)://host[:port][/base]`, to which the path of the API is appended.
-            pub endpoint: String,
-            $(
-                $(#[$field_doc])*
-                #[serde(default)]
-                pub $field: $type,
-            )*
-            /// Headers to send.
-            #[serde(default)]
-            pub headers: BTreeMap<String, Secret>,
-            /// Timeout of one request.
-            #[serde(default = "timeout")]
-            pub timeout: Duration,
-            /// TLS details; an `https://` endpoint needs none.
-            #[serde(default)]
-            pub tls: Option<ClientTls>,
+/// The API that a writer writes to.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriterPeer {
+    /// `http(s)://host[:port][/base]`, to which the path of the API is appended.
+    pub endpoint: String,
+    /// Headers to send.
+    #[serde(default)]
+    pub headers: BTreeMap<String, Secret>,
+    /// Timeout of one request.
+    #[serde(default = "default_timeout")]
+    pub timeout: Duration,
+    /// TLS details; an `https://` endpoint needs none.
+    #[serde(default)]
+    pub tls: Option<ClientTls>,
+}
+
+/// `phoenix` and `mlflow`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenWriter {
+    /// The API.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: WriterPeer,
+    /// Sent as bearer token; `${env:NAME}` keeps it out of the file.
+    pub api_key: Option<Secret>,
+    /// A file that holds it.
+    pub api_key_file: Option<PathBuf>,
+}
+
+/// `langfuse`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LangfuseWriter {
+    /// The API.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: WriterPeer,
+    /// The public key of the project.
+    pub public_key: Option<Secret>,
+    /// The secret key of the project; `${env:NAME}` keeps it out of the file.
+    pub secret_key: Option<Secret>,
+    /// A file that holds it.
+    pub secret_key_file: Option<PathBuf>,
+}
+
+/// `datadog`.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatadogWriter {
+    /// The API.
+    #[serde(rename = "*")]
+    #[schemars(flatten)]
+    pub peer: WriterPeer,
+    /// Sent as `dd-api-key`; `${env:NAME}` keeps it out of the file.
+    pub api_key: Option<Secret>,
+    /// A file that holds it.
+    pub api_key_file: Option<PathBuf>,
+    /// Name of the LLM application; left out, the service of the evaluated span, as Datadog itself
+    /// does for OpenTelemetry.
+    pub ml_app: Option<String>,
+}
+
+impl Default for WriterPeer {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            headers: BTreeMap::new(),
+            timeout: default_timeout(),
+            tls: None,
         }
-    )*};
-}
-
-writers! {
-    /// `phoenix`.
-    PhoenixWriter {
-        /// Sent as bearer token; `${env:NAME}` keeps it out of the file.
-        api_key: Option<Secret>,
-        /// A file that holds it.
-        api_key_file: Option<PathBuf>,
-    }
-    /// `mlflow`.
-    MlflowWriter {
-        /// Sent as bearer token; `${env:NAME}` keeps it out of the file.
-        api_key: Option<Secret>,
-        /// A file that holds it.
-        api_key_file: Option<PathBuf>,
-    }
-    /// `langfuse`.
-    LangfuseWriter {
-        /// The public key of the project.
-        public_key: Option<Secret>,
-        /// The secret key of the project; `${env:NAME}` keeps it out of the file.
-        secret_key: Option<Secret>,
-        /// A file that holds it.
-        secret_key_file: Option<PathBuf>,
-    }
-    /// `datadog`.
-    DatadogWriter {
-        /// Sent as `dd-api-key`; `${env:NAME}` keeps it out of the file.
-        api_key: Option<Secret>,
-        /// A file that holds it.
-        api_key_file: Option<PathBuf>,
-        /// Name of the LLM application; left out, the service of the evaluated span, as Datadog
-        /// itself does for OpenTelemetry.
-        ml_app: Option<String>,
     }
 }
 
-fn timeout() -> Duration {
+fn default_timeout() -> Duration {
     Duration::from_secs(10)
-}
-
-/// What every writer says of its peer.
-#[derive(Clone, Copy)]
-pub(super) struct WriterPeer<'a> {
-    pub(super) endpoint: &'a str,
-    pub(super) headers: &'a BTreeMap<String, Secret>,
-    pub(super) timeout: Duration,
-    pub(super) tls: Option<&'a ClientTls>,
 }
 
 // === impl Writer ===
@@ -115,79 +117,57 @@ impl Writer {
         }
     }
 
-    pub(super) fn peer(&self) -> WriterPeer<'_> {
-        macro_rules! peer {
-            ($from:expr) => {
-                WriterPeer {
-                    endpoint: &$from.endpoint,
-                    headers: &$from.headers,
-                    timeout: $from.timeout,
-                    tls: $from.tls.as_ref(),
-                }
-            };
-        }
+    pub(super) fn peer(&self) -> &WriterPeer {
         match self {
-            Self::Phoenix(writer) => peer!(writer),
-            Self::Mlflow(writer) => peer!(writer),
-            Self::Langfuse(writer) => peer!(writer),
-            Self::Datadog(writer) => peer!(writer),
+            Self::Phoenix(writer) | Self::Mlflow(writer) => &writer.peer,
+            Self::Langfuse(writer) => &writer.peer,
+            Self::Datadog(writer) => &writer.peer,
         }
     }
 
-    /// The key that should have been read from a file, but was not: only the configuration file's
-    /// own paths are.
+    /// The key that should have been read from a file, but was not: only paths in the configuration
+    /// file itself are read.
     pub(super) fn unread_key(&self) -> Option<&'static str> {
-        match self {
-            Self::Phoenix(PhoenixWriter {
-                api_key: None,
-                api_key_file: Some(_),
+        let (key, file, name) = match self {
+            Self::Phoenix(TokenWriter {
+                api_key,
+                api_key_file,
                 ..
             })
-            | Self::Mlflow(MlflowWriter {
-                api_key: None,
-                api_key_file: Some(_),
+            | Self::Mlflow(TokenWriter {
+                api_key,
+                api_key_file,
                 ..
             })
             | Self::Datadog(DatadogWriter {
-                api_key: None,
-                api_key_file: Some(_),
+                api_key,
+                api_key_file,
                 ..
-            }) => Some("api_key_file"),
+            }) => (api_key, api_key_file, "api_key_file"),
             Self::Langfuse(LangfuseWriter {
-                secret_key: None,
-                secret_key_file: Some(_),
+                secret_key,
+                secret_key_file,
                 ..
-            }) => Some("secret_key_file"),
-            _ => None,
-        }
+            }) => (secret_key, secret_key_file, "secret_key_file"),
+        };
+        (key.is_none() && file.is_some()).then_some(name)
     }
 
-    /// The header that says who we are.
+    /// The header that holds our credentials.
     pub(super) fn credentials(&self) -> Option<(&'static str, Secret)> {
-        let bearer = |key: &Secret| {
-            (
-                "authorization",
-                Secret::new(format!("Bearer {}", key.expose())),
-            )
-        };
         match self {
-            Self::Phoenix(PhoenixWriter { api_key, .. })
-            | Self::Mlflow(MlflowWriter { api_key, .. }) => api_key.as_ref().map(bearer),
-            Self::Langfuse(LangfuseWriter {
-                public_key: Some(public),
-                secret_key: Some(secret),
-                ..
-            }) => {
-                let pair = format!("{}:{}", public.expose(), secret.expose());
-                Some((
-                    "authorization",
-                    Secret::new(format!("Basic {}", BASE64.encode(pair.as_bytes()))),
-                ))
+            Self::Phoenix(writer) | Self::Mlflow(writer) => {
+                let key = writer.api_key.as_ref()?;
+                let value = Secret::new(format!("Bearer {}", key.expose()));
+                Some(("authorization", value))
             }
-            Self::Langfuse(_) => None,
-            Self::Datadog(DatadogWriter { api_key, .. }) => {
-                api_key.clone().map(|key| ("dd-api-key", key))
+            Self::Langfuse(writer) => {
+                let public = writer.public_key.as_ref()?.expose();
+                let secret = writer.secret_key.as_ref()?.expose();
+                let pair = BASE64.encode(format!("{public}:{secret}").as_bytes());
+                Some(("authorization", Secret::new(format!("Basic {pair}"))))
             }
+            Self::Datadog(writer) => Some(("dd-api-key", writer.api_key.clone()?)),
         }
     }
 }

@@ -445,15 +445,8 @@ impl Running {
 fn span_settings(scores: &config::Scores) -> score_span::Settings {
     score_span::Settings {
         copy_attributes: scores.copy_attributes.clone(),
-        on_revision: match scores.span.on_revision {
-            config::OnRevision::NewSpan => score_span::OnRevision::NewSpan,
-            config::OnRevision::SameId => score_span::OnRevision::SameId,
-            config::OnRevision::None => score_span::OnRevision::None,
-        },
-        status_on_fail: match scores.span.status_on_fail {
-            config::StatusOnFail::Unset => score_span::StatusOnFail::Unset,
-            config::StatusOnFail::Error => score_span::StatusOnFail::Error,
-        },
+        on_revision: scores.span.on_revision,
+        status_on_fail: scores.span.status_on_fail,
         sample_pass: scores.span.sample_pass,
     }
 }
@@ -463,10 +456,7 @@ fn metrics_settings(
     instance_id: String,
 ) -> score_metrics::Settings {
     score_metrics::Settings {
-        temporality: match metrics.temporality {
-            config::Temporality::Cumulative => score_metrics::Temporality::Cumulative,
-            config::Temporality::Delta => score_metrics::Temporality::Delta,
-        },
+        temporality: metrics.temporality,
         limits: Limits {
             max_services: metrics.max_services,
             max_agents: metrics.max_agents,

@@ -25,6 +25,7 @@ use prost::Message;
 use super::score_series::{Folded, Labels, Limits, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
+use crate::config::Temporality;
 use crate::evaluate::Evaluation;
 use crate::sync::Mutex;
 
@@ -38,19 +39,10 @@ const DELAY_BOUNDS: [f64; 12] = [
     1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3_600.0,
 ];
 
-/// Temporality of what is sent; `/metrics` is always cumulative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Temporality {
-    /// Sums since the start of the process.
-    Cumulative,
-    /// Sums since the last collection.
-    Delta,
-}
-
 /// How metrics are made.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Temporality of what is sent.
+    /// Temporality of what is sent; `/metrics` is always cumulative.
     pub temporality: Temporality,
     /// Bounds of the series.
     pub limits: Limits,

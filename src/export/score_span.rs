@@ -8,6 +8,7 @@
 use sha2::{Digest, Sha256};
 
 use super::score_wire::{Attributes, Batch, json_text};
+use crate::config::{OnRevision, StatusOnFail};
 use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Span, SpanId, TraceId};
@@ -23,26 +24,6 @@ const MAX_VALUE_SIZE: usize = 32 << 10;
 /// How long a score span lasts: Unix nanoseconds. Long enough to be drawn, too short to change a
 /// trace's length.
 const DURATION_NANOS: u64 = 1_000;
-
-/// What becomes of the span when late spans change an evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnRevision {
-    /// A new span that links to the one it replaces.
-    NewSpan,
-    /// A span with the first one's id.
-    SameId,
-    /// No further span.
-    None,
-}
-
-/// Status of a failed evaluation's span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatusOnFail {
-    /// UNSET.
-    Unset,
-    /// ERROR, with the explanation as its message.
-    Error,
-}
 
 /// How score spans are made.
 #[derive(Debug, Clone, PartialEq)]

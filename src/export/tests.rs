@@ -18,8 +18,9 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::score_line::{self, Colour};
-use super::score_span::{OnRevision, Settings, StatusOnFail, score_span_id};
+use super::score_span::{Settings, score_span_id};
 use super::{score_event, score_span};
+use crate::config::{OnRevision, StatusOnFail};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
 use crate::extract::Payload;
 use crate::span::{SpanId, TraceId};

@@ -9,25 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::score_span::score_key;
 use super::{writer_datadog, writer_langfuse, writer_mlflow, writer_phoenix};
+use crate::config::Writer;
 use crate::evaluate::Evaluation;
 use crate::extract::Trajectory;
 use crate::span::{SpanId, TraceId};
 
 /// Most scores in one call; a trace with more takes several.
 const MAX_SCORES: usize = 100;
-
-/// The backends that scores can be written to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Writer {
-    /// Span annotations.
-    Phoenix,
-    /// Assessments.
-    Mlflow,
-    /// Scores.
-    Langfuse,
-    /// External evaluations.
-    Datadog(writer_datadog::Settings),
-}
 
 /// One call: its body goes to the first of the targets that does not answer 404.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,46 +57,46 @@ pub(super) struct Score<'a> {
 /// The label of a score that a late span moved to another span of its trace.
 const REPLACED: &str = "replaced";
 
-// === impl Writer ===
-
-impl Writer {
-    /// The calls that write these evaluations of one trace. What judges no span (a trajectory of
-    /// log records) has nothing to be attached to.
-    pub(super) fn calls(&self, evaluations: &[&Evaluation], now_unix_nanos: u64) -> Vec<Call> {
-        let scores: Vec<Score<'_>> = evaluations
-            .iter()
-            .flat_map(|evaluation| scores(evaluation))
-            .collect();
-        let many = |call: &dyn Fn(&[Score<'_>]) -> (Target, Value)| {
-            let calls = scores.chunks(MAX_SCORES).map(|scores| {
-                let (target, body) = call(scores);
-                Call {
-                    targets: vec![target],
-                    body: body.to_string(),
-                    n_evaluations: n_counted(scores),
-                }
-            });
-            calls.collect()
-        };
-        let each = |call: &dyn Fn(&Score<'_>) -> (Vec<Target>, Value)| {
-            let calls = scores.iter().map(|score| {
-                let (targets, body) = call(score);
-                Call {
-                    targets,
-                    body: body.to_string(),
-                    n_evaluations: n_counted(std::slice::from_ref(score)),
-                }
-            });
-            calls.collect()
-        };
-        match self {
-            Self::Phoenix => many(&writer_phoenix::call),
-            Self::Datadog(settings) => {
-                many(&|scores| writer_datadog::call(scores, settings, now_unix_nanos))
+/// The calls that write these evaluations of one trace. What judges no span (a trajectory of
+/// log records) has nothing to be attached to.
+pub(super) fn api_calls(
+    writer: &Writer,
+    evaluations: &[&Evaluation],
+    now_unix_nanos: u64,
+) -> Vec<Call> {
+    let scores: Vec<Score<'_>> = evaluations
+        .iter()
+        .flat_map(|evaluation| scores(evaluation))
+        .collect();
+    let many = |call: &dyn Fn(&[Score<'_>]) -> (Target, Value)| {
+        let calls = scores.chunks(MAX_SCORES).map(|scores| {
+            let (target, body) = call(scores);
+            Call {
+                targets: vec![target],
+                body: body.to_string(),
+                n_evaluations: n_counted(scores),
             }
-            Self::Langfuse => each(&writer_langfuse::call),
-            Self::Mlflow => each(&|score| writer_mlflow::call(score, now_unix_nanos)),
+        });
+        calls.collect()
+    };
+    let each = |call: &dyn Fn(&Score<'_>) -> (Vec<Target>, Value)| {
+        let calls = scores.iter().map(|score| {
+            let (targets, body) = call(score);
+            Call {
+                targets,
+                body: body.to_string(),
+                n_evaluations: n_counted(std::slice::from_ref(score)),
+            }
+        });
+        calls.collect()
+    };
+    match writer {
+        Writer::Phoenix(_) => many(&writer_phoenix::call),
+        Writer::Datadog(writer) => {
+            many(&|scores| writer_datadog::call(scores, writer, now_unix_nanos))
         }
+        Writer::Langfuse(_) => each(&writer_langfuse::call),
+        Writer::Mlflow(_) => each(&|score| writer_mlflow::call(score, now_unix_nanos)),
     }
 }
 

@@ -8,29 +8,23 @@
 use serde_json::{Value, json};
 
 use super::writer::{Score, Target, post};
-
-/// What is Datadog's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Settings {
-    /// Name of the LLM application; `None`: the service of the evaluated span.
-    pub(super) ml_app: Option<String>,
-}
+use crate::config::DatadogWriter;
 
 pub(super) fn call(
     scores: &[Score<'_>],
-    settings: &Settings,
+    writer: &DatadogWriter,
     now_unix_nanos: u64,
 ) -> (Target, Value) {
     let metrics: Vec<Value> = scores
         .iter()
-        .map(|score| metric(score, settings, now_unix_nanos))
+        .map(|score| metric(score, writer, now_unix_nanos))
         .collect();
     let body =
         json!({ "data": { "type": "evaluation_metric", "attributes": { "metrics": metrics } } });
     (post("/api/intake/llm-obs/v2/eval-metric"), body)
 }
 
-fn metric(score: &Score<'_>, settings: &Settings, now_unix_nanos: u64) -> Value {
+fn metric(score: &Score<'_>, writer: &DatadogWriter, now_unix_nanos: u64) -> Value {
     let mut tags = vec!["source:otel".to_owned()];
     tags.extend(
         score
@@ -48,7 +42,7 @@ fn metric(score: &Score<'_>, settings: &Settings, now_unix_nanos: u64) -> Value 
                 "trace_id": u128::from_be_bytes(*score.trace_id.as_bytes()).to_string(),
             },
         },
-        "ml_app": settings.ml_app.as_deref().unwrap_or(score.service),
+        "ml_app": writer.ml_app.as_deref().unwrap_or(score.service),
         "timestamp_ms": now_unix_nanos / 1_000_000,
         "label": label(score.name),
         "reasoning": score.explanation,

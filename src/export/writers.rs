@@ -17,9 +17,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::outlet::Books;
-use super::writer::{Call, Writer};
-use super::writer_datadog;
-use crate::config::{self, Config, Signal};
+use super::writer::{Call, api_calls};
+use crate::config::{Config, Signal, Writer};
 use crate::evaluate::Evaluation;
 use crate::span::TraceId;
 use crate::sync::Mutex;
@@ -113,9 +112,9 @@ impl Writers {
         rng: &mut fastrand::Rng,
     ) -> Result<Option<(Self, Running)>, TransportError> {
         let (mut rooms, mut deliveries) = (Vec::new(), JoinSet::new());
-        for (writer_idx, written) in config.scores.writers.iter().enumerate() {
-            let (name, writer) = writer(written);
-            let client = Client::new(&config.writer_destination(writer_idx, written), telemetry)?;
+        for (writer_idx, writer) in config.scores.writers.iter().enumerate() {
+            let name = label(writer);
+            let client = Client::new(&config.writer_destination(writer_idx, writer), telemetry)?;
             let books = Arc::new(Ledgered(Books::new(name, telemetry.clone())));
             let queue = Queue::new(
                 name,
@@ -127,7 +126,7 @@ impl Writers {
             let delivery = Delivery::new(queue.clone(), client, telemetry.clone(), rng.fork());
             deliveries.spawn(async move { (name, delivery.run().await) });
             rooms.push(Room {
-                writer,
+                writer: writer.clone(),
                 name,
                 writer_idx,
                 capacity: share / 2,
@@ -189,7 +188,7 @@ impl Writers {
             start += chunk.len();
             let evaluations: Vec<&Evaluation> = chunk.iter().collect();
             for room in self.rooms.iter() {
-                for call in room.writer.calls(&evaluations, now_unix_nanos) {
+                for call in api_calls(&room.writer, &evaluations, now_unix_nanos) {
                     room.hold(Held {
                         trace_id: chunk[0].trajectory.trace_id,
                         tickets: tickets.clone(),
@@ -442,18 +441,12 @@ impl Accounting for Ledgered {
     }
 }
 
-// === configuration, translated ===
-
-fn writer(written: &config::Writer) -> (&'static str, Writer) {
-    match written {
-        config::Writer::Phoenix(_) => ("writer_phoenix", Writer::Phoenix),
-        config::Writer::Mlflow(_) => ("writer_mlflow", Writer::Mlflow),
-        config::Writer::Langfuse(_) => ("writer_langfuse", Writer::Langfuse),
-        config::Writer::Datadog(datadog) => (
-            "writer_datadog",
-            Writer::Datadog(writer_datadog::Settings {
-                ml_app: datadog.ml_app.clone(),
-            }),
-        ),
+/// The destination's name in metrics.
+fn label(writer: &Writer) -> &'static str {
+    match writer {
+        Writer::Phoenix(_) => "writer_phoenix",
+        Writer::Mlflow(_) => "writer_mlflow",
+        Writer::Langfuse(_) => "writer_langfuse",
+        Writer::Datadog(_) => "writer_datadog",
     }
 }

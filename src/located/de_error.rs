@@ -1,5 +1,5 @@
-//! Fault serde finds wrong in, a mistake with the path of the node it was found at out. Does not
-//! know how a message looks.
+//! The errors of the [`Reader`](super::Reader): what serde found wrong, and the path of the node.
+//! Knows nothing of messages.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde::de::{self, Unexpected};
 
 use crate::text::{counted, truncated};
 
-/// Fault is wrong, and where.
+/// A mistake and its place in the tree.
 #[derive(Debug)]
 pub(crate) struct DeError {
     pub(crate) fault: Fault,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
-    /// The same for what has to be taken out with it: the whole of a pair, since its second item
-    /// would move to the first place.
+    /// Positions from the root to the node to remove, the innermost first. For an item of a pair
+    /// that is the whole pair, since the second item would move to the first place.
     reversed_pruned: Vec<usize>,
-    /// Is it the key of that entry that is wrong, not its value?
+    /// Is the key of that entry wrong, not its value?
     pub(crate) at_key: bool,
 }
 
-/// Fault is wrong.
+/// A kind of mistake.
 #[derive(Debug)]
 pub(crate) enum Fault {
     UnknownKey {
@@ -68,7 +68,7 @@ impl DeError {
         self.reversed_path.iter().rev().copied().collect()
     }
 
-    /// Positions from the root to the node to be taken out.
+    /// Positions from the root to the node to remove.
     pub(crate) fn pruned_path(&self) -> Vec<usize> {
         self.reversed_pruned.iter().rev().copied().collect()
     }
@@ -171,7 +171,7 @@ fn found_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// The beginning of the first line: a message is no place for a page of text.
+/// The beginning of the first line: a page of text does not belong in a message.
 pub(crate) fn shown(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let shown = truncated(line, 60);

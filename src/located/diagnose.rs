@@ -8,12 +8,13 @@ use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Node, Value};
 
-/// Nobody mends more at once, and a wrong file (not a configuration at all) would fill the screen.
+/// Nobody can correct more at once, and a file that is no configuration at all would fill the
+/// screen.
 const MAX_PROBLEMS: usize = 100;
 
-/// What the owner of a format knows about the words that people confuse with its keys.
+/// Knowledge of a format's owner about the words that people confuse with its keys.
 pub(crate) trait Hints {
-    /// What a message calls the whole document.
+    /// The name of the whole document in messages.
     fn document(&self) -> &'static str;
 
     /// How to rewrite a key that belongs to another format. `value` is its value and `siblings` the
@@ -23,7 +24,7 @@ pub(crate) trait Hints {
     /// The remedy for a word that belongs to another format.
     fn rewrite_word(&self, word: &str) -> Option<String>;
 
-    /// Does a refused key already say what the missing key would?
+    /// Does a refused key stand for the missing one, so that only the first is reported?
     fn replaces(&self, refused: &str, missing: &str) -> bool;
 
     /// The dotted paths of the keys of this name elsewhere in the format.
@@ -38,17 +39,17 @@ pub(crate) struct Rewrite {
     pub(crate) example: Option<String>,
 }
 
-/// Is the tree all there is? In one source of several, a key may be missing because another one has
-/// it.
+/// Whether the tree is complete. In one source of several, a key may be missing because another
+/// source has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Part,
     All,
 }
 
-/// Reads the node at the end of a path as often as it takes to find every mistake in it: each is
-/// reported and taken out, until the rest can be read. `None` if the node itself is wrong, or
-/// hardly anything is right. `deserialize` is called once for each attempt.
+/// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
+/// the rest can be read. `None` if the node itself is wrong, or nearly everything is.
+/// `deserialize` is called once for each attempt.
 pub(crate) fn read<T>(
     root: &mut Node,
     prefix: &[usize],
@@ -166,9 +167,9 @@ fn diagnose(
             format!("`{second}` is a second {} in `{parent}`", words_of(of)),
             spot,
         )
-        .label("only one can stand here"),
+        .label("only one is allowed here"),
         Fault::Other(message) => {
-            // Texts of values read `what is wrong: the remedy`.
+            // The errors of values are written `mistake: remedy`.
             let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
                 None => Problem::new(message.as_str(), spot),

@@ -1,4 +1,4 @@
-//! A misspelt word and the legal ones in, the one that was probably meant out. Knows spelling only.
+//! Finds the legal word that a misspelt one was probably meant to be. Knows spelling only.
 
 /// The legal word nearest to a misspelt one, if one is near enough that the mistake is plausible.
 /// Ties go to the first.
@@ -21,8 +21,8 @@ pub(crate) fn nearest<'a>(word: &str, legal: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Case, hyphens and underscores are the commonest slips of all, and cost nothing: `toolCallsOrder`
-/// is `tool_calls_order`.
+/// Case, hyphens and underscores are the most common slips and do not count: `toolCallsOrder` is
+/// `tool_calls_order`.
 fn plain(word: &str) -> String {
     word.chars()
         .filter(|letter| !matches!(letter, '-' | '_' | ' ' | '.'))
@@ -30,7 +30,7 @@ fn plain(word: &str) -> String {
         .collect()
 }
 
-/// `cert` for `cert_file`, `max_bytes` is not covered: half of the word must be there.
+/// Is it at least half of the candidate, such as `cert` of `cert_file`?
 fn is_part(word: &str, candidate: &str) -> bool {
     word.len() >= 3
         && word.len() * 2 >= candidate.len()

@@ -1,5 +1,6 @@
 //! Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in the scalars of a tree, and
-//! hides secrets in its texts. Variables and files are passed in, and so is which values are secret.
+//! hides secrets in its texts. Variables and files are passed in, and so is which values are
+//! secret.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub trait Files {
     /// The paths below a folder that a glob matches, sorted; the folder's own name is no pattern.
     ///
     /// # Errors
-    /// What is wrong with the glob, for people.
+    /// Why the glob cannot be used, for people.
     fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String>;
 }
 

@@ -19,7 +19,7 @@ pub use interpolate::Files;
 pub(crate) use interpolate::{ITEM, Interpolation, Secrets, holds_credentials};
 pub(crate) use parse::{infer, parse};
 pub use problem::{Problem, Problems, Severity};
-pub(crate) use reader::Reader;
+pub(crate) use reader::{Reader, lift_inlined};
 pub use texts::Spot;
 pub(crate) use texts::{Place, TextKind, Texts};
 pub(crate) use tree::{Entry, Keep, Kind, Map, Node, Scalar, Value};

@@ -11,8 +11,8 @@ use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
 use super::tree::{Entry, Kind, Map, Node, Scalar, Value};
 
-/// Deepest nesting. Nobody writes half as much, and twice as much would be more than the stack of a
-/// thread has room for in a debug build.
+/// Deepest nesting. Real files do not reach half of it, and twice as much would overflow a thread's
+/// stack in a debug build.
 const MAX_DEPTH: usize = 32;
 
 /// Reads a text. An empty one is an empty map. Repeated keys are reported, and the first one is
@@ -41,7 +41,7 @@ pub(crate) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Op
     }
 }
 
-/// Fault a scalar from a variable or a flag is taken for: as if written without quotes.
+/// The kind of a scalar from a variable or a flag, as if it were written without quotes.
 pub(crate) fn infer(text: &str) -> Kind {
     match text.trim() {
         "" | "~" | "null" => Kind::Null,
@@ -72,8 +72,8 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let mut spot = place.map(|place| texts.spot(place));
     let line = place.map_or("", |place| texts.line(place));
     if let Some(spot) = spot.as_mut() {
-        // Without a tree nobody knows which values are headers, so nothing is shown of a line that
-        // may hold a secret.
+        // Without a tree we cannot know which values are headers, so nothing is shown of a line
+        // that may hold a secret.
         spot.excerpt = spot.excerpt.take().filter(|_| !may_hold_a_secret(line));
     }
     let (message, remedy) = match message {
@@ -146,7 +146,7 @@ fn may_hold_a_secret(line: &str) -> bool {
     .any(|word| line.contains(word))
 }
 
-// === what the parser hands over ===
+// === the parser's output ===
 
 enum Raw {
     Scalar(Kind, String),
@@ -210,7 +210,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-// === from there to the tree ===
+// === the tree ===
 
 struct Builder<'a> {
     texts: &'a Texts,

@@ -1,5 +1,5 @@
-//! A mistake and its place in, a message that a person can act on out: what is wrong, where, the
-//! line with a caret, the remedy. Knows how messages look; does not know what can be wrong.
+//! Messages that a person can act on: what is wrong, where, the line with a caret, and the remedy.
+//! Knows how messages look; knows nothing of what can be wrong.
 
 use std::fmt::{self, Write as _};
 
@@ -7,29 +7,29 @@ use super::texts::{Spot, floor_char_boundary};
 
 /// Lines longer than this are cropped around the caret (a JSON file may be one line).
 pub(super) const MAX_EXCERPT_CHARS: usize = 140;
-/// Most problems that are kept; how many more there are is counted. Whoever may send a document can
-/// fill it with mistakes.
+/// Most problems that are kept; the others are only counted. A caller of the API can fill a
+/// document with mistakes.
 const MAX_PROBLEMS: usize = 1_000;
-/// Longest JSON pointer in bytes; what is longer ends in `…`.
+/// Longest JSON pointer in bytes; a longer one is cut and ends in `…`.
 const MAX_POINTER: usize = 1_024;
 
-/// Does a problem stop us?
+/// Whether a problem prevents the use of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can, but probably not as meant.
+    /// It can be used, but probably does not do what was meant.
     Warning,
 }
 
 /// One thing wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Does it stop us?
+    /// Error or warning.
     pub severity: Severity,
-    /// Fault is wrong: lower case, no final period.
+    /// The mistake: lower case, no final period.
     pub title: String,
-    /// Where; `None` only for what has no place, such as a value that nobody wrote.
+    /// Where; `None` only for a mistake without a place, such as an unwritten value.
     pub spot: Option<Spot>,
     /// The remedy, written beside the caret.
     pub label: Option<String>,
@@ -184,7 +184,7 @@ impl Paint {
 }
 
 fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
-    // A tab is one column wide to YAML, so it is shown as one space: the caret must stand below its
+    // A tab is one column wide to YAML, so it is shown as one space: the caret must be below its
     // character.
     let letters: Vec<char> = line
         .chars()

@@ -1,11 +1,15 @@
-//! A tree in, what serde wants to read out of it out; or the mistake, with the path of the node it
-//! was found at. Knows serde's questions; does not know any key, nor how a message looks.
+//! A serde `Deserializer` over a [`Node`] tree that reports errors by path. Knows no key, and
+//! nothing of messages.
+
+use std::mem;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
     self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
     Visitor,
 };
+use serde::forward_to_deserialize_any;
+use serde_json::Value as Json;
 
 use super::de_error::{DeError, Fault, expected_words, shown};
 use super::parse::infer;
@@ -78,20 +82,38 @@ impl<'a> Reader<'a> {
         visitor: V,
         expected: impl FnOnce() -> String,
     ) -> Result<V::Value, DeError> {
-        match &self.0.value {
-            Value::Map(map) => visitor.visit_map(Entries {
-                entries: &map.entries,
-                next: 0,
-            }),
+        self.entries(expected)
+            .and_then(|entries| visitor.visit_map(entries))
+    }
+
+    /// Reads a struct. Of several keys, a struct with an [`INLINE`] field takes its own only, and
+    /// leaves the others to that field.
+    fn keys<V: Visitor<'a>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DeError> {
+        let mut entries = self.entries(|| keys_words(fields))?;
+        if fields.contains(&INLINE) {
+            entries.shown = Shown::Only(fields);
+            entries.inline = Some(Rest {
+                node: self.0,
+                fields,
+            });
+        }
+        visitor.visit_map(entries)
+    }
+
+    fn entries(self, expected: impl FnOnce() -> String) -> Result<Entries<'a>, DeError> {
+        let entries = match &self.0.value {
+            Value::Map(map) => map.entries.as_slice(),
             // A section whose keys are all commented out.
             Value::Scalar(Scalar {
                 kind: Kind::Null, ..
-            }) => visitor.visit_map(Entries {
-                entries: &[],
-                next: 0,
-            }),
-            _ => Err(self.wrong(expected())),
-        }
+            }) => &[],
+            _ => return Err(self.wrong(expected())),
+        };
+        Ok(Entries::of(entries))
     }
 }
 
@@ -132,10 +154,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
             Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Map(map) => visitor.visit_map(Entries {
-                entries: &map.entries,
-                next: 0,
-            }),
+            Value::Map(map) => visitor.visit_map(Entries::of(&map.entries)),
             Value::Gone => visitor.visit_unit(),
         }
     }
@@ -173,7 +192,10 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         }
     }
 
-    texts! { deserialize_str deserialize_string deserialize_char deserialize_identifier deserialize_bytes deserialize_byte_buf }
+    texts! {
+        deserialize_str deserialize_string deserialize_char deserialize_identifier
+        deserialize_bytes deserialize_byte_buf
+    }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         if self.0.is_null() {
@@ -237,7 +259,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeError> {
-        self.map(visitor, || keys_words(fields))
+        self.keys(fields, visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -321,6 +343,36 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 struct Entries<'a> {
     entries: &'a [Entry],
     next: usize,
+    shown: Shown,
+    /// The [`INLINE`] field that is still to come, after all entries.
+    inline: Option<Rest<'a>>,
+}
+
+/// Which entries of a map a struct sees.
+#[derive(Clone, Copy)]
+enum Shown {
+    All,
+    Only(&'static [&'static str]),
+    Except(&'static [&'static str]),
+}
+
+impl<'a> Entries<'a> {
+    fn of(entries: &'a [Entry]) -> Self {
+        Self {
+            entries,
+            next: 0,
+            shown: Shown::All,
+            inline: None,
+        }
+    }
+
+    fn shows(&self, key: &str) -> bool {
+        match self.shown {
+            Shown::All => true,
+            Shown::Only(fields) => key != INLINE && fields.contains(&key),
+            Shown::Except(fields) => key == INLINE || !fields.contains(&key),
+        }
+    }
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
@@ -330,22 +382,97 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, DeError> {
-        let Some(entry) = self.entries.get(self.next) else {
-            return Ok(None);
+        let mut rest = self.entries[self.next..].iter();
+        let key = match rest.position(|entry| self.shows(&entry.key)) {
+            Some(n_hidden) => {
+                self.next += n_hidden;
+                self.entries[self.next].key.as_str()
+            }
+            None if self.inline.is_some() => {
+                self.next = self.entries.len();
+                INLINE
+            }
+            None => return Ok(None),
         };
-        let key: StrDeserializer<'_, DeError> = entry.key.as_str().into_deserializer();
+        let key: StrDeserializer<'_, DeError> = key.into_deserializer();
         seed.deserialize(key)
             .map(Some)
             .map_err(|mistake| mistake.key_of(self.next))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DeError> {
-        let Some(entry) = self.entries.get(self.next) else {
-            return Err(de::Error::custom("a value was asked for after the last"));
-        };
-        self.next += 1;
-        seed.deserialize(Reader(&entry.value))
-            .map_err(|mistake| mistake.below(self.next - 1))
+        if let Some(entry) = self.entries.get(self.next) {
+            self.next += 1;
+            seed.deserialize(Reader(&entry.value))
+                .map_err(|mistake| mistake.below(self.next - 1))
+        } else if let Some(rest) = self.inline.take() {
+            seed.deserialize(rest)
+        } else {
+            Err(de::Error::custom("a value was asked for after the last"))
+        }
+    }
+}
+
+// === a struct whose keys are written among those of the struct that holds it ===
+
+/// A field of this name holds a struct whose keys are written among those of the struct around it:
+/// serde's `flatten`, but with positions. It takes every key that the struct around it has not, and
+/// so refuses the unknown ones.
+const INLINE: &str = "*";
+
+/// The keys of a map that a struct leaves to its [`INLINE`] field.
+struct Rest<'a> {
+    node: &'a Node,
+    /// The fields of the struct around it.
+    fields: &'static [&'static str],
+}
+
+impl<'de> de::Deserializer<'de> for Rest<'de> {
+    type Error = DeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DeError> {
+        Err(de::Error::custom("only a struct can be inlined"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DeError> {
+        let mut entries = Reader(self.node).entries(|| keys_words(fields))?;
+        entries.shown = Shown::Except(self.fields);
+        visitor.visit_map(entries).map_err(|mut mistake| {
+            let is_here = mistake.at_key && mistake.path().len() == 1;
+            if let Fault::UnknownKey { legal, .. } = &mut mistake.fault
+                && is_here
+            {
+                legal.extend(self.fields.iter().filter(|field| **field != INLINE));
+            }
+            mistake
+        })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Puts the keys of inlined structs, as serde has serialized them, among those around them.
+pub(crate) fn lift_inlined(value: &mut Json) {
+    match value {
+        Json::Object(fields) => {
+            for (key, mut value) in mem::take(fields) {
+                lift_inlined(&mut value);
+                match value {
+                    Json::Object(inlined) if key == INLINE => fields.extend(inlined),
+                    value => drop(fields.insert(key, value)),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(lift_inlined),
+        _ => {}
     }
 }
 
@@ -435,12 +562,13 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
         visitor: V,
     ) -> Result<V::Value, DeError> {
         self.reader()
-            .map(visitor, || keys_words(fields))
+            .keys(fields, visitor)
             .map_err(|mistake| self.place(mistake))
     }
 }
 
 fn keys_words(keys: &[&str]) -> String {
+    let keys: Vec<_> = keys.iter().filter(|key| **key != INLINE).collect();
     let shown: Vec<_> = keys.iter().take(12).map(|key| format!("`{key}`")).collect();
     format!(
         "a map with the keys {}{}",

@@ -24,7 +24,7 @@ pub struct Spot {
     pub excerpt: Option<String>,
     /// Characters of the line that are left out before the excerpt.
     pub(super) n_before: usize,
-    /// Is it a file? Variables and flags have no line worth naming.
+    /// Is it a file? The line of a variable or flag is not worth naming.
     pub is_file: bool,
     pub(super) order: (usize, usize),
 }
@@ -58,21 +58,20 @@ struct Position {
     column: usize,
 }
 
-/// Fault kind of thing a text came from.
+/// The origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextKind {
     File,
     /// A variable or a flag.
     Variable,
-    /// The same, holding a secret: never shown.
+    /// A variable or a flag that holds a secret: never shown.
     SecretVariable,
 }
 
 // === impl Texts ===
 
 impl Texts {
-    /// Takes a text in and tells its number. A byte order mark is dropped, so that columns are
-    /// right.
+    /// Adds a text and returns its number. A byte order mark is dropped, so that columns are right.
     pub(crate) fn add(&mut self, name: impl Into<String>, text: &str, kind: TextKind) -> usize {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
         let mut marks = vec![Position { line: 1, column: 1 }];
@@ -93,7 +92,7 @@ impl Texts {
         &self.0[source].text
     }
 
-    /// The text at a place; empty where the parser tells no place.
+    /// The text at a place; empty where the parser gave no place.
     pub(crate) fn slice(&self, place: Place) -> &str {
         self.0[place.source]
             .text

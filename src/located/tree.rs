@@ -15,11 +15,11 @@ pub(crate) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Map),
-    /// An item of a list that was taken out for a mistake; the others keep their numbers.
+    /// An item of a list that was removed for a mistake; the others keep their numbers.
     Gone,
 }
 
-/// A scalar as it was written, and what YAML takes it for.
+/// A scalar as it was written, and the kind that YAML gives it.
 #[derive(Debug, Clone)]
 pub(crate) struct Scalar {
     pub(crate) text: String,
@@ -29,7 +29,7 @@ pub(crate) struct Scalar {
     pub(crate) substituted: bool,
 }
 
-/// Fault YAML takes a scalar for.
+/// The kind that YAML gives a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Null,
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// A map; `pruned` names the mistaken entries that were taken out.
+/// A map; `pruned` names the mistaken entries that were removed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Map {
     pub(crate) entries: Vec<Entry>,
@@ -58,7 +58,7 @@ pub(crate) struct Entry {
 // === impl Map ===
 
 impl Map {
-    /// Keeps the entries that are to be kept, and remembers the others as taken out.
+    /// Keeps the entries that `keep` accepts, and remembers the keys of the others.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut Entry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Puts a value at a path of keys; what is in the way is replaced, unless it is to be kept.
+    /// Puts a value at a path of keys. A value in the way is replaced or kept.
     pub(crate) fn put(&mut self, path: &[String], key_place: Place, value: Node, keep: Keep) {
         let Some((key, rest)) = path.split_first() else {
             return;
@@ -162,8 +162,7 @@ impl Node {
         }
     }
 
-    /// Takes out the entry or item at the end of a path of positions. The whole tree cannot be
-    /// taken out.
+    /// Removes the entry or item at the end of a path of positions. The root cannot be removed.
     pub(crate) fn prune(&mut self, path: &[usize]) -> bool {
         let Some((first, rest)) = path.split_first() else {
             return false;
@@ -190,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Was anything taken out, here or below?
+    /// Was anything removed, here or below?
     pub(crate) fn is_pruned(&self) -> bool {
         match &self.value {
             Value::Scalar(_) => false,
@@ -202,7 +201,7 @@ impl Node {
         }
     }
 
-    /// Was the value at this path of keys, or anything in it, or what holds it, taken out?
+    /// Was the value at this path of keys removed, or anything in it, or a map above it?
     pub(crate) fn is_pruned_at(&self, path: &[&str]) -> bool {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
@@ -273,11 +272,11 @@ impl Node {
     }
 }
 
-/// Fault [`Node::put`] does with what is there already.
+/// Whether [`Node::put`] replaces a value that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// It is replaced.
+    /// The new value wins.
     Nothing,
-    /// It wins.
+    /// The old value wins.
     Existing,
 }

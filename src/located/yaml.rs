@@ -1,15 +1,14 @@
-//! A JSON value in, YAML as a person would write it out, with a comment behind a key where there is
-//! something to say. Knows the syntax; does not know any key. (The parser's own writer knows
-//! neither comments nor our taste.)
+//! Writes a JSON value as YAML, with comments behind keys, as a person would. Knows no key. (The
+//! parser's own writer knows neither comments nor our taste.)
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Short lists of plain values stand on one line.
+/// A shorter list of plain values is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
-/// Writes block style. `comment` is asked with the path of each key.
+/// Writes block style. `comment` gives the comment of each key, by its path.
 pub(crate) fn to_commented_yaml(value: &Value, comment: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     match value {
@@ -117,8 +116,8 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, quoted unless it is safe anywhere, also inside `[ ]` and `{ }`, and for readers of YAML
-/// 1.1 (`no`, `1e3`).
+/// A text, quoted unless it is safe everywhere, also inside `[ ]` and `{ }`, and for readers of
+/// YAML 1.1 (`no`, `1e3`).
 pub(crate) fn scalar(text: &str) -> String {
     let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ')'))

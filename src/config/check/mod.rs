@@ -1,5 +1,4 @@
-//! A configuration whose values are right one by one in, what does not go together out. Knows what
-//! the keys mean to each other.
+//! Checks the values of a configuration against each other. Each value by itself is right already.
 
 mod peers;
 
@@ -11,7 +10,7 @@ use super::units::Amount;
 use super::{Config, Duration};
 use crate::located::{Node, Problem, Problems, Spot, Texts, Value};
 
-/// Looks for what does not go together.
+/// Reports values that contradict each other.
 pub(super) fn check(
     config: &Config,
     root: &Node,
@@ -43,8 +42,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reports at the first key; silent if any of the keys was taken out for a mistake of its own,
-    /// since its default was not meant.
+    /// Reports at the first key. Says nothing if any of the keys was removed for a mistake of its
+    /// own, since its default was not meant.
     fn wrong(&mut self, keys: &[&str], title: impl Into<String>, remedy: impl Into<String>) {
         if !self.is_pruned(keys) {
             self.problems
@@ -142,7 +141,7 @@ impl Check<'_> {
         }
         for origin in otlp.http.cors_allowed_origins.clone() {
             if origin != "*" && !origin.contains("://") {
-                let title = format!("`{origin}` is no origin");
+                let title = format!("`{origin}` is not an origin");
                 self.wrong(
                     &["receivers.otlp.http.cors_allowed_origins"],
                     title,
@@ -208,9 +207,10 @@ impl Check<'_> {
                 }
             }
         }
-        let request = config.receivers.otlp.max_request_size.0;
+        let request = config.receivers.otlp.max_request_size;
         if self.is_given("receivers.otlp.max_request_size")
-            && matches!(config.receivers.otlp.max_in_flight, Amount::Bytes(in_flight) if in_flight.0 < request)
+            && let Amount::Bytes(in_flight) = config.receivers.otlp.max_in_flight
+            && in_flight < request
         {
             let title =
                 "`receivers.otlp.max_request_size` is more than `receivers.otlp.max_in_flight`";
@@ -232,7 +232,8 @@ impl Check<'_> {
                     "spanscore itself takes 24MiB: give at least 32MiB, better 64MiB",
                 );
             } else if given > limit.0 - OWN_USE {
-                let title = "the sizes given add up to more than `memory.limit` less 24MiB for spanscore itself";
+                let title = "the sizes given add up to more than `memory.limit` less 24MiB for \
+                    spanscore itself";
                 self.doubtful(
                     &["memory.limit"],
                     title,
@@ -285,10 +286,10 @@ impl Check<'_> {
             ),
             ("assemble.inactive", Some(config.assemble.inactive)),
             ("assemble.expired", Some(config.assemble.expired)),
-            ("scores.timeout", config.scores.timeout),
-            ("scores.span.timeout", config.scores.span.timeout),
-            ("scores.event.timeout", config.scores.event.timeout),
-            ("scores.metrics.timeout", config.scores.metrics.timeout),
+            ("scores.timeout", config.scores.peer.timeout),
+            ("scores.span.timeout", config.scores.span.peer.timeout),
+            ("scores.event.timeout", config.scores.event.peer.timeout),
+            ("scores.metrics.timeout", config.scores.metrics.peer.timeout),
             (
                 "scores.metrics.interval",
                 Some(config.scores.metrics.interval),

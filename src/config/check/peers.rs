@@ -1,5 +1,4 @@
-//! The sections that describe peers in, what does not go together in them out: endpoint and
-//! protocol, TLS, headers.
+//! Checks the sections that describe peers: endpoint against protocol, TLS, headers.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +12,8 @@ use crate::located::{Problem, Value};
 impl Check<'_> {
     pub(super) fn peers(&mut self) {
         let config = self.config;
-        let [span, scores, forward] = config.score_peers(Shape::Span);
-        let [event, ..] = config.score_peers(Shape::Event);
-        let [metrics, ..] = config.score_peers(Shape::Metrics);
         let mut all_written = true;
-        for peer in [forward, scores, span, event, metrics] {
+        for peer in config.otlp_peers() {
             self.headers(peer);
             self.client_tls(peer);
             if let Some(Err(message)) = peer
@@ -30,7 +26,7 @@ impl Check<'_> {
             }
         }
         if all_written {
-            self.peer(&[forward]);
+            self.peer(&[config.forward_peer()]);
             for shape in Shape::ALL
                 .into_iter()
                 .filter(|shape| config.is_enabled(*shape))
@@ -44,7 +40,7 @@ impl Check<'_> {
             if !is_header_name(&name) {
                 self.wrong(
                     &["forward.pass_headers"],
-                    format!("`{name}` is no header name"),
+                    format!("`{name}` is not a header name"),
                     "expected letters, digits and `-`",
                 );
             }
@@ -75,7 +71,7 @@ impl Check<'_> {
         }
     }
 
-    /// The endpoint that a chain of sections comes to, with the protocol that it comes to.
+    /// Checks the endpoint and the protocol that a chain of sections resolves to.
     fn peer(&mut self, chain: &[Peer<'_>]) {
         let Some((section, endpoint)) = chain
             .iter()
@@ -83,7 +79,7 @@ impl Check<'_> {
         else {
             return;
         };
-        // What comes down to the forward section alone was looked at there.
+        // An endpoint and protocol that both come from `forward` were checked there.
         if section == "forward"
             && chain.len() > 1
             && chain[..chain.len() - 1]
@@ -109,10 +105,12 @@ impl Check<'_> {
             Ok((endpoint, protocol)) => {
                 let unusual = match (protocol, endpoint.port) {
                     (Protocol::Grpc, 4318) => Some(
-                        "port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or the port to 4317",
+                        "port 4318 usually takes HTTP: set the protocol to `http/protobuf`, or \
+                         the port to 4317",
                     ),
                     (Protocol::HttpProtobuf, 4317) => Some(
-                        "port 4317 usually takes gRPC: set the protocol to `grpc`, or the port to 4318",
+                        "port 4317 usually takes gRPC: set the protocol to `grpc`, or the port \
+                         to 4318",
                     ),
                     _ => None,
                 };
@@ -171,7 +169,7 @@ impl Check<'_> {
                     "each kind of writer can be given once",
                 );
             }
-            if let Err(message) = Endpoint::parse_url(peer.endpoint) {
+            if let Err(message) = Endpoint::parse_url(&peer.endpoint) {
                 let (title, remedy) = message.rsplit_once(": ").unwrap_or((&message, ""));
                 wrong("endpoint", title.to_owned(), remedy);
             }
@@ -226,7 +224,7 @@ impl Check<'_> {
                     "give `api_key` or `api_key_file`",
                 );
             }
-            if let Some(tls) = peer.tls
+            if let Some(tls) = &peer.tls
                 && tls.cert_file.is_some() != tls.key_file.is_some()
             {
                 wrong(
@@ -280,8 +278,8 @@ impl Check<'_> {
         }
     }
 
-    /// Headers follow `forward` to other hosts too, and they usually hold a key that was meant for
-    /// one of them.
+    /// The headers of `forward` are inherited by other hosts too, and usually hold a key that was
+    /// meant for one of them.
     fn leaked_headers(&mut self) {
         let config = self.config;
         let Some(forward_host) = host_of(config.forward.endpoint.as_deref()) else {
@@ -311,11 +309,11 @@ impl Check<'_> {
     }
 }
 
-/// What is wrong with a header, and what to do about it.
+/// The mistake in a header, and its remedy.
 fn wrong_header(name: &str, value: &Secret) -> Option<(String, &'static str)> {
     if !is_header_name(name) {
         Some((
-            format!("`{name}` is no header name"),
+            format!("`{name}` is not a header name"),
             "expected letters, digits and `-`",
         ))
     } else if is_reserved_header(name) {

@@ -106,5 +106,5 @@ fn titles(problems: &Problems) -> Vec<String> {
 }
 
 fn json(config: &Config) -> Value {
-    serde_json::to_value(config).unwrap()
+    config.to_value()
 }

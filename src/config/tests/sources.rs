@@ -288,7 +288,15 @@ fn every_key_can_be_set_by_a_variable() {
         );
     }
     assert_eq!(
-        config.scores.span.tls.unwrap().ca_file.unwrap().to_str(),
+        config
+            .scores
+            .span
+            .peer
+            .tls
+            .unwrap()
+            .ca_file
+            .unwrap()
+            .to_str(),
         Some("x.pem")
     );
 }

@@ -124,14 +124,14 @@ pub(super) fn config() -> Config {
 /// All shapes go there.
 fn everywhere(address: SocketAddr) -> Config {
     let mut config = config();
-    config.scores.endpoint = to(address);
+    config.scores.peer.endpoint = to(address);
     config
 }
 
 /// Only score spans go there.
 fn only_spans(address: SocketAddr) -> Config {
     let mut config = config();
-    config.scores.span.endpoint = to(address);
+    config.scores.span.peer.endpoint = to(address);
     config
 }
 
@@ -243,8 +243,8 @@ async fn each_shape_has_a_destination_of_its_own() {
     let (address_of_spans, mut spans) = sink().await;
     let (address_of_events, mut events) = sink().await;
     let mut config = config();
-    config.scores.span.endpoint = to(address_of_spans);
-    config.scores.event.endpoint = to(address_of_events);
+    config.scores.span.peer.endpoint = to(address_of_spans);
+    config.scores.event.peer.endpoint = to(address_of_events);
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     assert!(running.drain(in_time()).await.is_empty());

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{fail, with};
-use crate::config::Config;
+use crate::config::{Config, document};
 use crate::evaluate::Evaluation;
 use crate::span::TraceId;
 use crate::telemetry::Telemetry;
@@ -42,20 +42,21 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
-    config.scores.protocol = Some(crate::config::Protocol::HttpProtobuf);
-    config.scores.timeout = Some(crate::config::Duration(Duration::from_millis(100)));
+    config.scores.peer.protocol = Some(crate::config::Protocol::HttpProtobuf);
+    config.scores.peer.timeout = Some(crate::config::Duration(Duration::from_millis(100)));
     // Several requests each, so that there is something to deliver after the one that goes wrong.
     config.scores.batch.max_evaluations = 5;
     let url = |idx: usize| format!("http://{}", addresses[idx]);
-    config.scores.span.endpoint = Some(url(0));
-    config.scores.event.endpoint = Some(url(1));
-    config.scores.metrics.endpoint = Some(url(2));
+    config.scores.span.peer.endpoint = Some(url(0));
+    config.scores.event.peer.endpoint = Some(url(1));
+    config.scores.metrics.peer.endpoint = Some(url(2));
     let keys =
         json!({ "endpoint": url(3), "public_key": "pk", "secret_key": "sk", "timeout": "100ms" });
+    let writer = json!({ "langfuse": keys }).to_string();
     config
         .scores
         .writers
-        .push(serde_json::from_value(json!({ "langfuse": keys })).unwrap());
+        .push(document(&writer, "a writer", "").unwrap());
     config
 }
 

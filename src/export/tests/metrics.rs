@@ -8,9 +8,10 @@ use opentelemetry_proto::tonic::metrics::v1::{Histogram, Metric, Sum};
 use prost::Message;
 
 use super::fixture::{END, criterion, fail, pass, previous, with};
+use crate::config::Temporality;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::metrics_page;
-use crate::export::score_metrics::{Metrics, Settings, Temporality};
+use crate::export::score_metrics::{Metrics, Settings};
 use crate::export::score_series::{Folded, Limits, MAX_SERIES};
 use crate::telemetry::MetricsPage;
 

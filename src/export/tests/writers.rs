@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 
 use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{END, SECRET, criterion, fail, pass, previous, saying, with};
-use crate::config::Config;
+use crate::config::{Config, DatadogWriter, Writer, document};
 use crate::evaluate::{Evaluation, EvaluationError, Verdict};
-use crate::export::writer::{Call, Writer};
-use crate::export::writer_datadog::Settings;
+use crate::export::writer::{Call, api_calls};
 use crate::span::{SpanId, TraceId};
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Received, Reply};
@@ -25,10 +24,11 @@ fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
         .as_object_mut()
         .unwrap()
         .extend(keys.as_object().unwrap().clone());
+    let writer = json!({ kind: written }).to_string();
     config
         .scores
         .writers
-        .push(serde_json::from_value(json!({ kind: written })).unwrap());
+        .push(document(&writer, "a writer", "").unwrap());
 }
 
 /// Writes to Phoenix alone, and tries again within milliseconds.
@@ -78,7 +78,7 @@ fn queued(telemetry: &Telemetry, shape: &'static str) -> i64 {
 }
 
 fn only_call(writer: &Writer, evaluation: &Evaluation) -> (String, Value) {
-    let mut calls: Vec<Call> = writer.calls(&[evaluation], END + 1_500_000_000);
+    let mut calls: Vec<Call> = api_calls(writer, &[evaluation], END + 1_500_000_000);
     assert_eq!((calls.len(), calls[0].n_evaluations), (1, 1));
     let Call { targets, body, .. } = calls.remove(0);
     let targets: Vec<String> = targets
@@ -117,7 +117,7 @@ fn error() -> Evaluation {
 
 #[test]
 fn phoenix_is_asked_for_annotations_that_overwrite() {
-    let (targets, body) = only_call(&Writer::Phoenix, &fail());
+    let (targets, body) = only_call(&Writer::Phoenix(Default::default()), &fail());
     assert_eq!(targets, "POST /v1/span_annotations?sync=true");
     insta::assert_snapshot!(pretty(&body), @r#"
     {
@@ -146,7 +146,7 @@ fn phoenix_is_asked_for_annotations_that_overwrite() {
     }
     "#);
     let (_, body) = only_call(
-        &Writer::Phoenix,
+        &Writer::Phoenix(Default::default()),
         &Evaluation {
             criterion: criterion("note"),
             ..fail()
@@ -160,7 +160,7 @@ fn phoenix_is_asked_for_annotations_that_overwrite() {
 
 #[test]
 fn mlflow_is_asked_to_update_an_assessment_or_to_create_it() {
-    let (targets, body) = only_call(&Writer::Mlflow, &fail());
+    let (targets, body) = only_call(&Writer::Mlflow(Default::default()), &fail());
     insta::assert_snapshot!(targets, @"PATCH /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736/assessments/a-a1b7b48a27837acc6bdd93fa53f48447, else POST /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736/assessments");
     insta::assert_snapshot!(pretty(&body), @r#"
     {
@@ -193,7 +193,7 @@ fn mlflow_is_asked_to_update_an_assessment_or_to_create_it() {
       "update_mask": "feedback,rationale,metadata"
     }
     "#);
-    let (_, body) = only_call(&Writer::Mlflow, &error());
+    let (_, body) = only_call(&Writer::Mlflow(Default::default()), &error());
     let words = "cannot be judged `run` has no `command`";
     assert_eq!(
         body["assessment"]["feedback"],
@@ -203,7 +203,7 @@ fn mlflow_is_asked_to_update_an_assessment_or_to_create_it() {
 
 #[test]
 fn langfuse_is_asked_for_a_score_with_an_id() {
-    let (targets, body) = only_call(&Writer::Langfuse, &fail());
+    let (targets, body) = only_call(&Writer::Langfuse(Default::default()), &fail());
     assert_eq!(targets, "POST /api/public/scores");
     insta::assert_snapshot!(pretty(&body), @r#"
     {
@@ -225,7 +225,7 @@ fn langfuse_is_asked_for_a_score_with_an_id() {
       }
     }
     "#);
-    let (_, body) = only_call(&Writer::Langfuse, &error());
+    let (_, body) = only_call(&Writer::Langfuse(Default::default()), &error());
     assert_eq!(
         (&body["value"], &body["dataType"]),
         (&json!("error"), &json!("CATEGORICAL"))
@@ -234,7 +234,7 @@ fn langfuse_is_asked_for_a_score_with_an_id() {
 
 #[test]
 fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
-    let writer = Writer::Datadog(Settings { ml_app: None });
+    let writer = Writer::Datadog(DatadogWriter::default());
     let (targets, body) = only_call(&writer, &fail());
     assert_eq!(targets, "POST /api/intake/llm-obs/v2/eval-metric");
     insta::assert_snapshot!(pretty(&body), @r#"
@@ -274,8 +274,9 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
     }
     "#);
     let (_, body) = only_call(
-        &Writer::Datadog(Settings {
+        &Writer::Datadog(DatadogWriter {
             ml_app: Some("shop-bot".to_owned()),
+            ..DatadogWriter::default()
         }),
         &error(),
     );
@@ -294,7 +295,11 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
 #[test]
 fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
     let many: Vec<Evaluation> = vec![fail(); 250];
-    let calls = Writer::Phoenix.calls(&many.iter().collect::<Vec<_>>(), END);
+    let calls = api_calls(
+        &Writer::Phoenix(Default::default()),
+        &many.iter().collect::<Vec<_>>(),
+        END,
+    );
     assert_eq!(
         calls
             .iter()
@@ -312,7 +317,7 @@ fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
         }),
         ..pass()
     };
-    let (_, body) = only_call(&Writer::Phoenix, &moved);
+    let (_, body) = only_call(&Writer::Phoenix(Default::default()), &moved);
     let told: Vec<_> = body["data"]
         .as_array()
         .unwrap()
@@ -335,7 +340,7 @@ fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
 
     let of_logs = with(fail(), |trajectory| trajectory.subject = None);
     assert_eq!(
-        Writer::Phoenix.calls(&[&of_logs], END),
+        api_calls(&Writer::Phoenix(Default::default()), &[&of_logs], END),
         [],
         "nothing to attach it to"
     );
@@ -344,12 +349,12 @@ fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
 #[test]
 fn values_are_private_in_every_writer() {
     for writer in [
-        Writer::Phoenix,
-        Writer::Mlflow,
-        Writer::Langfuse,
-        Writer::Datadog(Settings { ml_app: None }),
+        Writer::Phoenix(Default::default()),
+        Writer::Mlflow(Default::default()),
+        Writer::Langfuse(Default::default()),
+        Writer::Datadog(DatadogWriter::default()),
     ] {
-        let calls = writer.calls(&[&fail()], END);
+        let calls = api_calls(&writer, &[&fail()], END);
         assert!(
             !calls.is_empty() && calls.iter().all(|call| !call.body.contains(SECRET)),
             "{writer:?}"
@@ -371,7 +376,7 @@ async fn a_score_waits_until_its_span_is_acknowledged_and_says_who_we_are() {
     .await;
     let phoenix = Peer::willing().await;
     let mut config = to_phoenix(phoenix.address);
-    config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
+    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail(), of_trace(pass(), 1)]);
     assert_eq!(
@@ -409,7 +414,7 @@ async fn a_score_waits_until_its_span_is_acknowledged_and_says_who_we_are() {
 async fn a_score_without_a_score_span_does_not_wait_for_one() {
     let (otlp, phoenix) = (Peer::willing().await, Peer::willing().await);
     let mut config = to_phoenix(phoenix.address);
-    config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
+    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     config.scores.span.sample_pass = 0.0;
     let (exporter, running, _) = start(&config, PLENTY, None);
     // The batch of the fail stays open for an hour; the pass is in none.
@@ -426,7 +431,7 @@ async fn a_refused_score_span_does_not_take_its_score_with_it() {
         Peer::willing().await,
     );
     let mut config = to_phoenix(phoenix.address);
-    config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
+    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, PLENTY, None);
     export(&exporter, &[fail()]);
     assert!(running.drain(in_time()).await.is_empty());
@@ -666,7 +671,7 @@ async fn what_waits_for_its_span_is_bounded_too() {
         Peer::willing().await,
     );
     let mut config = to_phoenix(phoenix.address);
-    config.scores.span.endpoint = Some(format!("http://{}", otlp.address));
+    config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     let (exporter, running, telemetry) = start(&config, 128 << 10, None);
     for id in 1..=250 {
         export(&exporter, &[of_trace(fail(), id)]);

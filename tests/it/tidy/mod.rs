@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 /// that were added: `tls` reads certificate files for both sides of a connection, so neither
 /// `listen` nor `transport` can own it; `register` judges what a caller sends: by `receive`'s scan
 /// and transcoder and `assemble`'s settings, as a recording is, and answers with the lines of
-/// `export::score_line`. `receive` imports `transport` for the refusal of its queue, which is one type
-/// from the queue to the answer, and for the largest request that the queue takes. `listen` accepts connections for `receive` and `admin` alike. A row such
-/// as `receive::scan` also holds for `receive::scan_logs`, and what stands inside a room imports
-/// its own room freely.
+/// `export::score_line`. `receive` imports `transport` for the refusal of its queue, which is one
+/// type from the queue to the answer, and for the largest request that the queue takes.
+/// `export::score_*` and `export::writer_*` take the enums and writers of `scores` as `config` has
+/// them, so that none is written twice. `listen` accepts connections for `receive` and `admin`
+/// alike. A row such as `receive::scan` also holds for `receive::scan_logs`, and what stands inside
+/// a room imports its own room freely.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("span", &[]),
@@ -31,8 +33,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["located", "assemble", "extract", "evaluate"]),
     ("receive::scan", &["wire", "span"]),
     ("receive::json", &["wire", "span"]),
-    ("export::score", &["wire", "span", "extract", "evaluate"]),
-    ("export::writer", &["span", "extract", "evaluate"]),
+    (
+        "export::score",
+        &["wire", "span", "config", "extract", "evaluate"],
+    ),
+    ("export::writer", &["span", "config", "extract", "evaluate"]),
     ("register::merge", &["config", "evaluate", "pipeline"]),
     (
         "register",
