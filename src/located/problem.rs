@@ -3,10 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::texts::{Spot, floor_char_boundary};
+use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
 
-/// Lines longer than this are cropped around the caret (a JSON file may be one line).
-pub(super) const MAX_EXCERPT_CHARS: usize = 140;
 /// Most problems that are kept; the others are only counted. A caller of the API can fill a
 /// document with mistakes.
 const MAX_PROBLEMS: usize = 1_000;

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::problem::MAX_EXCERPT_CHARS;
-
+/// Lines longer than this are cropped around the caret (a JSON file may be one line).
+pub(super) const MAX_EXCERPT_CHARS: usize = 140;
 /// Lines and columns are noted so many bytes apart, so that a place in a long line is found without
 /// counting from its start.
 const MARK_DISTANCE: usize = 1_024;

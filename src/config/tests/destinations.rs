@@ -1,4 +1,4 @@
-//! Where things are sent to, and how memory is shared out. It does not prove that anybody is there.
+//! Tests of destinations and memory shares. They do not prove that a destination answers.
 
 use super::super::{Config, Endpoint, Off, Protocol, Shape, Signal};
 use super::config;

@@ -1,4 +1,4 @@
-//! Example files in, entries or messages out.
+//! Tests of example files: their entries and the messages about their mistakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

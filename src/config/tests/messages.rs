@@ -1,4 +1,4 @@
-//! What a user is told about every kind of mistake. Snapshots; a new message is a new case here.
+//! Snapshots of the message about every kind of mistake; a new message is a new case here.
 
 use proptest::prelude::*;
 

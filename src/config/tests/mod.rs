@@ -1,5 +1,5 @@
-//! Texts and variables in, configurations or messages out. Snapshots hold what a user sees; they do
-//! not prove that a remedy works.
+//! Tests of loading a configuration from texts and variables. Snapshots hold what a user sees; they
+//! do not prove that a remedy works.
 
 mod destinations;
 mod evaluators;

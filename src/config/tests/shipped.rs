@@ -1,5 +1,5 @@
-//! The files that we hand out: the example with every key, the starter, the schema, the printed
-//! configuration. They do not prove that their comments are true.
+//! Tests of the files that we ship: the example with every key, the starter, the schema, the
+//! printed configuration. They do not prove that their comments are true.
 
 use std::sync::Arc;
 

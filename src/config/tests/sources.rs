@@ -1,4 +1,4 @@
-//! Which source wins, and how each is spelled. It does not prove that what is read is obeyed.
+//! Tests of the order and spelling of sources. They do not prove that the values have an effect.
 
 use super::super::{Protocol, keys, variables};
 use super::{Config, Given, config, json, messages, titles};

@@ -1,5 +1,5 @@
-//! `scores.writers`: where they write to, how keys come in, and what is said of mistakes. Does not
-//! prove that a backend takes the keys.
+//! Tests of `scores.writers`: destinations, keys and messages. They do not prove that a backend
+//! accepts the keys.
 
 use super::super::Config;
 use super::{Given, config, messages};
