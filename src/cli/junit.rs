@@ -13,7 +13,7 @@ pub(super) fn render(evaluations: &[Evaluation]) -> Result<String, quick_junit::
     let mut positions = BTreeMap::new();
     let mut suites: Vec<TestSuite> = Vec::new();
     for evaluation in evaluations {
-        let name = evaluation.criterion.name.as_str();
+        let name = evaluation.criterion.name();
         let position = *positions.entry(name).or_insert_with(|| {
             suites.push(TestSuite::new(name));
             suites.len() - 1
@@ -42,7 +42,7 @@ fn case(evaluation: &Evaluation) -> TestCase {
         format!("{} {}", trajectory.root, trajectory.trace_id),
         status,
     );
-    case.set_classname(evaluation.criterion.name.as_str());
+    case.set_classname(evaluation.criterion.name());
     if evaluation.verdict == Verdict::Pass && !evaluation.explanation().is_empty() {
         case.set_system_out(evaluation.explanation());
     }

@@ -242,7 +242,7 @@ fn exit(
     } else if let Some(floor) = args.fail_under {
         let criteria = evaluations
             .iter()
-            .map(|evaluation| &*evaluation.criterion.name)
+            .map(|evaluation| evaluation.criterion.name())
             .collect::<BTreeSet<&str>>();
         criteria
             .into_iter()
@@ -263,7 +263,7 @@ fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
     let scores: Vec<f64> = evaluations
         .iter()
         .filter(|evaluation| {
-            evaluation.criterion.name == criterion && evaluation.verdict != Verdict::NotEvaluated
+            evaluation.criterion.name() == criterion && evaluation.verdict != Verdict::NotEvaluated
         })
         .map(|evaluation| evaluation.value.unwrap_or_default())
         .collect();

@@ -13,7 +13,7 @@ use prost::Message;
 
 use super::replay::Watcher;
 use crate::assemble::Trace;
-use crate::evaluate::{Added, Evaluator, FromSpans};
+use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
 use crate::extract::{self, CRITERIA, EXPECT, Note, TakenFor, Trajectory};
 use crate::pipeline::Rules;
@@ -124,20 +124,19 @@ impl<'a> Explainer<'a> {
             };
             lines.push(format!("case `{case_id}`: {what}"));
         }
-        let Added { names, own } = expectations.added(trajectory, criteria);
+        let SpanExpectations { names, own } = expectations.from_spans(trajectory, criteria);
         lines.extend(names.iter().map(|name| {
             format!("names the criterion `{name}`, which applies whatever its selector")
         }));
-        lines.extend(own.map(|own| match &own.evaluate {
-            Evaluator::Unusable(unusable) => format!(
-                "criterion `{}` is in error: {}",
-                own.name,
-                unusable.message()
-            ),
-            evaluator => format!(
+        lines.extend(own.map(|own| match own {
+            Ok(own) => format!(
                 "expects something of itself, criterion `{}`: {}",
                 own.name,
-                evaluator.name()
+                own.evaluate.name()
+            ),
+            Err(invalid) => format!(
+                "criterion `{}` is in error: {}",
+                invalid.name, invalid.error.message
             ),
         }));
         for (span_id, key) in self.saying.get(&explained.trace_id).into_iter().flatten() {

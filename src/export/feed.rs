@@ -304,7 +304,7 @@ impl<'a> Facets<'a> {
         } = evaluation;
         let agent = trajectory.agent.as_deref().unwrap_or_default();
         Self {
-            criterion: &criterion.name,
+            criterion: criterion.name(),
             label: *verdict,
             service: &trajectory.service,
             agent,

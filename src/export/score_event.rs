@@ -60,7 +60,7 @@ fn record(
     };
     evaluation_attributes(&mut attributes, evaluation);
     // Without these two a reader could not tell a judgement from its correction.
-    attributes.text("spanscore.evaluator", criterion.evaluate.name());
+    attributes.text("spanscore.evaluator", criterion.evaluator());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);
     copied_attributes(&mut attributes, trajectory, copy_attributes);

@@ -52,10 +52,10 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     );
     put("service", json!(trajectory.service));
     put("agent", json!(trajectory.agent));
-    put("criterion", json!(criterion.name));
-    put("evaluator", json!(criterion.evaluate.name()));
-    put("scope", json!(criterion.scope.as_str()));
-    put("threshold", json!(criterion.threshold));
+    put("criterion", json!(criterion.name()));
+    put("evaluator", json!(criterion.evaluator()));
+    put("scope", json!(criterion.scope().as_str()));
+    put("threshold", json!(criterion.threshold()));
     put("score", json!(evaluation.value));
     put("label", json!(evaluation.verdict.as_str()));
     put("explanation", json!(evaluation.explanation()));

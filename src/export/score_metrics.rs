@@ -165,8 +165,8 @@ impl Metrics {
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
         let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
-            criterion: &evaluation.criterion.name,
-            evaluator: evaluation.criterion.evaluate.name(),
+            criterion: evaluation.criterion.name(),
+            evaluator: evaluation.criterion.evaluator(),
             verdict: evaluation.verdict,
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),

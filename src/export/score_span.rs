@@ -125,7 +125,7 @@ pub(super) fn score_time(trajectory: &Trajectory) -> u64 {
 
 /// The `gen_ai.evaluation.*` attributes and `error.type`, which span and event share.
 pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation: &Evaluation) {
-    attributes.text("gen_ai.evaluation.name", &evaluation.criterion.name);
+    attributes.text("gen_ai.evaluation.name", evaluation.criterion.name());
     if let Some(value) = evaluation.value {
         attributes.number("gen_ai.evaluation.score.value", value);
     }
@@ -207,7 +207,7 @@ fn span(
         ..
     } = evaluation;
     let trace_id = trajectory.trace_id;
-    let id_of = |revision| score_span_id(trace_id, subject.span_id, &criterion.name, revision);
+    let id_of = |revision| score_span_id(trace_id, subject.span_id, criterion.name(), revision);
     let start = score_time(trajectory);
 
     write::bytes(out, span::TRACE_ID, trace_id.as_bytes());
@@ -225,7 +225,7 @@ fn span(
     write::bytes(out, span::PARENT_SPAN_ID, &subject.span_id.to_bytes());
     write::message(out, span::NAME, |out| {
         out.extend_from_slice(b"evaluation ");
-        out.extend_from_slice(criterion.name.as_bytes());
+        out.extend_from_slice(criterion.name().as_bytes());
     });
     write::uint(out, span::KIND, 1); // SPAN_KIND_INTERNAL
     write::fixed64(out, span::START_TIME, start);
@@ -242,7 +242,7 @@ fn span(
         link(
             out,
             trace_id,
-            score_span_id(trace_id, evaluated, &criterion.name, revision),
+            score_span_id(trace_id, evaluated, criterion.name(), revision),
             "replaces",
         );
         n_links += 1;
@@ -294,7 +294,7 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
         justification(out, evaluation.details())
     });
     attributes.text("output.mime_type", "application/json");
-    attributes.text("spanscore.evaluator", criterion.evaluate.name());
+    attributes.text("spanscore.evaluator", criterion.evaluator());
     attributes.text("spanscore.criterion.revision", criterion.revision());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
     attributes.count("spanscore.revision", evaluation.revision as usize);

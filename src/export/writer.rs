@@ -116,11 +116,11 @@ fn scores(evaluation: &Evaluation) -> Vec<Score<'_>> {
     let Some(subject) = &trajectory.subject else {
         return Vec::new();
     };
-    let key = |span_id| score_key(trajectory.trace_id, span_id, &criterion.name);
+    let key = |span_id| score_key(trajectory.trace_id, span_id, criterion.name());
     let score = Score {
         trace_id: trajectory.trace_id,
         span_id: subject.span_id,
-        name: &criterion.name,
+        name: criterion.name(),
         key: key(subject.span_id),
         value: evaluation.value,
         label: evaluation.verdict.as_str(),
@@ -161,8 +161,8 @@ fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Val
     let mut metadata = Map::new();
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("label", json!(evaluation.verdict.as_str()));
-    put("evaluator", json!(criterion.evaluate.name()));
-    put("threshold", json!(criterion.threshold));
+    put("evaluator", json!(criterion.evaluator()));
+    put("threshold", json!(criterion.threshold()));
     put("criterion_revision", json!(criterion.revision()));
     put("completeness", json!(trajectory.completeness.as_str()));
     put("revision", json!(evaluation.revision));

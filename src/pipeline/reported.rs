@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::DefaultHashBuilder;
 
 use crate::assemble::Memo;
-use crate::evaluate::{self, Criterion, Evaluation, Previous, Said, Scope, Shown, Verdict};
+use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Verdict};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
@@ -94,13 +94,13 @@ impl Reported {
             .subject
             .as_ref()
             .map(|subject| subject.span_id);
-        let agent_run = if evaluation.criterion.scope == Scope::Agent {
+        let agent_run = if evaluation.criterion.scope() == Scope::Agent {
             subject
         } else {
             None
         };
         let is_known = |known: &&mut ReportedEvaluation| {
-            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name
+            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name()
         };
         let known = self.0[..n_known].iter_mut().find(is_known);
         let (cut_short, is_judged) = (
@@ -157,8 +157,7 @@ impl Reported {
                 Stands::Unconfirmed if known.for_good && trajectory.cut_short => None,
                 Stands::Unconfirmed => {
                     let criterion = known.criterion.for_withdrawal(registered)?;
-                    let mut evaluation =
-                        evaluate::withdraw(&criterion, trajectory, known.agent_run);
+                    let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
                     evaluation.revision = known.previous.revision + 1;
                     evaluation.previous = Some(known.previous);
                     let subject = evaluation
@@ -189,27 +188,28 @@ impl Memo for Reported {
 // === impl Held ===
 
 impl Held {
-    fn new(criterion: &Arc<Criterion>, registered: &[Arc<Criterion>]) -> Self {
+    fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
         // Most are judged by a criterion as it is registered; an example's fields make another one
         // of the same name.
-        let as_it_is = registered
-            .iter()
-            .find(|registered| Arc::ptr_eq(registered, criterion));
+        let as_it_is = registered.iter().find(|registered| match criterion {
+            JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
+            JudgedBy::Invalid(_) => false,
+        });
         match as_it_is.or_else(|| {
             registered
                 .iter()
-                .find(|registered| registered.name == criterion.name)
+                .find(|registered| registered.name == criterion.name())
         }) {
             Some(registered) => Self::Registered(registered.clone()),
             None => {
-                let name = if criterion.name == evaluate::EXAMPLE {
+                let name = if criterion.name() == evaluate::EXAMPLE {
                     evaluate::EXAMPLE
                 } else {
                     evaluate::EXPECTED
                 };
                 Self::OfTheRun {
                     name,
-                    evaluator: criterion.evaluate.name(),
+                    evaluator: criterion.evaluator(),
                 }
             }
         }
@@ -224,14 +224,16 @@ impl Held {
 
     /// The criterion in whose name something is taken back. One that is no longer registered stays
     /// quiet: what it said was right when it said it.
-    fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<Arc<Criterion>> {
+    fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
         match self {
             Self::Registered(_) => registered
                 .iter()
                 .find(|criterion| criterion.name == self.name())
-                .cloned(),
+                .cloned()
+                .map(JudgedBy::Criterion),
             Self::OfTheRun { name, evaluator } => {
-                Some(evaluate::no_longer_expected(name, evaluator).into())
+                let invalid = evaluate::no_longer_expected(name, evaluator);
+                Some(JudgedBy::Invalid(invalid.into()))
             }
         }
     }
@@ -241,28 +243,11 @@ impl Held {
 
 /// Two evaluations with the same fingerprint look the same to whoever reads them.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
-    let Evaluation {
-        criterion,
-        value,
-        verdict,
-        error,
-        ..
-    } = evaluation;
     let mut state = hasher.build_hasher();
     // What a run says of itself, and which case it is one of, may come late.
-    criterion.revision().hash(&mut state);
-    (of_trajectory, value.map_or(u64::MAX, f64::to_bits), verdict).hash(&mut state);
-    if let Some(error) = error {
-        (error.kind, &error.message).hash(&mut state);
-    }
-    match evaluation.shown() {
-        Shown::Numbers(numbers) => numbers.hash(&mut state),
-        Shown::Words(Said {
-            explanation,
-            details,
-            ..
-        }) => (explanation, details.to_string()).hash(&mut state),
-    }
+    evaluation.criterion.revision().hash(&mut state);
+    of_trajectory.hash(&mut state);
+    evaluation.hash_shown(&mut state);
     state.finish()
 }
 

@@ -88,11 +88,15 @@ mod tests {
                     previous,
                     ..
                 } = evaluation;
-                let run = (criterion.name == "agents")
+                let run = (criterion.name() == "agents")
                     .then(|| trajectory.subject.as_ref().unwrap().span_id.to_string());
                 let reports = self
                     .0
-                    .entry((trajectory.trace_id.to_string(), run, criterion.name.clone()))
+                    .entry((
+                        trajectory.trace_id.to_string(),
+                        run,
+                        criterion.name().to_owned(),
+                    ))
                     .or_default();
                 assert_eq!(*revision as usize, reports.len(), "{evaluation:#?}");
                 assert_eq!(

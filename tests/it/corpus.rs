@@ -2,6 +2,7 @@
 //! answer. A case holds only the fields that it tests. Does not prove how spans become calls, nor
 //! where an error is reported in a file.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,32 +13,41 @@ use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpan
 
 use crate::support::calls::{Written, judged};
 
-const FILES: [(&str, &str); 9] = [
-    (
-        "tool_call_order",
-        include_str!("../corpus/tool_call_order.yaml"),
-    ),
-    (
-        "tool_call_count",
-        include_str!("../corpus/tool_call_count.yaml"),
-    ),
-    ("tool_order", include_str!("../corpus/tool_order.yaml")),
-    (
-        "execution_order",
-        include_str!("../corpus/execution_order.yaml"),
-    ),
-    ("tool_calls", include_str!("../corpus/tool_calls.yaml")),
-    (
-        "tool_call_args",
-        include_str!("../corpus/tool_call_args.yaml"),
-    ),
-    (
-        "tool_call_output",
-        include_str!("../corpus/tool_call_output.yaml"),
-    ),
-    ("criteria", include_str!("../corpus/criteria.yaml")),
-    ("expectations", include_str!("../corpus/expectations.yaml")),
-];
+/// The files of the corpus, by name without `.yaml`: one per evaluator, and others.
+fn files() -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = fs::read_dir("tests/corpus")
+        .expect("the corpus is there")
+        .map(|entry| {
+            let path = entry.expect("a readable folder").path();
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let text = fs::read_to_string(&path).expect("a readable file");
+            (name, text)
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_evaluator_has_a_file() {
+    let files = files();
+    for path in fs::read_dir("src/evaluate/evaluators").expect("the folder of evaluators") {
+        let path = path.expect("a readable folder").path();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            name == "mod" || files.iter().any(|(file, _)| *file == name),
+            "tests/corpus/{name}.yaml is missing"
+        );
+    }
+}
 
 /// One case. The trajectory's fields stand beside what is expected of it, so the map is split by
 /// key.
@@ -94,9 +104,9 @@ const ANSWER: [&str; 8] = [
 fn every_case_is_answered_as_it_is_written() {
     let mut wrong = Vec::new();
     let mut n_cases = 0;
-    for (file, text) in FILES {
+    for (file, text) in files() {
         let cases: Vec<Map<String, Value>> =
-            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
         for case in cases {
             n_cases += 1;
             let name = case
@@ -217,7 +227,7 @@ fn compare(evaluation: &Evaluation, answer: &Map<String, Value>) -> Result<(), S
         let found = match key.as_str() {
             "label" => json!(evaluation.verdict.as_str()),
             "score" => json!(evaluation.value),
-            "criterion" => json!(evaluation.criterion.name),
+            "criterion" => json!(evaluation.criterion.name()),
             "offending" => json!(evaluation.offending()),
             "judged" => json!(
                 evaluation

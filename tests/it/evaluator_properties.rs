@@ -2,11 +2,12 @@
 //! higher, scores lie in 0..=1, and a verdict given early never changes when the rest of the trace
 //! arrives. Does not prove that a trace is cut short where it should be.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Shown, Verdict};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
 
@@ -218,11 +219,11 @@ proptest! {
         }
     }
 
-    /// What tells whether two evaluations look the same, without their words, against the words
-    /// themselves. The calls have the same names, and each of them may have other values, or have
-    /// ended in one trajectory only.
+    /// The hash of what two evaluations show, made without rendering text, against the text. The
+    /// calls have the same names, and each of them may have other values, or have ended in one
+    /// trajectory only.
     #[test]
-    fn two_evaluations_show_the_same_exactly_where_their_words_are_the_same(
+    fn two_evaluations_have_the_same_hash_exactly_where_their_text_is_the_same(
         calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
         evaluate in evaluate(),
         threshold in prop::sample::select(vec![0.0, 0.5, 1.0]),
@@ -246,13 +247,13 @@ proptest! {
         if (a.verdict, a.value) != (b.verdict, b.value) {
             return Ok(());
         }
-        let show_the_same = match (a.shown(), b.shown()) {
-            (Shown::Numbers(a), Shown::Numbers(b)) => a == b,
-            (Shown::Words(a), Shown::Words(b)) => (&a.explanation, &a.details) == (&b.explanation, &b.details),
-            _ => false,
+        let hash_of = |evaluation: &Evaluation| {
+            let mut hasher = DefaultHasher::new();
+            evaluation.hash_shown(&mut hasher);
+            hasher.finish()
         };
-        let same_words = (a.explanation(), a.details()) == (b.explanation(), b.details());
-        prop_assert_eq!(show_the_same, same_words, "{} {}; {} {}", a.explanation(), a.details(), b.explanation(), b.details());
+        let same_text = (a.explanation(), a.details()) == (b.explanation(), b.details());
+        prop_assert_eq!(hash_of(&a) == hash_of(&b), same_text, "{} {}; {} {}", a.explanation(), a.details(), b.explanation(), b.details());
     }
 
     /// What is private stays private, whatever is called and expected.
@@ -341,7 +342,7 @@ fn no_verdict_given_early_changes_on_any_short_trajectory() {
                                     first.verdict,
                                     last.verdict,
                                     "{}: {said:?}, later {}",
-                                    first.criterion.name,
+                                    first.criterion.name(),
                                     last.explanation()
                                 );
                             }

@@ -117,7 +117,7 @@ fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
         );
         let line = format!(
             "{} {value:?} {verdict:?} {explanation} {details} {offending:?} {revision}",
-            criterion.name
+            criterion.name()
         );
         said.entry(trajectory.trace_id.to_string())
             .or_default()
@@ -182,7 +182,7 @@ proptest! {
         let mut accept_and_judge = |spans: Vec<Span>| {
             pipeline.accept(&rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
             let evaluations = pipeline.end_of_input(&rules, now, |_| ()).evaluations;
-            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name.clone(), evaluation)).collect::<BTreeMap<_, _>>()
+            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name().to_owned(), evaluation)).collect::<BTreeMap<_, _>>()
         };
         let known = spans.iter().zip(&early).skip(1).filter(|(_, (is_known, _))| *is_known);
         let first = accept_and_judge(known.map(|(span, (_, is_open))| if *is_open { started(span) } else { span.clone() }).collect());

@@ -113,7 +113,7 @@ fn said(evaluations: &[Evaluation]) -> Vec<(&str, &str, u32)> {
         .iter()
         .map(|evaluation| {
             (
-                &*evaluation.criterion.name,
+                evaluation.criterion.name(),
                 evaluation.verdict.as_str(),
                 evaluation.revision,
             )
@@ -187,7 +187,7 @@ fn an_agent_cannot_hide_what_is_expected_of_it() {
     );
     assert_eq!(
         evaluations[1].explanation(),
-        "`spanscore.expect` of span 0000000000000001 is not that of span 0909090909090909: keep one"
+        "`spanscore.expect` of span 0000000000000001 conflicts with that of span 0909090909090909: keep one"
     );
 }
 
@@ -309,7 +309,7 @@ fn a_late_span_brings_its_expectation_late_and_a_later_version_takes_it_back() {
     );
     let last = evaluations
         .iter()
-        .rfind(|evaluation| evaluation.criterion.name == "expect")
+        .rfind(|evaluation| evaluation.criterion.name() == "expect")
         .unwrap();
     assert!(
         last.explanation().starts_with("withdrawn: "),
@@ -317,10 +317,7 @@ fn a_late_span_brings_its_expectation_late_and_a_later_version_takes_it_back() {
         last.explanation()
     );
     assert_eq!(
-        (
-            last.criterion.evaluate.name(),
-            last.previous.unwrap().revision
-        ),
+        (last.criterion.evaluator(), last.previous.unwrap().revision),
         ("tool_call_order", 0)
     );
 }
@@ -337,7 +334,7 @@ fn another_expectation_with_the_same_outcome_is_another_revision() {
     let evaluations = fed(&rules, vec![(first, 200), (vec![second], 200)]);
     let revisions: Vec<_> = evaluations
         .iter()
-        .filter(|evaluation| evaluation.criterion.name == "expect")
+        .filter(|evaluation| evaluation.criterion.name() == "expect")
         .collect();
     assert_eq!(
         revisions
@@ -376,7 +373,7 @@ proptest! {
         }
         let last = |evaluations: Vec<Evaluation>| -> BTreeMap<String, (String, String)> {
             let words = evaluations.into_iter().map(|evaluation| {
-                (evaluation.criterion.name.clone(), (evaluation.verdict.as_str().to_owned(), evaluation.explanation().to_owned()))
+                (evaluation.criterion.name().to_owned(), (evaluation.verdict.as_str().to_owned(), evaluation.explanation().to_owned()))
             });
             let words: BTreeMap<_, _> = words.collect();
             words.into_iter().filter(|(_, (_, explanation))| !explanation.starts_with("withdrawn: ")).collect()

@@ -18,7 +18,10 @@ fn made(text: &str, evaluate: &Value) -> Vec<Value> {
         .unwrap_or_else(|problems| panic!("{problems}"));
     entries
         .iter()
-        .map(|entry| serde_json::to_value(&entry.replace(&criteria)[0].evaluate).unwrap())
+        .map(|entry| {
+            let criterion = entry.replace(&criteria).remove(0).unwrap();
+            serde_json::to_value(&criterion.evaluate).unwrap()
+        })
         .collect()
 }
 

@@ -8,7 +8,7 @@ use prost::Message;
 use serde_json::json;
 
 use crate::assemble::CloseReason;
-use crate::evaluate::{Criterion, Evaluation, Previous, Said, Verdict, Words};
+use crate::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
 use crate::extract::{Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
 use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
@@ -19,13 +19,14 @@ pub(super) const TRACE_ID: [u8; 16] = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_
 pub(super) const SPAN_ID: [u8; 8] = 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes();
 pub(super) const END: u64 = 1_790_000_000_000_000_000;
 
-pub(super) fn criterion(name: &str) -> Arc<Criterion> {
+pub(super) fn criterion(name: &str) -> JudgedBy {
     let text = json!({
         "name": name,
         "evaluate": { "tool_call_order": { "tool_calls_order": ["validate_user", "check_inventory", "create_order"] } },
         "threshold": 0.8,
     });
-    Arc::new(serde_json::from_value(text).unwrap())
+    let criterion: Criterion = serde_json::from_value(text).unwrap();
+    JudgedBy::Criterion(criterion.into())
 }
 
 pub(super) fn resource(service: &str) -> Arc<Resource> {
@@ -134,11 +135,12 @@ pub(super) fn fail() -> Evaluation {
         verdict: Verdict::Fail,
         error: None,
         n_expected: 3,
-        words: Words::from(Said {
+        findings: EvaluationText {
             explanation: "`create_order` was called before `check_inventory`".to_owned(),
             details: json!({ "lcs": ["validate_user", "create_order"] }),
             offending: vec![1],
-        }),
+        }
+        .into(),
         revision: 0,
         previous: None,
     }
@@ -156,19 +158,22 @@ pub(super) fn pass() -> Evaluation {
 }
 
 /// The same in other words.
-pub(super) fn saying(evaluation: Evaluation, change: impl FnOnce(&mut Said)) -> Evaluation {
+pub(super) fn saying(
+    evaluation: Evaluation,
+    change: impl FnOnce(&mut EvaluationText),
+) -> Evaluation {
     let (explanation, details) = (
         evaluation.explanation().to_owned(),
         evaluation.details().clone(),
     );
-    let mut said = Said {
+    let mut said = EvaluationText {
         explanation,
         details,
         offending: evaluation.offending().to_vec(),
     };
     change(&mut said);
     Evaluation {
-        words: said.into(),
+        findings: said.into(),
         ..evaluation
     }
 }

@@ -126,7 +126,7 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
                 .entry(evaluation.trajectory.trace_id.to_string())
                 .or_default();
             of_trace.push((
-                evaluation.criterion.name.clone(),
+                evaluation.criterion.name().to_owned(),
                 evaluation.criterion.revision().to_owned(),
             ));
         }

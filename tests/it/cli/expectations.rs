@@ -105,7 +105,7 @@ fn inspect_verbose_tells_what_a_run_brings_and_what_is_not_read() {
         "  case `rome`: the cases file does not hold it\n",
         "  expects something of itself, criterion `expect`: tool_calls\n",
         "  names the criterion `weather-first`, which applies whatever its selector\n",
-        "  criterion `expect` is in error: `spanscore.criteria` of span 5f6a28104427ce78 names `weather-frist`, and no such criterion",
+        "  criterion `expect` is in error: `spanscore.criteria` of span 5f6a28104427ce78 names `weather-frist`, but no such criterion",
     ] {
         assert!(full.contains(line), "{line}\n{full}");
     }

@@ -160,6 +160,89 @@ fn rooms_import_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The floors of a room, from the ground up: a floor imports those before it, never those after it.
+/// Both name each other as `crate::room::floor::…`, so that this test can see it.
+const FLOORS: &[(&str, &[&str])] = &[(
+    "evaluate",
+    &[
+        "comparison",
+        "parameters",
+        "evaluators",
+        "criterion",
+        "judge",
+    ],
+)];
+
+#[test]
+fn floors_import_only_those_below() {
+    let mut wrong = Vec::new();
+    for file in sources() {
+        for (room, floors) in FLOORS {
+            let Some(inside) = file.module.strip_prefix(&format!("{room}::")) else {
+                continue;
+            };
+            let Some(own) = floors.iter().position(|floor| *floor == room_of(inside)) else {
+                wrong.push(format!(
+                    "{}: `{}` is no floor of `{room}` in tests/tidy.rs",
+                    file.path.display(),
+                    room_of(inside)
+                ));
+                continue;
+            };
+            let is_top = !inside.contains("::");
+            for (line_no, line) in file.code() {
+                let leaves_floor =
+                    line.contains("super::super::") || (is_top && line.contains("super::"));
+                let above = floors[own + 1..]
+                    .iter()
+                    .find(|floor| line.contains(&format!("crate::{room}::{floor}::")));
+                let skips_floors = line.split(&format!("crate::{room}::")).skip(1).any(|rest| {
+                    !floors
+                        .iter()
+                        .any(|floor| rest.starts_with(&format!("{floor}::")))
+                });
+                if leaves_floor || skips_floors || above.is_some() {
+                    wrong.push(format!(
+                        "{}:{line_no}: a floor of `{room}` imports only the floors below, by \
+                         `crate::{room}::floor::…`: {}",
+                        file.path.display(),
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+// State outside of arguments makes a result depend on more than its input. Text that a value renders
+// once for itself (a `OnceLock` in a field) is no such state.
+#[test]
+fn the_core_has_no_ambient_state() {
+    const WORDS: [&str; 5] = ["thread_local!", "Cell<", "Mutex<", "RwLock<", "Atomic"];
+    let mut wrong = Vec::new();
+    for file in sources()
+        .into_iter()
+        .filter(|file| CORE.contains(&room_of(&file.module)))
+    {
+        // Its allowance goes when patterns are compiled after parsing.
+        if file.module == "evaluate::parameters::pattern" {
+            continue;
+        }
+        for (line_no, line) in file.code() {
+            let is_static = line.trim_start().contains("static ") && line.contains("OnceLock");
+            if is_static || WORDS.iter().any(|word| line.contains(word)) {
+                wrong.push(format!(
+                    "{}:{line_no}: {}",
+                    file.path.display(),
+                    line.trim()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn the_core_is_pure() {
     let mut wrong = Vec::new();
@@ -372,16 +455,13 @@ fn evaluators_are_documented_under_the_same_headings() {
         "# Parameters",
         "# When the trace was cut short",
     ];
-    let table = read(Path::new("src/evaluate/mod.rs"));
+    let table = read(Path::new("src/evaluate/evaluators/mod.rs"));
     let mut wrong = Vec::new();
     let mut n_evaluators = 0;
     for file in sources()
         .into_iter()
-        .filter(|file| file.text.contains("fn evaluate(&self"))
+        .filter(|file| file.module.starts_with("evaluate::evaluators::"))
     {
-        if !file.module.starts_with("evaluate::") || file.module == "evaluate" {
-            continue;
-        }
         n_evaluators += 1;
         for heading in HEADINGS {
             if !file.text.lines().any(|line| {
@@ -395,14 +475,14 @@ fn evaluators_are_documented_under_the_same_headings() {
         let name = file.module.rsplit("::").next().unwrap_or_default();
         if !table.contains(&format!("mod {name};")) {
             wrong.push(format!(
-                "{}: not in the table of evaluate/mod.rs",
+                "{}: not in the table of evaluate/evaluators/mod.rs",
                 file.path.display()
             ));
         }
     }
     assert!(
         n_evaluators > 0,
-        "no evaluator was found: this test looks for `fn evaluate(&self`"
+        "no evaluator was found: this test looks into src/evaluate/evaluators/"
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -62,15 +62,15 @@ impl Early {
             let run = trajectory
                 .subject
                 .as_ref()
-                .filter(|_| criterion.scope == Scope::Agent)
+                .filter(|_| criterion.scope() == Scope::Agent)
                 .map(|subject| subject.span_id);
-            let about = format!("{} {run:?} {}", trajectory.trace_id, criterion.name);
+            let about = format!("{} {run:?} {}", trajectory.trace_id, criterion.name());
             if let Some((given, said)) = self.given.get(&about) {
                 assert_eq!(
                     given,
                     verdict,
                     "{whose}: {}\nearly: {said}\nlater: {explanation}",
-                    json!(**criterion)
+                    format_args!("{criterion:?}")
                 );
             }
             self.n_evaluations += usize::from(trajectory.cut_short);

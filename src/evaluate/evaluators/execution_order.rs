@@ -1,17 +1,18 @@
 //! Pure. The evaluator `execution_order`: how well do the tools called, or the nodes visited, match
 //! the expected ones?
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::alignment::{Alignment, quoted};
-use super::lcs::UNEXPECTED;
-use super::names::Names;
-use super::score::{Explain, Explanation, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::words::Numbers;
-use super::{Evaluate, lcs, names_of};
+use super::{Evaluate, Evidence, Score, names_of};
+use crate::evaluate::comparison::alignment::{Alignment, quoted};
+use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
+use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -89,31 +90,36 @@ read_with_hints!(ExecutionOrder, |read| {
 }
 });
 
-/// How the score is worked out.
+/// How the score is computed.
 enum Mode {
     Exact,
     Ordering,
     Set,
 }
 
-/// Positions (actual, expected) of the longest common subsequence.
-type Pairs = Vec<(usize, usize)>;
+/// What was called or visited.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct VisitsFound {
+    /// Positions (actual, expected) of the longest common subsequence.
+    pairs: Vec<(usize, usize)>,
+    /// The nodes visited; empty where calls are compared.
+    nodes: Vec<Arc<str>>,
+}
 
 impl Evaluate for ExecutionOrder {
-    const NAME: &'static str = "execution_order";
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
 
-    type Evidence = Pairs;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Pairs> {
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
         let expected = self.expected_output.ids();
         let actual = self.expected_output.ids_of(self.actual(trajectory));
         let pairs = lcs::common_subsequence(&actual, expected);
-        let bit = |yes: bool| f64::from(u8::from(yes));
         let share = |n: usize| n as f64 / expected.len() as f64;
         let (value, if_cut) = match self.mode() {
             Mode::Exact => (
-                bit(actual == expected),
-                (0.0, bit(pairs.len() == actual.len())),
+                all_or_nothing(actual == expected),
+                (0.0, all_or_nothing(pairs.len() == actual.len())),
             ),
             Mode::Ordering => (share(pairs.len()), (share(pairs.len()), 1.0)),
             Mode::Set => {
@@ -127,7 +133,7 @@ impl Evaluate for ExecutionOrder {
         let (least, most) = match (trajectory.cut_short, self.over) {
             (false, _) => (value, value),
             (true, Over::Tools) => if_cut,
-            // Visits of one node fold into one where an outer span of it is still to come.
+            // Visits of one node fold into one visit once an outer span of that node arrives.
             (true, Over::Nodes) => (0.0, 1.0),
         };
         let strict = |value: f64| {
@@ -137,7 +143,12 @@ impl Evaluate for ExecutionOrder {
                 value
             }
         };
-        let mut score = Score::between(strict(value), strict(least), strict(most), pairs);
+        let nodes = match self.over {
+            Over::Tools => Vec::new(),
+            Over::Nodes => trajectory.node_visits.clone(),
+        };
+        let evidence = Evidence::ExecutionOrder(VisitsFound { pairs, nodes });
+        let mut score = Score::between(strict(value), strict(least), strict(most), evidence);
         score.n_expected = expected.len();
         score
     }
@@ -146,7 +157,15 @@ impl Evaluate for ExecutionOrder {
         !matches!(self.mode(), Mode::Set)
     }
 
-    fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        evidence: &Evidence,
+        trajectory: &Trajectory,
+        _: &Explain,
+    ) -> Explanation {
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return Explanation::default();
+        };
         let actual = self.actual(trajectory);
         let expected = self.expected_output.as_slice();
         let n_expected = match self.over {
@@ -158,15 +177,15 @@ impl Evaluate for ExecutionOrder {
             expected,
             pairs,
         };
-        let (parted, so_many) = match self.mode() {
+        let (departure, n_in_order) = match self.mode() {
             Mode::Exact => (alignment.first_difference(), String::new()),
             Mode::Ordering => (
                 alignment.first_gap(),
                 format!("; {} of {n_expected} in order", pairs.len()),
             ),
-            Mode::Set => return Explanation::from(self.set_in_words(&actual)),
+            Mode::Set => return Explanation::from(self.set_text(&actual)),
         };
-        match parted {
+        match departure {
             None => Explanation::from(format!(
                 "{n_expected} in order{}",
                 match self.mode() {
@@ -174,9 +193,9 @@ impl Evaluate for ExecutionOrder {
                     _ => "",
                 }
             )),
-            // Visits of nodes are no calls, so there is no call to point at.
+            // A visit of a node is no call, so there is no call to point at.
             Some((sentence, at)) => Explanation {
-                text: format!("{sentence}{so_many}. {alignment}"),
+                text: format!("{sentence}{n_in_order}. {alignment}"),
                 offending: at
                     .filter(|_| self.over == Over::Tools)
                     .into_iter()
@@ -187,11 +206,14 @@ impl Evaluate for ExecutionOrder {
 
     fn details(
         &self,
-        pairs: &Pairs,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         verdict: Verdict,
         _: &Explain,
     ) -> Value {
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return json!({});
+        };
         let actual = self.actual(trajectory);
         let mut details = json!({
             "success": verdict.success(),
@@ -202,10 +224,6 @@ impl Evaluate for ExecutionOrder {
             details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
         }
         details
-    }
-
-    fn shown(&self, _: &Pairs, _: &Explain) -> Option<Numbers> {
-        (self.over == Over::Tools).then(Numbers::new)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -230,6 +248,8 @@ impl Evaluate for ExecutionOrder {
 }
 
 impl ExecutionOrder {
+    pub(in crate::evaluate) const NAME: &'static str = "execution_order";
+
     fn mode(&self) -> Mode {
         match (self.should_exact_match, self.should_consider_ordering) {
             (true, _) => Mode::Exact,
@@ -253,7 +273,7 @@ impl ExecutionOrder {
         seen.into_iter().filter(|seen| *seen).count()
     }
 
-    fn set_in_words(&self, actual: &[&str]) -> String {
+    fn set_text(&self, actual: &[&str]) -> String {
         let mut absent: Vec<&str> = Vec::new();
         for name in self.expected_output.as_slice() {
             if !actual.contains(&name.as_str()) && !absent.contains(&name.as_str()) {

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::alignment::{Alignment, quoted};
-use super::names::NonEmptyNames;
-use super::score::{Explain, Explanation, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::words::Numbers;
-use super::{Evaluate, lcs, names_of};
+use super::{Evaluate, Evidence, Score, names_of};
+use crate::evaluate::comparison::alignment::{Alignment, quoted};
+use crate::evaluate::comparison::lcs;
+use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::names::NonEmptyNames;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -59,35 +59,30 @@ pub struct ToolCallOrder {
 read_with_hints!(ToolCallOrder);
 
 /// Positions (call, expected) of the longest common subsequence.
-type Pairs = Vec<(usize, usize)>;
+pub(super) type Matches = Vec<(usize, usize)>;
 
 impl Evaluate for ToolCallOrder {
-    const NAME: &'static str = "tool_call_order";
+    fn name(&self) -> &'static str {
+        "tool_call_order"
+    }
 
-    type Evidence = Pairs;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Pairs> {
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
         let expected = self.tool_calls_order.names();
         let actual = expected.ids_of(trajectory.tool_calls.iter().map(|call| &*call.name));
         let pairs = lcs::common_subsequence(&actual, expected.ids());
         let n_expected = expected.ids().len();
-        let mut score = if self.strict {
-            let equal = actual == expected.ids();
-            let value = f64::from(u8::from(equal));
-            if trajectory.cut_short {
-                let could_become_equal = pairs.len() == actual.len();
-                Score::between(value, 0.0, f64::from(u8::from(could_become_equal)), pairs)
-            } else {
-                Score::settled(value, pairs)
-            }
+        let (value, least, most) = if self.strict {
+            let could_become_equal = pairs.len() == actual.len();
+            let value = all_or_nothing(actual == expected.ids());
+            (value, 0.0, all_or_nothing(could_become_equal))
         } else {
             let value = pairs.len() as f64 / n_expected as f64;
-            Score::between(
-                value,
-                value,
-                if trajectory.cut_short { 1.0 } else { value },
-                pairs,
-            )
+            (value, value, 1.0)
+        };
+        let evidence = Evidence::ToolCallOrder(pairs);
+        let mut score = match trajectory.cut_short {
+            true => Score::between(value, least, most, evidence),
+            false => Score::settled(value, evidence),
         };
         score.n_expected = n_expected;
         score
@@ -97,7 +92,15 @@ impl Evaluate for ToolCallOrder {
         true
     }
 
-    fn explanation(&self, pairs: &Pairs, trajectory: &Trajectory, _: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        evidence: &Evidence,
+        trajectory: &Trajectory,
+        _: &Explain,
+    ) -> Explanation {
+        let Evidence::ToolCallOrder(pairs) = evidence else {
+            return Explanation::default();
+        };
         let actual = names_of(trajectory);
         let expected = self.tool_calls_order.names().as_slice();
         let alignment = Alignment {
@@ -106,12 +109,12 @@ impl Evaluate for ToolCallOrder {
             pairs,
         };
         let n_expected = counted(expected.len(), "expected call", "expected calls");
-        let parted = if self.strict {
+        let departure = if self.strict {
             alignment.first_difference()
         } else {
             alignment.first_gap()
         };
-        let Some((sentence, call_idx)) = parted else {
+        let Some((sentence, call_idx)) = departure else {
             return Explanation::from(match actual.len() - expected.len() {
                 0 => format!("{n_expected} made in order, no other"),
                 n_others => format!(
@@ -137,7 +140,16 @@ impl Evaluate for ToolCallOrder {
         }
     }
 
-    fn details(&self, pairs: &Pairs, trajectory: &Trajectory, _: Verdict, _: &Explain) -> Value {
+    fn details(
+        &self,
+        evidence: &Evidence,
+        trajectory: &Trajectory,
+        _: Verdict,
+        _: &Explain,
+    ) -> Value {
+        let Evidence::ToolCallOrder(pairs) = evidence else {
+            return json!({});
+        };
         let actual = names_of(trajectory);
         let expected = self.tool_calls_order.names().as_slice();
         let equal = pairs.len() == actual.len() && pairs.len() == expected.len();
@@ -146,10 +158,10 @@ impl Evaluate for ToolCallOrder {
         } else {
             pairs.iter().map(|pair| actual[pair.0]).collect()
         };
-        json!({ "actual_tool_calls_order": actual, "expected_tool_calls_order": expected, "lcs": lcs })
-    }
-
-    fn shown(&self, _: &Pairs, _: &Explain) -> Option<Numbers> {
-        Some(Numbers::new())
+        json!({
+            "actual_tool_calls_order": actual,
+            "expected_tool_calls_order": expected,
+            "lcs": lcs,
+        })
     }
 }

@@ -1,37 +1,33 @@
-//! Pure. What a run says about its own judgement and the registered criteria in; what is added to
-//! its judgement, or why that cannot be, out. The judged agent must not weaken its own judge:
-//! whatever it says, nothing is taken away, and what cannot be read is an `error`. Nothing of it
-//! outlives the judgement, so that runs cannot fill our memory with patterns.
+//! Pure. Reads the expectations that a run carries on its spans. The judged agent must not weaken
+//! its own judge: nothing it says takes anything away, and expectations that cannot be read are an
+//! `error`. Nothing of them outlives the judgement, so runs cannot fill our memory with patterns.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Evaluator;
-use super::criterion::Criterion;
-use super::pattern;
-use super::score::EvaluationError;
-use super::unusable::Unusable;
+use crate::evaluate::comparison::score::EvaluationError;
+use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, InvalidCriterion};
+use crate::evaluate::evaluators::Evaluator;
+use crate::evaluate::parameters::pattern;
 use crate::extract::{Bringing, Brought, CRITERIA, EXPECT, Payload, Said, ToolCall};
 use crate::text::{abbreviated, truncated};
 
-/// The criterion that judges a run by what it says itself.
-pub const EXPECTED: &str = "expect";
-
-/// Most bytes of an expectation times the calls that it is held to, and most of its patterns times
-/// the bytes of names, arguments and results that they look at: together less than ten seconds of
-/// one core at the very worst, after which a probe would find us stuck.
+/// Upper bounds on the work for one expectation: its bytes times the calls it is compared with, and
+/// its patterns times the bytes of names, arguments and results they search. At the very worst,
+/// both together take less than ten seconds of one core; after that a liveness probe would fail.
 const MAX_COST: usize = 64 << 20;
 const MAX_SEARCH: usize = 4 << 20;
-/// Most patterns that a run may bring: together as much as one of a file.
+/// Most patterns that a run may carry: together as large as one pattern of a file may be.
 const MAX_PATTERNS: usize = 32;
-/// Longest piece of a text from a span that a message repeats, in characters.
+/// Longest piece of a span's text that an error message repeats, in characters.
 const MAX_SHOWN: usize = 64;
-/// Most mistakes that a message tells.
+/// Most mistakes that an error message lists.
 const MAX_MISTAKES: usize = 5;
 
-/// How much runs may say about their own judgement (`expectations.from_spans`).
+/// Which expectations runs may carry themselves (`expectations.from_spans`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromSpans {
@@ -54,7 +50,7 @@ impl FromSpans {
         }
     }
 
-    /// What is to be kept of spans for it.
+    /// What must be kept of spans for it.
     pub fn bringing(self, max_size: usize) -> Bringing {
         Bringing {
             criteria: self != Self::Off,
@@ -64,20 +60,20 @@ impl FromSpans {
     }
 }
 
-/// What a run adds to its judgement.
+/// The expectations that a run carries itself.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Added {
+pub struct SpanExpectations {
     /// Registered criteria that apply whatever their selectors.
     pub names: BTreeSet<String>,
-    /// Criterion [`EXPECTED`]: what the run expects of itself, or that something it says cannot be
-    /// used.
-    pub own: Option<Criterion>,
+    /// The criterion [`EXPECTED`] of the run's own expectation; in error if anything that the run
+    /// says cannot be used.
+    pub own: Option<Result<Arc<Criterion>, Arc<InvalidCriterion>>>,
 }
 
-impl Added {
-    /// Reads what a run with these calls says. `max_size` is for messages: what is longer was cut
-    /// when it came.
-    pub fn of(
+impl SpanExpectations {
+    /// Reads the expectations of a run with these calls. Longer ones than `max_size` were cut when
+    /// they arrived.
+    pub fn read(
         brought: &Brought,
         calls: &[ToolCall],
         is_registered: impl Fn(&str) -> bool,
@@ -98,7 +94,7 @@ impl Added {
                         "unknown_criterion",
                         said,
                         CRITERIA,
-                        &format!("names `{name}`, and no such criterion is registered"),
+                        &format!("names `{name}`, but no such criterion is registered"),
                     ));
                 }
             }
@@ -108,56 +104,40 @@ impl Added {
             [said] => mistakes.note(read_evaluator(said, calls, max_size)),
             [said, others @ ..] => {
                 let others: Vec<String> = others.iter().map(place).collect();
-                let message = format!("is not that of {}: keep one", others.join(" and "));
+                let message = format!("conflicts with that of {}: keep one", others.join(" and "));
                 mistakes
                     .0
                     .push(mistake("conflicting_expectations", said, EXPECT, &message));
                 None
             }
         };
-        let own = match mistakes.in_one() {
+        let own: Option<Applied> = match mistakes.in_one() {
             Some(error) => {
                 let said = brought.criteria.iter().chain(&brought.expect);
-                let text = said
-                    .map(|said| said.text.as_deref().unwrap_or_default())
-                    .collect::<Vec<_>>()
-                    .join("\n");
+                let texts = said.map(|said| said.text.as_deref().unwrap_or_default());
+                let text = texts.collect::<Vec<_>>().join("\n");
                 let evaluator = expected.map_or("unknown", |evaluator| evaluator.name());
-                Some(Evaluator::Unusable(Unusable {
-                    evaluator,
-                    text,
-                    error,
-                }))
+                let invalid = InvalidCriterion::new(EXPECTED, evaluator, &text, error);
+                Some(Err(Arc::new(invalid)))
             }
-            None => expected,
+            None => expected
+                .map(|evaluator| Ok(Arc::new(Criterion::of_all(EXPECTED, evaluator, Some(1.0))))),
         };
-        Self {
-            names,
-            own: own.map(|evaluator| Criterion::of_all(EXPECTED, evaluator, Some(1.0))),
-        }
+        Self { names, own }
     }
 }
 
-/// What is left of a criterion that came with a run, or was made for it, when it is taken back: its
-/// name and that of its evaluator.
-pub fn no_longer_expected(name: &str, evaluator: &'static str) -> Criterion {
+/// Stands for a criterion that was made for one run, when its evaluation is withdrawn: only its name
+/// and that of its evaluator are left.
+pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriterion {
     let error = EvaluationError {
         kind: "no_longer_expected",
-        message: "the run expects nothing any more".to_owned(),
+        message: "the run no longer carries this expectation".to_owned(),
     };
-    Criterion::of_all(
-        name,
-        Evaluator::Unusable(Unusable {
-            evaluator,
-            text: String::new(),
-            error,
-        }),
-        Some(1.0),
-    )
+    InvalidCriterion::new(name, evaluator, "", error)
 }
 
-/// A list of names: separated by commas, or an array (also as its JSON, which is how names with
-/// commas in them can be written).
+/// Reads a list of names: separated by commas, or a JSON array, in which names may contain commas.
 fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationError> {
     let text = whole(said, CRITERIA, max_size)?;
     if text.trim_start().starts_with('[') {
@@ -183,7 +163,7 @@ fn read_evaluator(
         || n_patterns.saturating_mul(searched_size(calls)) > MAX_SEARCH
     {
         let message = format!(
-            "is too much to hold {} calls to: expect less of so long a run, or register a criterion",
+            "is too large to compare with {} calls: shorten it, or register a criterion instead",
             calls.len()
         );
         return Err(mistake("expectation_too_large", said, EXPECT, &message));
@@ -204,7 +184,8 @@ pub fn searched_size(calls: &[ToolCall]) -> usize {
 fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, EvaluationError> {
     if said.cut {
         let message = format!(
-            "was cut: all that one span brings may take `expectations.max_size` ({max_size} bytes)"
+            "was cut: the expectations of one span may take at most `expectations.max_size` \
+             ({max_size} bytes)"
         );
         return Err(mistake("expectation_too_large", said, key, &message));
     }
@@ -213,7 +194,7 @@ fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, Eval
             "unreadable_expectation",
             said,
             key,
-            "is no text: send a string",
+            "is not a string: send it as one",
         )
     })
 }
@@ -231,8 +212,8 @@ fn unreadable(
     mistake("unreadable_expectation", said, key, &message)
 }
 
-/// What serde complains about may be an argument that is expected: values are private. Names of
-/// fields and evaluators are none.
+/// A serde error may quote an expected argument, and values are private. The names of fields and
+/// evaluators are not.
 fn without_values(message: &str) -> String {
     for (start, word) in [
         ("invalid type: string \"", "a string"),
@@ -275,7 +256,7 @@ impl Mistakes {
         read.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// The first one's kind, and what there is to say of each.
+    /// One error of the first mistake's kind, with all messages.
     fn in_one(self) -> Option<EvaluationError> {
         let kind = self.0.first()?.kind;
         let mut messages: Vec<String> = self
@@ -296,11 +277,9 @@ impl Mistakes {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use crate::span::SpanId;
-
     use super::*;
+    use crate::evaluate::judge::JudgedBy;
+    use crate::span::SpanId;
 
     fn said(text: &str) -> Said {
         Said {
@@ -310,18 +289,18 @@ mod tests {
         }
     }
 
-    fn added(criteria: &[&str], expect: &[&str]) -> Added {
-        added_to(&[], criteria, expect)
+    fn read(criteria: &[&str], expect: &[&str]) -> SpanExpectations {
+        read_for(&[], criteria, expect)
     }
 
-    fn added_to(calls: &[ToolCall], criteria: &[&str], expect: &[&str]) -> Added {
+    fn read_for(calls: &[ToolCall], criteria: &[&str], expect: &[&str]) -> SpanExpectations {
         let said = |texts: &[&str]| texts.iter().map(|text| said(text)).collect();
         let brought = Brought {
             case_id: None,
             criteria: said(criteria),
             expect: said(expect),
         };
-        Added::of(
+        SpanExpectations::read(
             &brought,
             calls,
             |name| ["a", "b", "c, d"].contains(&name),
@@ -329,9 +308,9 @@ mod tests {
         )
     }
 
-    fn error(added: &Added) -> (&'static str, &str) {
-        match added.own.as_ref().map(|own| &own.evaluate) {
-            Some(Evaluator::Unusable(unusable)) => (unusable.error.kind, &unusable.error.message),
+    fn error(expectations: &SpanExpectations) -> (&'static str, &str) {
+        match &expectations.own {
+            Some(Err(invalid)) => (invalid.error.kind, &invalid.error.message),
             other => panic!("{other:?}"),
         }
     }
@@ -345,11 +324,11 @@ mod tests {
             ("", vec![]),
             ("[]", vec![]),
         ] {
-            let added = added(&[text], &[]);
+            let read = read(&[text], &[]);
             assert_eq!(
                 (
-                    added.names.iter().map(String::as_str).collect::<Vec<_>>(),
-                    added.own
+                    read.names.iter().map(String::as_str).collect::<Vec<_>>(),
+                    read.own
                 ),
                 (expected, None),
                 "{text}"
@@ -421,7 +400,7 @@ mod tests {
                 vec![order, "{}"],
                 0,
                 "conflicting_expectations",
-                ["is not that of span 0101010101010101", "keep one"],
+                ["conflicts with that of span 0101010101010101", "keep one"],
             ),
             (
                 vec!["x"],
@@ -431,9 +410,9 @@ mod tests {
                 ["names `x`", ""],
             ),
         ] {
-            let added = added(&criteria, &expect);
-            let (found, message) = error(&added);
-            assert_eq!((added.names.len(), found), (names, kind), "{message}");
+            let read = read(&criteria, &expect);
+            let (found, message) = error(&read);
+            assert_eq!((read.names.len(), found), (names, kind), "{message}");
             parts
                 .iter()
                 .for_each(|part| assert!(message.contains(part), "{message}"));
@@ -443,8 +422,8 @@ mod tests {
 
     #[test]
     fn it_carries_a_revision_of_what_was_expected() {
-        let own = |text: &str| added(&[], &[text]).own.unwrap();
-        let revision = |text: &str| own(text).revision().to_owned();
+        let own = |text: &str| read(&[], &[text]).own.unwrap();
+        let revision = |text: &str| JudgedBy::from(own(text)).revision().to_owned();
         let order = revision(r#"{"tool_call_order": {"tool_calls_order": ["a"]}}"#);
         assert_eq!(
             order,
@@ -456,7 +435,7 @@ mod tests {
         );
         assert_ne!(revision("{"), revision("{{"));
         assert_eq!(
-            own(r#"{"execution_order": {"expected_output": ["a"]}}"#).threshold,
+            JudgedBy::from(own(r#"{"execution_order": {"expected_output": ["a"]}}"#)).threshold(),
             1.0,
             "whatever its evaluator's default"
         );
@@ -467,20 +446,19 @@ mod tests {
         let calls = |patterns: Vec<String>| {
             serde_json::json!({"tool_calls": {"disallowed": patterns}}).to_string()
         };
-        assert!(matches!(
-            added(&[], &[&calls(vec!["rm|mv".to_owned(); 32])])
+        assert!(
+            read(&[], &[&calls(vec!["rm|mv".to_owned(); 32])])
                 .own
                 .unwrap()
-                .evaluate,
-            Evaluator::ToolCalls(_)
-        ));
-        let many = added(&[], &[&calls(vec!["a".to_owned(); 33])]);
+                .is_ok()
+        );
+        let many = read(&[], &[&calls(vec!["a".to_owned(); 33])]);
         assert!(
             error(&many).1.contains("more than 32 patterns"),
             "{}",
             error(&many).1
         );
-        let large = added(&[], &[&calls(vec!["(.{20}){20}".to_owned()])]);
+        let large = read(&[], &[&calls(vec!["(.{20}){20}".to_owned()])]);
         assert!(
             error(&large)
                 .1
@@ -521,16 +499,13 @@ mod tests {
             (&many, &patterns, false),
             (&large, &patterns, true),
         ] {
-            let own = added_to(calls, &[], &[expect]).own.unwrap().evaluate;
-            assert_eq!(
-                matches!(own, Evaluator::Unusable(_)),
-                is_too_much,
-                "{} calls",
-                calls.len()
-            );
+            let own = read_for(calls, &[], &[expect]).own.unwrap();
+            assert_eq!(own.is_err(), is_too_much, "{} calls", calls.len());
         }
-        let too_much = added_to(&many, &[], &[&order]);
-        assert!(error(&too_much).1.ends_with("is too much to hold 5000 calls to: expect less of so long a run, or register a criterion"));
+        let too_much = read_for(&many, &[], &[&order]);
+        assert!(error(&too_much).1.ends_with(
+            "is too large to compare with 5000 calls: shorten it, or register a criterion instead"
+        ));
     }
 
     #[test]
@@ -538,8 +513,8 @@ mod tests {
         let names: Vec<String> = (0..1_000)
             .map(|n| format!("{n}{}", "x".repeat(500)))
             .collect();
-        let added = added(&[&names.join(",")], &[]);
-        let (_, message) = error(&added);
+        let read = read(&[&names.join(",")], &[]);
+        let (_, message) = error(&read);
         assert!(
             message.len() < 1_024 && message.ends_with("; and 995 more"),
             "{message}"

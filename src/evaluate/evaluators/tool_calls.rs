@@ -5,13 +5,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Evaluate;
-use super::alignment::times;
-use super::capture::{Capture, Tri};
-use super::score::{EvaluationError, Explain, Explanation, Fault, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::tool_pattern::{CallPattern, DisallowedCall, Entry, Fit, RequiredCall, SequenceCall};
-use super::words::Numbers;
+use super::{Evaluate, Evidence, Score};
+use crate::evaluate::comparison::alignment::times;
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::score::{
+    EvaluationError, Explain, Explanation, Fault, Verdict, all_or_nothing,
+};
+use crate::evaluate::parameters::call_pattern::{
+    CallPattern, DisallowedCall, Entry, Fit, RequiredCall, SequenceCall,
+};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
@@ -96,59 +99,75 @@ read_with_hints!(ToolCalls, |read| match read.required.is_empty()
 });
 
 /// What was found, entry by entry.
-pub(super) struct Found {
-    /// Calls that match each required entry for certain, and whether it is satisfied.
-    required: Vec<(Vec<usize>, Tri)>,
-    /// Calls that violate each disallowed entry for certain, and whether it is violated.
-    disallowed: Vec<(Vec<usize>, Tri)>,
-    /// Calls that stand for the first sequence entries for certain, and whether it is satisfied;
-    /// `None` without a sequence.
-    sequence: Option<(Vec<usize>, Tri)>,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::evaluate) struct EntriesFound {
+    /// Is each entry satisfied? Of those that are not: how many calls match for certain.
+    required: Vec<EntryFound>,
+    /// Is each entry violated? Of those that are: how many calls violate it for certain, and the
+    /// first of them.
+    disallowed: Vec<EntryFound>,
+    /// Is the sequence satisfied, if there is one? If not: how many of its first entries match for
+    /// certain, and the last of their calls.
+    sequence: Option<EntryFound>,
+}
+
+/// What was found for one entry, as far as the text shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct EntryFound {
+    holds: Tri,
+    n_calls: usize,
+    call_idx: Option<usize>,
+}
+
+impl EntryFound {
+    fn new(holds: Tri, n_calls: usize, call_idx: Option<usize>, is_shown: bool) -> Self {
+        Self {
+            holds,
+            n_calls: if is_shown { n_calls } else { 0 },
+            call_idx: call_idx.filter(|_| is_shown),
+        }
+    }
 }
 
 impl Evaluate for ToolCalls {
-    const NAME: &'static str = "tool_calls";
+    fn name(&self) -> &'static str {
+        "tool_calls"
+    }
 
-    type Evidence = Found;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Found> {
-        let mut look = Look {
-            trajectory,
-            capture: Capture::new(trajectory),
-            fault: None,
-        };
-        let required = self
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        let mut look = Look::new(trajectory);
+        let required: Vec<EntryFound> = self
             .required
             .iter()
             .map(|entry| look.required(&entry.0))
-            .collect::<Vec<_>>();
-        let disallowed = self
+            .collect();
+        let disallowed: Vec<EntryFound> = self
             .disallowed
             .iter()
-            .map(|entry| look.disallowed(&entry.0))
-            .collect::<Vec<_>>();
+            .map(|entry| {
+                let (calls, violated) = look.disallowed(&entry.0);
+                let first = calls.first().copied();
+                EntryFound::new(violated, calls.len(), first, violated == Tri::Yes)
+            })
+            .collect();
         let sequence = (!self.sequence.is_empty()).then(|| look.sequence(&self.sequence));
-        let satisfied = required.iter().map(|(_, satisfied)| *satisfied);
-        let kept_clear = disallowed.iter().map(|(_, violated)| !*violated);
-        let in_order = sequence.iter().map(|(_, satisfied)| *satisfied);
+        let satisfied = required.iter().map(|found| found.holds);
+        let not_violated = disallowed.iter().map(|found| !found.holds);
+        let in_order = sequence.iter().map(|found| found.holds);
         let passed = satisfied
-            .chain(kept_clear)
+            .chain(not_violated)
             .chain(in_order)
             .min()
             .unwrap_or(Tri::Yes);
-        let bit = |yes: bool| f64::from(u8::from(yes));
-        let least = bit(passed == Tri::Yes);
-        let mut score = Score::between(
-            least,
-            least,
-            bit(passed >= Tri::Maybe),
-            Found {
-                required,
-                disallowed,
-                sequence,
-            },
-        );
-        score.missing = look.capture.missing();
+        let least = all_or_nothing(passed == Tri::Yes);
+        let most = all_or_nothing(passed >= Tri::Maybe);
+        let evidence = EntriesFound {
+            required,
+            disallowed,
+            sequence,
+        };
+        let mut score = Score::between(least, least, most, Evidence::ToolCalls(evidence));
+        score.missing = look.captured.missing();
         score.fault = look.fault;
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
@@ -165,51 +184,54 @@ impl Evaluate for ToolCalls {
         !self.sequence.is_empty()
     }
 
-    fn explanation(&self, found: &Found, trajectory: &Trajectory, _: &Explain) -> Explanation {
+    fn explanation(
+        &self,
+        evidence: &Evidence,
+        trajectory: &Trajectory,
+        _: &Explain,
+    ) -> Explanation {
+        let Evidence::ToolCalls(found) = evidence else {
+            return Explanation::default();
+        };
         let called = |call_idx: usize| {
-            format!(
-                "`{}` (call {})",
-                trajectory.tool_calls[call_idx].name,
-                call_idx + 1
-            )
+            let name = &trajectory.tool_calls[call_idx].name;
+            format!("`{name}` (call {})", call_idx + 1)
         };
         let (mut sentences, mut offending) = (Vec::new(), Vec::new());
-        for (entry, (calls, violated)) in self.disallowed.iter().zip(&found.disallowed) {
-            if let (Tri::Yes, Some(&first)) = (*violated, calls.first()) {
-                let are = if calls.len() > 1 {
-                    format!(" and {} more are", calls.len() - 1)
-                } else {
-                    " is".to_owned()
-                };
-                sentences.push(format!(
-                    "{}{are} disallowed by {}",
-                    called(first),
-                    describe(&entry.0.pattern())
-                ));
-                offending.extend(calls);
+        let mut look = Look::new(trajectory);
+        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let Some(first) = found.call_idx else {
+                continue;
+            };
+            let are = match found.n_calls {
+                1 => " is".to_owned(),
+                n => format!(" and {} more are", n - 1),
+            };
+            let pattern = describe(&entry.0.pattern());
+            sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
+            offending.extend(look.disallowed(&entry.0).0);
+        }
+        for (entry, found) in self.required.iter().zip(&found.required) {
+            if found.holds != Tri::Yes {
+                sentences.push(unsatisfied(&entry.0, found.n_calls, trajectory));
             }
         }
-        for (entry, (calls, satisfied)) in self.required.iter().zip(&found.required) {
-            if *satisfied != Tri::Yes {
-                sentences.push(unsatisfied(&entry.0, calls.len(), trajectory));
-            }
-        }
-        if let Some((calls, satisfied)) = &found.sequence
-            && *satisfied != Tri::Yes
-            && let Some(next) = self.sequence.get(calls.len())
+        if let Some(found) = &found.sequence
+            && found.holds != Tri::Yes
+            && let Some(next) = self.sequence.get(found.n_calls)
         {
-            let after = calls
-                .last()
-                .map(|&call_idx| format!(" after {}", called(call_idx)))
+            let after = found
+                .call_idx
+                .map(|call_idx| format!(" after {}", called(call_idx)))
                 .unwrap_or_default();
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{after}",
-                calls.len() + 1,
+                found.n_calls + 1,
                 describe(&next.0.pattern())
             ));
         }
         if sentences.is_empty() {
-            sentences.push(self.all_well());
+            sentences.push(self.success_text());
         }
         offending.sort_unstable();
         offending.dedup();
@@ -219,49 +241,22 @@ impl Evaluate for ToolCalls {
         }
     }
 
-    fn details(&self, found: &Found, _: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
-        let known = |list: &[(Vec<usize>, Tri)]| {
-            list.iter().map(|(_, tri)| tri.known()).collect::<Vec<_>>()
+    fn details(&self, evidence: &Evidence, _: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
+        let Evidence::ToolCalls(found) = evidence else {
+            return json!({});
+        };
+        let known = |entries: &[EntryFound]| {
+            entries
+                .iter()
+                .map(|found| found.holds.known())
+                .collect::<Vec<_>>()
         };
         json!({
             "passed": verdict.success(),
             "required_satisfied": known(&found.required),
             "disallowed_violated": known(&found.disallowed),
-            "sequence_satisfied": found.sequence.as_ref().and_then(|(_, tri)| tri.known()),
+            "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
         })
-    }
-
-    fn shown(&self, found: &Found, _: &Explain) -> Option<Numbers> {
-        let mut numbers = Numbers::new();
-        let mut show = |tri: Tri, calls: &[usize], place: Option<&usize>| match place {
-            Some(&call_idx) => numbers.extend([tri as usize, calls.len(), call_idx]),
-            None => numbers.extend([tri as usize, calls.len()]),
-        };
-        // What keeps a rule is not told one by one.
-        for (calls, violated) in &found.disallowed {
-            let told = if *violated == Tri::Yes {
-                &calls[..]
-            } else {
-                &[]
-            };
-            show(*violated, told, told.first());
-        }
-        for (calls, satisfied) in &found.required {
-            show(
-                *satisfied,
-                if *satisfied == Tri::Yes { &[] } else { calls },
-                None,
-            );
-        }
-        if let Some((calls, satisfied)) = &found.sequence {
-            let told = if *satisfied == Tri::Yes {
-                &[]
-            } else {
-                &calls[..]
-            };
-            show(*satisfied, told, told.last());
-        }
-        Some(numbers)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -289,18 +284,18 @@ impl ToolCalls {
             .chain(self.sequence.iter().map(|entry| entry.0.pattern()))
     }
 
-    fn all_well(&self) -> String {
-        let mut well = Vec::new();
+    fn success_text(&self) -> String {
+        let mut sentences = Vec::new();
         if !self.required.is_empty() {
-            well.push("every required call was made");
+            sentences.push("every required call was made");
         }
         if !self.disallowed.is_empty() {
-            well.push("nothing disallowed was called");
+            sentences.push("nothing disallowed was called");
         }
         if !self.sequence.is_empty() {
-            well.push("the sequence was kept");
+            sentences.push("the sequence was kept");
         }
-        well.join(", ")
+        sentences.join(", ")
     }
 }
 
@@ -341,36 +336,45 @@ fn unsatisfied(entry: &RequiredCall, n_matching: usize, trajectory: &Trajectory)
 
 // === Look ===
 
-/// Goes through the calls, entry by entry, and remembers the first call that lacks what it should
-/// have.
+/// Compares the calls with one entry after the other, and remembers the first call that lacks an
+/// argument it should have.
 struct Look<'a> {
     trajectory: &'a Trajectory,
-    capture: Capture<'a>,
+    captured: CapturedValues<'a>,
     fault: Option<Fault>,
 }
 
-impl Look<'_> {
-    fn required(&mut self, entry: &RequiredCall) -> (Vec<usize>, Tri) {
+impl<'a> Look<'a> {
+    fn new(trajectory: &'a Trajectory) -> Self {
+        Self {
+            trajectory,
+            captured: CapturedValues::new(trajectory),
+            fault: None,
+        }
+    }
+
+    fn required(&mut self, entry: &RequiredCall) -> EntryFound {
         let pattern = entry.pattern();
-        let (mut calls, mut n_perhaps) = (Vec::new(), 0);
+        let (mut n_calls, mut n_maybe) = (0, 0);
         for call_idx in 0..self.trajectory.tool_calls.len() {
             match self.fit(&pattern, self.position(entry, call_idx), call_idx) {
-                Tri::Yes => calls.push(call_idx),
-                Tri::Maybe => n_perhaps += 1,
+                Tri::Yes => n_calls += 1,
+                Tri::Maybe => n_maybe += 1,
                 Tri::No => {}
             }
         }
         let min_count = entry.min_count.0 as usize;
-        let satisfied = if calls.len() >= min_count {
+        let satisfied = if n_calls >= min_count {
             Tri::Yes
-        } else if self.trajectory.cut_short || calls.len() + n_perhaps >= min_count {
+        } else if self.trajectory.cut_short || n_calls + n_maybe >= min_count {
             Tri::Maybe
         } else {
             Tri::No
         };
-        (calls, satisfied)
+        EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes)
     }
 
+    /// The calls that violate the entry for certain, and whether it is violated.
     fn disallowed(&mut self, entry: &DisallowedCall) -> (Vec<usize>, Tri) {
         let pattern = entry.pattern();
         let mut calls = Vec::new();
@@ -380,8 +384,8 @@ impl Look<'_> {
             Tri::No
         };
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            // The result of a call that has not ended is still to come; in a trace that is done it
-            // never will.
+            // The result of a call that has not ended is still to come; in a complete trace it never
+            // will.
             let no_result = self.trajectory.tool_calls[call_idx].partial
                 && entry.result.is_some()
                 && !self.trajectory.cut_short;
@@ -394,7 +398,7 @@ impl Look<'_> {
         (calls, violated)
     }
 
-    fn sequence(&mut self, entries: &[Entry<SequenceCall>]) -> (Vec<usize>, Tri) {
+    fn sequence(&mut self, entries: &[Entry<SequenceCall>]) -> EntryFound {
         let n_calls = self.trajectory.tool_calls.len();
         let fits: Vec<Vec<Tri>> = entries
             .iter()
@@ -424,10 +428,11 @@ impl Look<'_> {
         } else {
             Tri::No
         };
-        (calls, satisfied)
+        let last = calls.last().copied();
+        EntryFound::new(satisfied, calls.len(), last, satisfied != Tri::Yes)
     }
 
-    /// Does the call stand where the entry wants it?
+    /// Is the call in the position that the entry asks for?
     fn position(&self, entry: &RequiredCall, call_idx: usize) -> Tri {
         let call = &self.trajectory.tool_calls[call_idx];
         let cut_short = self.trajectory.cut_short;
@@ -438,7 +443,7 @@ impl Look<'_> {
             Tri::Yes
         };
         if entry.is_final {
-            // Whatever else comes, a call that another follows will not be the last again.
+            // A call that is followed by another can never become the last again.
             position = position.min(if is_last && cut_short {
                 Tri::Maybe
             } else {
@@ -462,10 +467,10 @@ impl Look<'_> {
         if position == Tri::No || !pattern.name.is_match(name) {
             return Tri::No;
         }
-        match pattern.fit(position, call_idx, &self.capture) {
+        match pattern.fit(position, call_idx, &mut self.captured) {
             Fit::Known(fit) => fit,
             Fit::Lacks(argument) => {
-                // Where the position may yet rule the call out, it may yet raise no error.
+                // If its position may still rule the call out, there may be no error in the end.
                 if position == Tri::Yes
                     && self
                         .fault

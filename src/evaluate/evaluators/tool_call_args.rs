@@ -4,13 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Evaluate;
-use super::arguments::{self, Agreement};
-use super::capture::{Capture, Known, Tri};
-use super::pairing::{Expectations, Pairing};
-use super::score::{Explain, Explanation, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::words::Numbers;
+use super::{Evaluate, Evidence, Score};
+use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
+use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::score::{Explain, Explanation, Verdict};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
 /// Were the tools called with the expected arguments?
@@ -81,12 +80,12 @@ read_with_hints!(ToolCallArgs);
 read_with_hints!(ExpectedArgs);
 
 impl Evaluate for ToolCallArgs {
-    const NAME: &'static str = "tool_call_args";
+    fn name(&self) -> &'static str {
+        "tool_call_args"
+    }
 
-    type Evidence = Pairing;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Pairing> {
-        self.score(trajectory)
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.score(trajectory).map(Evidence::ToolCallArgs)
     }
 
     fn reads_order(&self) -> bool {
@@ -95,45 +94,51 @@ impl Evaluate for ToolCallArgs {
 
     fn explanation(
         &self,
-        paired: &Pairing,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         explain: &Explain,
     ) -> Explanation {
-        let capture = Capture::new(trajectory);
-        self.in_words(paired, trajectory, |expected, call_idx| {
-            arguments::differences(
-                &self.tool_calls[expected].args,
-                capture.args(call_idx),
-                self.agreement(),
-                explain,
-            )
-        })
+        let Evidence::ToolCallArgs(assignment) = evidence else {
+            return Explanation::default();
+        };
+        ExpectedCalls::explanation(
+            self,
+            assignment,
+            trajectory,
+            |expected, call_idx, difference, captured| match difference {
+                Difference::Args(difference) => {
+                    let expected = &self.tool_calls[expected].args;
+                    difference.text(expected, captured.args(call_idx), explain)
+                }
+                _ => String::new(),
+            },
+        )
     }
 
     fn details(
         &self,
-        paired: &Pairing,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         _: Verdict,
         explain: &Explain,
     ) -> Value {
-        let capture = Capture::new(trajectory);
-        let explained = self.explained(paired, |expected, call_idx| {
-            let expected =
-                explain.value(&Value::from(self.tool_calls[expected].args.clone()).to_string())?;
-            Some(match call_idx.map(|call_idx| capture.args(call_idx)) {
-                Some(Known::Value(actual)) => format!(
-                    "Actual: {}, Expected: {expected}",
-                    explain.value(&actual.to_string())?
-                ),
-                _ => format!("Expected: {expected}"),
-            })
-        });
+        let Evidence::ToolCallArgs(assignment) = evidence else {
+            return json!({});
+        };
+        let values =
+            |expected: usize, call_idx: Option<usize>, captured: &mut CapturedValues<'_>| {
+                let expected = Value::from(self.tool_calls[expected].args.clone()).to_string();
+                let expected = explain.value(&expected)?;
+                Some(match call_idx.map(|call_idx| captured.args(call_idx)) {
+                    Some(Known::Value(actual)) => {
+                        let actual = explain.value(&actual.to_string())?;
+                        format!("Actual: {actual}, Expected: {expected}")
+                    }
+                    _ => format!("Expected: {expected}"),
+                })
+            };
+        let explained = self.justification(assignment, trajectory, explain, values);
         json!({ "explained_tool_calls_args": explained })
-    }
-
-    fn shown(&self, paired: &Pairing, explain: &Explain) -> Option<Numbers> {
-        Expectations::shown(self, paired, explain)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -152,7 +157,7 @@ impl Evaluate for ToolCallArgs {
     }
 }
 
-impl Expectations for ToolCallArgs {
+impl ExpectedCalls for ToolCallArgs {
     fn names(&self) -> Vec<&str> {
         self.tool_calls
             .iter()
@@ -160,12 +165,20 @@ impl Expectations for ToolCallArgs {
             .collect()
     }
 
-    fn fits(&self, expected: usize, call_idx: usize, capture: &Capture<'_>) -> Tri {
-        arguments::fit(
-            &self.tool_calls[expected].args,
-            capture.args(call_idx),
-            self.agreement(),
-        )
+    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let expected = &self.tool_calls[expected].args;
+        arguments::fit(expected, captured.args(call_idx), self.agreement())
+    }
+
+    fn difference(
+        &self,
+        expected: usize,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> (usize, Difference) {
+        let expected = &self.tool_calls[expected].args;
+        let difference = ArgsDifference::new(expected, captured.args(call_idx), self.agreement());
+        (difference.n_keys(expected), Difference::Args(difference))
     }
 
     fn strict(&self) -> bool {
@@ -175,10 +188,9 @@ impl Expectations for ToolCallArgs {
 
 impl ToolCallArgs {
     fn agreement(&self) -> Agreement {
-        if self.exact {
-            Agreement::Equal
-        } else {
-            Agreement::Contained
+        match self.exact {
+            true => Agreement::Equal,
+            false => Agreement::Contained,
         }
     }
 }

@@ -1,37 +1,39 @@
-//! Pure. Which call stands for which expectation, so that as many as possible have one: a table of
-//! yes and no in, a maximum matching out. Knows neither calls nor expectations.
+//! Pure. A maximum matching in a bipartite graph, given as a table of yes and no. Knows neither
+//! calls nor expectations.
 
 use std::collections::VecDeque;
 
-/// A table of yes and no, one row per expectation, one column per call, a bit each.
-pub(super) struct Fits {
+/// A table of yes and no, one bit each: a row per expectation, a column per call.
+pub(crate) struct Bipartite {
     n_columns: usize,
     rows: Vec<Vec<u64>>,
 }
 
-impl Fits {
-    /// Asks for every row and column.
-    pub(super) fn new(
+impl Bipartite {
+    /// Fills the table by calling `fits` for every row and column.
+    pub(crate) fn new(
         n_rows: usize,
         n_columns: usize,
-        fits: impl Fn(usize, usize) -> bool,
+        mut fits: impl FnMut(usize, usize) -> bool,
     ) -> Self {
-        let row = |row: usize| {
+        let mut bits_of = |row: usize| {
             let mut bits = vec![0_u64; n_columns.div_ceil(64)];
-            for column in (0..n_columns).filter(|&column| fits(row, column)) {
-                bits[column / 64] |= 1 << (column % 64);
+            for column in 0..n_columns {
+                if fits(row, column) {
+                    bits[column / 64] |= 1 << (column % 64);
+                }
             }
             bits
         };
         Self {
             n_columns,
-            rows: (0..n_rows).map(row).collect(),
+            rows: (0..n_rows).map(&mut bits_of).collect(),
         }
     }
 
-    /// The column of each row in a maximum matching. Rows are served in order, each by the shortest
-    /// augmenting path, lower columns first, so the answer is the same on every run.
-    pub(super) fn matching(&self) -> Vec<Option<usize>> {
+    /// The column of each row in a maximum matching. Rows are matched in order, each by the shortest
+    /// augmenting path, lower columns first, so the result is deterministic.
+    pub(crate) fn matching(&self) -> Vec<Option<usize>> {
         let mut owner: Vec<Option<usize>> = vec![None; self.n_columns];
         let mut column_of: Vec<Option<usize>> = vec![None; self.rows.len()];
         for row in 0..self.rows.len() {
@@ -51,8 +53,8 @@ impl Fits {
         column_of
     }
 
-    /// A free column that can be reached from the row, and for each column the row it was reached
-    /// from.
+    /// A free column that can be reached from the row, and for each column the row from which it was
+    /// reached.
     fn augmenting_path(&self, row: usize, owner: &[Option<usize>]) -> Option<(usize, Vec<usize>)> {
         let mut unseen = vec![u64::MAX; self.n_columns.div_ceil(64)];
         let mut reached_from = vec![0; self.n_columns];
@@ -82,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Tries every assignment.
+    /// The size of the largest matching, by trying every assignment.
     fn most(rows: &[Vec<bool>], used: &mut Vec<bool>) -> usize {
         let Some((row, rest)) = rows.split_first() else {
             return 0;
@@ -103,7 +105,7 @@ mod tests {
         fn no_assignment_pairs_more(table in (1_usize..5, 1_usize..6).prop_flat_map(|(n_rows, n_columns)| {
             prop::collection::vec(prop::collection::vec(any::<bool>(), n_columns), n_rows)
         })) {
-            let fits = Fits::new(table.len(), table[0].len(), |row, column| table[row][column]);
+            let fits = Bipartite::new(table.len(), table[0].len(), |row, column| table[row][column]);
             let matching = fits.matching();
             let columns: Vec<usize> = matching.iter().flatten().copied().collect();
             let mut distinct = columns.clone();
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn a_greedy_choice_is_taken_back() {
         // The first expectation fits both calls, the second only the first call.
-        let fits = Fits::new(2, 2, |row, column| row == 0 || column == 0);
+        let fits = Bipartite::new(2, 2, |row, column| row == 0 || column == 0);
         assert_eq!(fits.matching(), [Some(1), Some(0)]);
     }
 }

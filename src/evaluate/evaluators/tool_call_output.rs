@@ -4,12 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Evaluate;
-use super::capture::{Capture, Tri};
-use super::pairing::{Expectations, Pairing};
-use super::score::{Explain, Explanation, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::words::Numbers;
+use super::{Evaluate, Evidence, Score};
+use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
+use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::score::{Explain, Explanation, Verdict};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
 /// Did the tools return what was expected?
@@ -68,12 +67,12 @@ read_with_hints!(ToolCallOutput);
 read_with_hints!(ExpectedOutput);
 
 impl Evaluate for ToolCallOutput {
-    const NAME: &'static str = "tool_call_output";
+    fn name(&self) -> &'static str {
+        "tool_call_output"
+    }
 
-    type Evidence = Pairing;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Pairing> {
-        self.score(trajectory)
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
+        self.score(trajectory).map(Evidence::ToolCallOutput)
     }
 
     fn reads_order(&self) -> bool {
@@ -82,53 +81,57 @@ impl Evaluate for ToolCallOutput {
 
     fn explanation(
         &self,
-        paired: &Pairing,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         explain: &Explain,
     ) -> Explanation {
-        let capture = Capture::new(trajectory);
-        self.in_words(paired, trajectory, |expected, call_idx| {
-            let expected = &self.tool_outputs[expected].output;
-            let Some(actual) = capture.result(call_idx) else {
-                return (2, "its result is not known".to_owned());
-            };
-            let text = match (explain.value(actual), explain.value(expected)) {
-                (Some(actual), Some(expected)) => format!(
-                    "returned {}, expected {}",
-                    Value::from(actual),
-                    Value::from(expected)
-                ),
-                _ if actual.is_empty() => "returned nothing".to_owned(),
-                _ => "returned something else".to_owned(),
-            };
-            (1, text)
-        })
+        let Evidence::ToolCallOutput(assignment) = evidence else {
+            return Explanation::default();
+        };
+        let shown = |text: &str| explain.value(text).map(Value::from);
+        ExpectedCalls::explanation(
+            self,
+            assignment,
+            trajectory,
+            |expected, call_idx, difference, captured| {
+                if *difference == Difference::ResultUnknown {
+                    return "its result is not known".to_owned();
+                }
+                let expected = shown(&self.tool_outputs[expected].output);
+                match (captured.result(call_idx).and_then(shown), expected) {
+                    (Some(actual), Some(expected)) => {
+                        format!("returned {actual}, expected {expected}")
+                    }
+                    _ if *difference == Difference::ResultEmpty => "returned nothing".to_owned(),
+                    _ => "returned something else".to_owned(),
+                }
+            },
+        )
     }
 
     fn details(
         &self,
-        paired: &Pairing,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         _: Verdict,
         explain: &Explain,
     ) -> Value {
-        let capture = Capture::new(trajectory);
-        let explained = self.explained(paired, |expected, call_idx| {
-            let expected = explain.value(&self.tool_outputs[expected].output)?;
-            Some(
-                match call_idx.and_then(|call_idx| capture.result(call_idx)) {
+        let Evidence::ToolCallOutput(assignment) = evidence else {
+            return json!({});
+        };
+        let values =
+            |expected: usize, call_idx: Option<usize>, captured: &mut CapturedValues<'_>| {
+                let expected = explain.value(&self.tool_outputs[expected].output)?;
+                let actual = call_idx.and_then(|call_idx| captured.result(call_idx));
+                Some(match actual {
                     Some(actual) => {
                         format!("Actual: {}, Expected: {expected}", explain.value(actual)?)
                     }
                     None => format!("Expected: {expected}"),
-                },
-            )
-        });
+                })
+            };
+        let explained = self.justification(assignment, trajectory, explain, values);
         json!({ "explained_tool_calls_outputs": explained })
-    }
-
-    fn shown(&self, paired: &Pairing, explain: &Explain) -> Option<Numbers> {
-        Expectations::shown(self, paired, explain)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -141,7 +144,7 @@ impl Evaluate for ToolCallOutput {
     }
 }
 
-impl Expectations for ToolCallOutput {
+impl ExpectedCalls for ToolCallOutput {
     fn names(&self) -> Vec<&str> {
         self.tool_outputs
             .iter()
@@ -149,10 +152,23 @@ impl Expectations for ToolCallOutput {
             .collect()
     }
 
-    fn fits(&self, expected: usize, call_idx: usize, capture: &Capture<'_>) -> Tri {
-        capture.result(call_idx).map_or(Tri::Maybe, |actual| {
+    fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        captured.result(call_idx).map_or(Tri::Maybe, |actual| {
             Tri::from(*actual == *self.tool_outputs[expected].output)
         })
+    }
+
+    fn difference(
+        &self,
+        _: usize,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> (usize, Difference) {
+        match captured.result(call_idx) {
+            None => (2, Difference::ResultUnknown),
+            Some("") => (1, Difference::ResultEmpty),
+            Some(_) => (1, Difference::ResultDiffers),
+        }
     }
 
     fn strict(&self) -> bool {

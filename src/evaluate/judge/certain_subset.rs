@@ -1,17 +1,16 @@
-//! Pure. A trajectory that was cut short in, the parts of it that stay as they are whatever the
-//! rest of the trace brings out. Knows what is doubtful of a call; knows neither expectations nor
-//! why it is doubtful.
+//! Pure. Finds the calls of a trajectory cut short that stay as they are, whatever the rest of the
+//! trace holds. Reads the doubts that extraction noted on each call; knows no expectations.
 
 use std::collections::BTreeMap;
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Most lines of calls that are looked at, the longest ones: each costs a copy of the trajectory.
+/// Most lines of calls that are evaluated, the longest ones: each costs a copy of the trajectory.
 const MAX_LINES: usize = 32;
 
-/// The calls that stay calls of their names. In order means that they stay in order too: then there
-/// is a part for each line of calls, since between lines the order may change.
-pub(super) fn parts(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> {
+/// The calls that certainly stay calls of their names. With `in_order` their order must be certain
+/// too: then there is one subset per line of calls, since the order between lines may change.
+pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> {
     let mut lines: BTreeMap<u32, Vec<ToolCall>> = BTreeMap::new();
     for call in trajectory
         .tool_calls
@@ -28,8 +27,8 @@ pub(super) fn parts(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> 
     };
     lines.sort_by_key(|calls| std::cmp::Reverse(calls.len()));
     lines.truncate(MAX_LINES);
-    let part = |mut tool_calls: Vec<ToolCall>| {
-        // An outer call that stands for this one tells its own values, and may never end.
+    let subset_of = |mut tool_calls: Vec<ToolCall>| {
+        // An outer call may replace this one; it has values of its own and may never end.
         tool_calls
             .iter_mut()
             .for_each(|call| call.partial |= call.doubt.may_fold);
@@ -38,5 +37,5 @@ pub(super) fn parts(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory> 
             ..trajectory.clone()
         }
     };
-    lines.into_iter().map(part).collect()
+    lines.into_iter().map(subset_of).collect()
 }

@@ -7,19 +7,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::criterion::Criterion;
-use super::execution_order::ExecutionOrder;
-use super::names::Names;
-use super::score::EvaluationError;
-use super::tool_order::{ExpectedTool, ToolOrder};
-use super::unusable::Unusable;
-use super::{Evaluate, Evaluator};
+use super::{Applied, Criterion, EXAMPLE, InvalidCriterion};
+use crate::evaluate::comparison::score::EvaluationError;
+use crate::evaluate::evaluators::{Evaluator, ExecutionOrder, ExpectedTool, ToolOrder};
+use crate::evaluate::parameters::names::Names;
 use crate::extract::{CASE_ID, Trajectory};
 use crate::text::counted;
-
-/// The criterion that judges a run where no selected criterion has the evaluator of its
-/// expectation.
-pub const EXAMPLE: &str = "example";
 
 /// What is expected of one run: fields that replace those of criteria of the same evaluator.
 ///
@@ -136,47 +129,57 @@ impl Expectation {
     }
 
     /// Does a criterion take its fields: are they of one evaluator?
-    pub(super) fn is_for(&self, criterion: &Criterion) -> bool {
+    pub(crate) fn is_for(&self, criterion: &Criterion) -> bool {
         criterion.evaluate.name() == self.evaluator
     }
 
-    /// The criteria as they are for this run: those of the same evaluator with its fields, the
-    /// others as they were. One that cannot be held with them is in error: it may have been
-    /// registered after the example was read.
-    pub fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Arc<Criterion>> {
-        let replaced = |criterion: &Arc<Criterion>| match self.is_for(criterion) {
-            true => Arc::new(criterion.with(
-                self.or_unusable(self.evaluator(Some(&criterion.evaluate), &criterion.name)),
-            )),
-            false => Arc::clone(criterion),
+    /// The criteria for this run: those of the same evaluator take its fields, the others stay. One
+    /// that cannot take them is in error: it may have been registered after the example was read.
+    pub(crate) fn replace(&self, criteria: &[Arc<Criterion>]) -> Vec<Applied> {
+        let replaced = |criterion: &Arc<Criterion>| {
+            if !self.is_for(criterion) {
+                return Ok(Arc::clone(criterion));
+            }
+            match self.evaluator(Some(&criterion.evaluate), &criterion.name) {
+                Ok(evaluator) => Ok(Arc::new(criterion.with(evaluator))),
+                Err(unfit) => Err(Arc::new(InvalidCriterion::in_place_of(
+                    criterion,
+                    self.evaluator,
+                    self.id_text(),
+                    self.error(&unfit),
+                ))),
+            }
         };
         criteria.iter().map(replaced).collect()
     }
 
-    /// The criterion [`EXAMPLE`]: what judges its run where none of its evaluator is selected.
-    pub(super) fn on_its_own(&self) -> Criterion {
-        Criterion::of_all(
-            EXAMPLE,
-            self.or_unusable(self.evaluator(None, EXAMPLE)),
-            None,
-        )
+    /// The criterion [`EXAMPLE`], which judges the run where no selected criterion has its
+    /// evaluator.
+    pub(crate) fn on_its_own(&self) -> Applied {
+        match self.evaluator(None, EXAMPLE) {
+            Ok(evaluator) => Ok(Arc::new(Criterion::of_all(EXAMPLE, evaluator, None))),
+            Err(unfit) => Err(Arc::new(InvalidCriterion::new(
+                EXAMPLE,
+                self.evaluator,
+                self.id_text(),
+                self.error(&unfit),
+            ))),
+        }
     }
 
-    fn or_unusable(&self, evaluator: Result<Evaluator, Unfit>) -> Evaluator {
-        evaluator.unwrap_or_else(|Unfit { criterion, message }| {
-            let example = self.id.as_deref().unwrap_or_default();
-            let error = EvaluationError {
-                kind: "unfit_example",
-                message: format!(
-                    "the example `{example}` does not go with criterion `{criterion}`: {message}"
-                ),
-            };
-            Evaluator::Unusable(Unusable {
-                evaluator: self.evaluator,
-                text: example.to_owned(),
-                error,
-            })
-        })
+    fn id_text(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
+    }
+
+    fn error(&self, unfit: &Unfit) -> EvaluationError {
+        let Unfit { criterion, message } = unfit;
+        EvaluationError {
+            kind: "unfit_example",
+            message: format!(
+                "the example `{}` does not go with criterion `{criterion}`: {message}",
+                self.id_text()
+            ),
+        }
     }
 
     fn evaluator(&self, default: Option<&Evaluator>, criterion: &str) -> Result<Evaluator, Unfit> {
@@ -274,7 +277,8 @@ mod tests {
 
     fn replaced(expectation: &Expectation, evaluate: Value) -> Value {
         let before = criterion(evaluate);
-        let after = expectation.replace(std::slice::from_ref(&before)).remove(0);
+        let replaced = expectation.replace(std::slice::from_ref(&before)).remove(0);
+        let after = replaced.unwrap();
         assert_eq!((&after.name, after.scope), (&before.name, before.scope));
         assert_eq!(
             after.revision() == before.revision(),

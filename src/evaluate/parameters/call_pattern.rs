@@ -11,9 +11,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::capture::{Capture, Known, Tri};
+use super::field_aliases::Hinted;
 use super::pattern::Pattern;
-use super::spelling::Hinted;
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 
 /// A call that must be made.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -88,17 +88,17 @@ pub struct SequenceCall {
 
 /// What is asked of one call, whatever list it stands in.
 #[derive(Clone, Copy)]
-pub(super) struct CallPattern<'a> {
-    pub(super) name: &'a Pattern,
+pub(crate) struct CallPattern<'a> {
+    pub(crate) name: &'a Pattern,
     /// `command` and `path`: the argument of that name.
     shortcuts: [(&'static str, Option<&'a Pattern>); 2],
     args: &'a BTreeMap<String, Pattern>,
-    pub(super) result: Option<&'a Pattern>,
+    pub(crate) result: Option<&'a Pattern>,
 }
 
 /// How a call fits a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fit {
+pub(crate) enum Fit {
     /// It does, does not, or that is not known.
     Known(Tri),
     /// The name fits, but the call has no such string argument, which `command` or `path` reads.
@@ -107,20 +107,27 @@ pub(super) enum Fit {
 
 impl CallPattern<'_> {
     /// Looks at arguments and result of a call of this name, whose position is not ruled out.
-    pub(super) fn fit(&self, position: Tri, call_idx: usize, capture: &Capture<'_>) -> Fit {
+    pub(crate) fn fit(
+        &self,
+        position: Tri,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> Fit {
         let mut fit = position;
-        let mut args = None;
-        let mut args = || *args.get_or_insert_with(|| capture.args(call_idx));
+        let args = match self.reads_shortcut() || !self.args.is_empty() {
+            true => captured.args(call_idx),
+            false => Known::None,
+        };
         for (argument, pattern) in self.shortcuts {
             let Some(pattern) = pattern else { continue };
-            match string_argument(args(), argument) {
+            match string_argument(args, argument) {
                 Known::Value(text) => fit = fit.min(Tri::from(pattern.is_match(text))),
                 Known::None => return Fit::Lacks(argument),
                 Known::Unknown => fit = fit.min(Tri::Maybe),
             }
         }
         for (argument, pattern) in self.args {
-            fit = fit.min(match string_argument(args(), argument) {
+            fit = fit.min(match string_argument(args, argument) {
                 Known::Value(text) => Tri::from(pattern.is_match(text)),
                 Known::None => Tri::No,
                 Known::Unknown => Tri::Maybe,
@@ -128,7 +135,7 @@ impl CallPattern<'_> {
         }
         if let Some(pattern) = self.result.filter(|_| fit > Tri::No) {
             fit = fit.min(
-                capture
+                captured
                     .result(call_idx)
                     .map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))),
             );
@@ -137,13 +144,13 @@ impl CallPattern<'_> {
     }
 
     /// Can a call be at fault for lacking an argument?
-    pub(super) fn reads_shortcut(&self) -> bool {
+    pub(crate) fn reads_shortcut(&self) -> bool {
         self.shortcuts.iter().any(|(_, pattern)| pattern.is_some())
     }
 
     /// The arguments and the result that are asked for, by name: "`command` and `result`"; empty
     /// where only the name is.
-    pub(super) fn asks_for(&self) -> String {
+    pub(crate) fn asks_for(&self) -> String {
         let shortcuts = self
             .shortcuts
             .iter()
@@ -171,7 +178,7 @@ fn string_argument<'a>(args: Known<&'a serde_json::Value>, argument: &str) -> Kn
 }
 
 impl RequiredCall {
-    pub(super) fn pattern(&self) -> CallPattern<'_> {
+    pub(crate) fn pattern(&self) -> CallPattern<'_> {
         CallPattern {
             name: &self.name,
             shortcuts: shortcuts(&self.command, &self.path),
@@ -182,7 +189,7 @@ impl RequiredCall {
 }
 
 impl DisallowedCall {
-    pub(super) fn pattern(&self) -> CallPattern<'_> {
+    pub(crate) fn pattern(&self) -> CallPattern<'_> {
         CallPattern {
             name: &self.name,
             shortcuts: shortcuts(&self.command, &self.path),
@@ -193,7 +200,7 @@ impl DisallowedCall {
 }
 
 impl SequenceCall {
-    pub(super) fn pattern(&self) -> CallPattern<'_> {
+    pub(crate) fn pattern(&self) -> CallPattern<'_> {
         CallPattern {
             name: &self.name,
             shortcuts: shortcuts(&self.command, &self.path),

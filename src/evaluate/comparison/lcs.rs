@@ -1,20 +1,19 @@
-//! Pure. The longest common subsequence of two sequences of names, bit-parallel, with one
-//! prescribed reconstruction. Two lists of small integers in, the pairs of positions that belong
-//! together out. Knows no names, no scores.
+//! Pure. Computes the longest common subsequence of two sequences of interned names, bit-parallel,
+//! with one prescribed reconstruction. Knows neither names nor scores.
 //!
-//! Story: the reference evaluators fill a table over (actual i, expected j) and walk back from its
-//! end. A row of that table rises by 0 or 1 from column to column, so a row is kept as one bit per
-//! column and computed a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation
-//! revisited", 2004). The walk back needs no numbers either: where the names differ, `dp[i-1][j] >
-//! dp[i][j-1]` holds exactly where row i rises at column j, which is that one bit.
+//! The reference evaluators fill a table over (actual i, expected j) and walk back from its end. A
+//! row of that table rises by 0 or 1 from column to column, so a row is kept as one bit per column
+//! and computed a machine word at a time (Hyyrö, "Bit-parallel LCS-length computation revisited",
+//! 2004). The walk back needs no numbers either: where the names differ, `dp[i-1][j] > dp[i][j-1]`
+//! holds exactly where row i rises at column j, which is that one bit.
 
 use std::ops::Range;
 
-/// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the answer is the
+/// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the result is the
 /// prescribed one (DESIGN 6).
 const MAX_ROWS_SIZE: usize = 4_096 * 4_096 / 8;
 
-/// Most words of masks up to which every name has its own: 256 KiB.
+/// Most words of masks up to which every name has a mask of its own: 256 KiB.
 const ALL_OWN_WORDS: usize = 32_768;
 
 type Word = u64;
@@ -25,11 +24,12 @@ pub const UNEXPECTED: u32 = u32::MAX;
 
 /// Positions (in `actual`, in `expected`) of one longest common subsequence, rising in both.
 ///
-/// `expected` holds small integers (the largest decides how much memory is taken); in `actual`
-/// anything else matches nothing. Which one of several it is, is prescribed up to 4 096 × 4 096: as
-/// if the table had been walked back from its end, where equal names are taken, else an actual is
-/// dropped if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond that it is any of them, in
-/// memory linear in the lengths (Hirschberg's division, on bit rows).
+/// `expected` holds small integers (the largest determines how much memory is taken); in `actual`,
+/// any other integer matches nothing. Where there are several longest ones, the result is
+/// prescribed up to 4 096 × 4 096: the one that walking the table back from its end finds, taking
+/// equal names, else dropping an actual if `dp[i-1][j] > dp[i][j-1]`, otherwise an expected. Beyond
+/// that size it is any of them, in memory linear in the lengths (Hirschberg's division, on bit
+/// rows).
 pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::with_capacity(actual.len().min(expected.len()) + 1);
     if !take_whole(actual, expected, &mut pairs) {
@@ -45,9 +45,9 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize
     pairs
 }
 
-/// Takes the last call of the last name, and so on to the first name. Where that takes all names it
-/// goes the prescribed way, which rather drops a call that costs nothing than a name. Most agents
-/// do what is expected of them, and are spared most of the work.
+/// Matches the last name with its last call, and so on to the first name. If that matches all
+/// names, it is the prescribed result, which prefers to drop a call that costs nothing to dropping a
+/// name. Most agents do what is expected of them, so this fast path saves most of the work.
 fn take_whole(actual: &[u32], expected: &[u32], pairs: &mut Vec<(usize, usize)>) -> bool {
     let mut n_left = expected.len();
     for call_idx in (0..actual.len()).rev() {
@@ -138,9 +138,9 @@ fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<Word> {
     row
 }
 
-/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column
-/// that has the call's name, where the call is taken, or at which the row rises, where the call is
-/// dropped; the columns passed over are expected names dropped.
+/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column that
+/// has the call's name (the call is taken), or at which the row rises (the call is dropped). The
+/// columns skipped are expected names dropped.
 fn walk_back(
     actual: &[u32],
     expected: &[u32],
@@ -160,8 +160,8 @@ fn walk_back(
         _ => long,
     };
     // Every row is left exactly once, taken or dropped. Which of the two is as good as random, so
-    // the pair is written in either case and only counted where the call was taken: a branch would
-    // be mispredicted every other row.
+    // the pair is always written and only counted where the call was taken: a branch would be
+    // mispredicted every other row.
     let from = pairs.len();
     pairs.resize(from + actual.len().min(expected.len()) + 1, (0, 0));
     let mut n_pairs = 0;
@@ -185,7 +185,7 @@ impl Stop {
         self.column + usize::from(!self.equal)
     }
 
-    /// The last column among `word`'s at which the row is left, those from `end` on left out.
+    /// The last column of `word`, before column `end`, at which the row is left.
     fn within(word: usize, equal: Word, row: Word, end: usize) -> Option<Self> {
         let below = match end - word * BITS {
             n if n < BITS => !(Word::MAX << n),
@@ -203,14 +203,14 @@ impl Stop {
     }
 }
 
-/// Up to 512 expected names, in N words: every name has a mask, and a row is held in registers from
+/// Up to 512 expected names, in N words: every name has a mask, and a row stays in registers from
 /// one call to the next.
 fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
     let n_names = expected.iter().max().map_or(0, |&name| name as usize + 1);
     if n_names > N * BITS {
         return long(actual, expected, left);
     }
-    // The last mask is that of all names not expected.
+    // The last mask is that of all unexpected names.
     let mut masks = vec![[0; N]; n_names + 1];
     for (column, &name) in expected.iter().enumerate() {
         masks[name as usize][column / BITS] |= 1 << (column % BITS);
@@ -246,8 +246,8 @@ fn short<const N: usize>(actual: &[u32], expected: &[u32], left: &mut impl FnMut
 fn long(actual: &[u32], expected: &[u32], left: &mut impl FnMut(usize, Stop)) {
     let mut columns = Columns::new(expected);
     let n_words = n_words(expected.len());
-    // Row 0, no calls yet, rises nowhere. A call that is expected nowhere leaves its row as it was,
-    // so it shares that row.
+    // Row 0, before any call, rises nowhere. An unexpected call leaves the row unchanged, so it
+    // shares the row before it.
     let n_rows = 1 + actual.iter().filter(|&&name| columns.has(name)).count();
     let mut rows = vec![Word::MAX; n_words * n_rows];
     let mut row_of = Vec::with_capacity(actual.len());
@@ -282,11 +282,11 @@ fn n_words(n_columns: usize) -> usize {
 
 // === Columns ===
 
-/// Where each expected name stands, as masks.
+/// The columns of each expected name, as masks.
 ///
-/// A name that fills less than a bit per word is written into one scratch mask when it is needed,
-/// the others have a mask of their own: so both the memory and the time per row stay linear. Few
-/// masks are all kept, which spares writing them anew in each row.
+/// A name with less than one column per word is written into a scratch mask when it is needed; the
+/// others have a mask of their own. So both the memory and the time per row stay linear. If there
+/// are few masks, all are kept, which avoids rewriting them for each row.
 struct Columns {
     n_words: usize,
     /// Positions by name: those of name n are `positions[starts[n]..starts[n + 1]]`.
@@ -337,7 +337,7 @@ impl Columns {
         }
     }
 
-    /// Is this name expected, as far as ids tell?
+    /// Could a name of this id be expected?
     fn has(&self, name: u32) -> bool {
         (name as usize) < self.own.len()
     }
@@ -368,8 +368,8 @@ impl Columns {
         }
     }
 
-    /// Where the walk back, coming from before column `end`, leaves the row of a call of this name;
-    /// `None` if before the first column.
+    /// Where the walk back, entering before column `end`, leaves the row of a call of this name;
+    /// `None` if that is before the first column.
     fn stop(&self, name: u32, row: &[Word], end: usize) -> Option<Stop> {
         let mask = self.own_mask(name);
         // The columns of a name without a mask of its own, those still ahead.

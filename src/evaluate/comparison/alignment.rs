@@ -1,21 +1,21 @@
-//! Pure. Where an expected order and the calls part, in words: two lists of names and the pairs
-//! that belong together in, a sentence and an alignment out. Knows no scores.
+//! Pure. Describes where the calls depart from an expected order: one sentence, and both lists of
+//! names side by side. Knows no scores.
 
 use std::fmt;
 use std::fmt::Write as _;
 
-/// Most entries of an alignment that a text shows; a person reads no more, and a runaway agent
-/// makes thousands.
+/// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent makes
+/// thousands of calls.
 const MAX_ENTRIES: usize = 16;
 
 /// Two sequences of names, side by side.
-pub(super) struct Alignment<'a> {
+pub(crate) struct Alignment<'a> {
     /// The names of the calls, as they were made.
-    pub(super) actual: &'a [&'a str],
+    pub(crate) actual: &'a [&'a str],
     /// The names expected.
-    pub(super) expected: &'a [String],
-    /// Positions (in `actual`, in `expected`) that belong together, rising in both.
-    pub(super) pairs: &'a [(usize, usize)],
+    pub(crate) expected: &'a [String],
+    /// Positions (in `actual`, in `expected`) of matching names, rising in both.
+    pub(crate) pairs: &'a [(usize, usize)],
 }
 
 /// One line of an alignment.
@@ -30,10 +30,10 @@ enum Entry {
 }
 
 impl Alignment<'_> {
-    /// Why the first expected name that has no partner has none: "`create_order` was called before
-    /// `check_inventory`". `None` if every expected name has one. With it comes the misplaced call,
-    /// if there is one.
-    pub(super) fn first_gap(&self) -> Option<(String, Option<usize>)> {
+    /// Why the first unmatched expected name is unmatched: "`create_order` was called before
+    /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name is
+    /// matched.
+    pub(crate) fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
             .pairs
             .iter()
@@ -42,8 +42,8 @@ impl Alignment<'_> {
             .unwrap_or(self.pairs.len());
         let name = self.expected.get(gap)?;
         let (before, after) = self.pairs.split_at(gap);
-        // The call to blame is one of that name without a partner; the nearest to where it was
-        // expected says most.
+        // The call to blame is an unmatched one of that name, the nearest to the place where it was
+        // expected.
         let here = after.first().map_or(self.actual.len(), |pair| pair.0);
         let misplaced = (0..self.actual.len())
             .filter(|&call_idx| {
@@ -84,8 +84,8 @@ impl Alignment<'_> {
     }
 
     /// The first position at which two sequences that should be equal differ: "call 3 is `edit`,
-    /// expected `search`".
-    pub(super) fn first_difference(&self) -> Option<(String, Option<usize>)> {
+    /// expected `search`"; and the call there, if there is one.
+    pub(crate) fn first_difference(&self) -> Option<(String, Option<usize>)> {
         let at = self
             .actual
             .iter()
@@ -138,8 +138,8 @@ impl Alignment<'_> {
     }
 }
 
-/// The two sequences in one: `validate_user, +create_order, check_inventory, -create_order`. Long
-/// ones are shown around the first difference.
+/// Both sequences in one: `validate_user, +create_order, check_inventory, -create_order`. Of long
+/// ones, the part around the first difference.
 impl fmt::Display for Alignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.entries();
@@ -173,7 +173,7 @@ impl fmt::Display for Alignment<'_> {
 }
 
 /// "was never called", "was called once", "was called 3 times".
-pub(super) fn was_called(n: usize) -> String {
+pub(crate) fn was_called(n: usize) -> String {
     if n == 0 {
         "was never called".to_owned()
     } else {
@@ -182,7 +182,7 @@ pub(super) fn was_called(n: usize) -> String {
 }
 
 /// "never", "once", "twice", "3 times".
-pub(super) fn times(n: usize) -> String {
+pub(crate) fn times(n: usize) -> String {
     match n {
         0 => "never".to_owned(),
         1 => "once".to_owned(),
@@ -191,8 +191,8 @@ pub(super) fn times(n: usize) -> String {
     }
 }
 
-/// Names for a text, quoted, the first sixteen.
-pub(super) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+/// The first sixteen names, quoted.
+pub(crate) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let rest = names.len().saturating_sub(MAX_ENTRIES);
     let mut text = names
         .take(MAX_ENTRIES)

@@ -1,5 +1,5 @@
-//! Pure. A list of tool names as it was written, interned when it is loaded, so that judging
-//! compares small integers. Knows neither calls nor evaluators.
+//! Pure. A list of tool names, interned when it is loaded so that judging compares small integers.
+//! Knows neither calls nor evaluators.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::lcs::UNEXPECTED;
+use crate::evaluate::comparison::lcs::UNEXPECTED;
 
 /// Expected names, in order.
 #[derive(Clone, Default)]
@@ -29,23 +29,23 @@ impl Names {
         &self.names
     }
 
-    /// One small integer per name, the same for equal names.
-    pub(super) fn ids(&self) -> &[u32] {
+    /// One small integer per name, equal for equal names.
+    pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// How many different names there are; every id is below it.
-    pub(super) fn n_distinct(&self) -> usize {
+    /// How many distinct names there are; every id is less than that.
+    pub(crate) fn n_distinct(&self) -> usize {
         self.index.len()
     }
 
     /// The id of each of these names; `UNEXPECTED` for those not in the list.
-    pub(super) fn ids_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
+    pub(crate) fn ids_of<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<u32> {
         names.into_iter().map(|name| self.id_of(name)).collect()
     }
 
     /// The id of this name; `UNEXPECTED` if it is not in the list.
-    pub(super) fn id_of(&self, name: &str) -> u32 {
+    pub(crate) fn id_of(&self, name: &str) -> u32 {
         self.index.get(name).copied().unwrap_or(UNEXPECTED)
     }
 }

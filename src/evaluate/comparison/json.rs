@@ -1,10 +1,10 @@
-//! Pure. When two JSON values are the same value. Knows nothing of tools.
+//! Pure. Equality of JSON values. Knows nothing of tools.
 
 use serde_json::{Number, Value};
 
-/// Equal as JSON: 1 = 1.0, true ≠ 1, objects whatever the order of their keys; integers are
+/// Equal as JSON: 1 = 1.0, true ≠ 1, the order of an object's keys is irrelevant. Integers are
 /// compared exactly, also beyond 2^53.
-pub(super) fn equal(a: &Value, b: &Value) -> bool {
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => equal_numbers(a, b),
         (Value::Array(a), Value::Array(b)) => {
@@ -30,7 +30,7 @@ fn equal_numbers(a: &Number, b: &Number) -> bool {
     }
 }
 
-/// The number as an integer, if it is one: also `1.0` and `1e3`.
+/// The number as an integer, if it is one; `1.0` and `1e3` are.
 fn integer(number: &Number) -> Option<i128> {
     if let Some(integer) = number.as_i128() {
         return Some(integer);

@@ -1,5 +1,5 @@
-//! Pure. Which trajectories a criterion is for: globs over service, root, agent, calls and
-//! attributes. A trajectory in, yes or no out. Knows nothing of what is expected of it.
+//! Pure. Selects the trajectories that a criterion applies to: globs over service, root, agent,
+//! calls and attributes. Knows nothing of what is expected of them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ impl Selector {
             })
     }
 
-    /// It matches; will it still, when the rest of a trace that was cut short is there?
-    pub(super) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
+    /// Of a selector that matches a trace cut short: will it still match the complete trace?
+    pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
         let doubts = trajectory.doubts;
         let reads =
             |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());

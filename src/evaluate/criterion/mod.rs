@@ -1,20 +1,32 @@
-//! Pure. What is expected of a trajectory: a name, a selector, a scope, one evaluator and a
-//! threshold. Everything is checked while it is read, so a criterion that exists is one that can
-//! judge. Does not know in which file it was written.
+//! Pure. A criterion says what is expected of which trajectories: a name, a selector, a scope, one
+//! evaluator and a threshold. It is checked when it is loaded, so every criterion can be applied.
+//! Does not know in which file it was written.
+
+mod expectation;
+mod invalid;
+mod selector;
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::Evaluator;
-use super::brought::EXPECTED;
-use super::expectation::EXAMPLE;
-use super::selector::Selector;
-
+use crate::evaluate::evaluators::Evaluator;
 use crate::text::hex;
+
+pub use expectation::{Expectation, Unfit, pair};
+pub(super) use invalid::Applied;
+pub use invalid::InvalidCriterion;
+pub use selector::{Glob, Selector};
+
+/// The name of the criterion that a run itself sends along.
+pub const EXPECTED: &str = "expect";
+
+/// The name of the criterion that judges a run where no selected criterion has the evaluator of its
+/// example.
+pub const EXAMPLE: &str = "example";
 
 /// One registered criterion. Made by deserialising it; its revision is that of what was read.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -37,7 +49,7 @@ pub struct Criterion {
 }
 
 impl Criterion {
-    /// What will load but is hardly meant, one sentence each.
+    /// What loads but is hardly meant, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         self.evaluate.warnings()
     }
@@ -48,21 +60,22 @@ impl Criterion {
         &self.revision
     }
 
-    /// The same with other parameters of its evaluator, and the revision that follows from them.
-    pub(super) fn with(&self, evaluate: Evaluator) -> Self {
-        let threshold = evaluate.as_judge().threshold(Some(self.threshold));
+    /// This criterion with other parameters of its evaluator, and the revision that follows from
+    /// them.
+    pub(crate) fn with(&self, evaluate: Evaluator) -> Self {
+        let threshold = evaluate.threshold(Some(self.threshold));
         let mut criterion = Self {
             evaluate,
             threshold,
             ..self.clone()
         };
-        criterion.revision = digest(&criterion);
+        criterion.revision = digest(json!(criterion));
         criterion
     }
 
-    /// One for every trajectory, with the default threshold of its evaluator unless another is
-    /// given.
-    pub(super) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
+    /// A criterion for every trajectory, with the default threshold of its evaluator unless another
+    /// is given.
+    pub(crate) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
         let (description, select, scope) = (String::new(), Selector::default(), Scope::default());
         Fields {
             name: Name(name.to_owned()),
@@ -91,9 +104,7 @@ impl From<Fields> for Criterion {
             evaluate,
             threshold,
         } = fields;
-        let threshold = evaluate
-            .as_judge()
-            .threshold(threshold.map(|threshold| threshold.0));
+        let threshold = evaluate.threshold(threshold.map(|threshold| threshold.0));
         let mut criterion = Self {
             name: name.0,
             description,
@@ -103,17 +114,14 @@ impl From<Fields> for Criterion {
             threshold,
             revision: String::new(),
         };
-        criterion.revision = digest(&criterion);
+        criterion.revision = digest(json!(criterion));
         criterion
     }
 }
 
-fn digest(criterion: &Criterion) -> String {
-    let canonical = serde_json::to_value(criterion)
-        .map(sorted)
-        .unwrap_or_default()
-        .to_string();
-    hex(&Sha256::digest(canonical)[..6])
+/// The first 12 hex digits of the SHA-256 of the compact JSON with sorted keys.
+fn digest(canonical: Value) -> String {
+    hex(&Sha256::digest(sorted(canonical).to_string())[..6])
 }
 
 fn sorted(value: Value) -> Value {

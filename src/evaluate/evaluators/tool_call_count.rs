@@ -9,13 +9,12 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::Evaluate;
-use super::alignment::{times, was_called};
-use super::lcs::UNEXPECTED;
-use super::names::Names;
-use super::score::{Explain, Explanation, Score, Verdict};
-use super::spelling::read_with_hints;
-use super::words::Numbers;
+use super::{Evaluate, Evidence, Score};
+use crate::evaluate::comparison::alignment::{times, was_called};
+use crate::evaluate::comparison::lcs::UNEXPECTED;
+use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -61,13 +60,15 @@ pub struct ToolCallCount {
 
 read_with_hints!(ToolCallCount);
 
+/// How often each listed tool was called.
+pub(super) type CallCounts = Vec<usize>;
+
 impl Evaluate for ToolCallCount {
-    const NAME: &'static str = "tool_call_count";
+    fn name(&self) -> &'static str {
+        "tool_call_count"
+    }
 
-    /// How often each listed tool was called.
-    type Evidence = Vec<usize>;
-
-    fn evaluate(&self, trajectory: &Trajectory) -> Score<Vec<usize>> {
+    fn evaluate(&self, trajectory: &Trajectory) -> Score {
         let counts = &self.tool_calls_count.counts;
         let mut n_calls = vec![0; counts.len()];
         for call in &trajectory.tool_calls {
@@ -77,17 +78,12 @@ impl Evaluate for ToolCallCount {
             }
         }
         if counts.is_empty() {
-            let nothing_called = trajectory.tool_calls.is_empty();
-            let value = f64::from(u8::from(nothing_called));
-            return Score::between(
-                value,
-                if trajectory.cut_short { 0.0 } else { value },
-                value,
-                n_calls,
-            );
+            let value = all_or_nothing(trajectory.tool_calls.is_empty());
+            let least = if trajectory.cut_short { 0.0 } else { value };
+            return Score::between(value, least, value, Evidence::ToolCallCount(n_calls));
         }
         let share = |n_held: usize| match self.strict {
-            true => f64::from(u8::from(n_held == counts.len())),
+            true => all_or_nothing(n_held == counts.len()),
             false => n_held as f64 / counts.len() as f64,
         };
         let n_where = |holds: fn(&Count, usize) -> bool| {
@@ -98,16 +94,14 @@ impl Evaluate for ToolCallCount {
                 .count()
         };
         let value = share(n_where(Count::holds));
-        let mut score = if trajectory.cut_short {
-            Score::between(
-                value,
+        let (least, most) = match trajectory.cut_short {
+            true => (
                 share(n_where(Count::holds_for_good)),
                 share(n_where(Count::can_still_hold)),
-                n_calls,
-            )
-        } else {
-            Score::settled(value, n_calls)
+            ),
+            false => (value, value),
         };
+        let mut score = Score::between(value, least, most, Evidence::ToolCallCount(n_calls));
         score.n_expected = counts.len();
         score
     }
@@ -118,11 +112,14 @@ impl Evaluate for ToolCallCount {
 
     fn explanation(
         &self,
-        n_calls: &Vec<usize>,
+        evidence: &Evidence,
         trajectory: &Trajectory,
         _: &Explain,
     ) -> Explanation {
         const MAX_NAMED: usize = 8;
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return Explanation::default();
+        };
         let entries = self.tool_calls_count.iter().zip(n_calls);
         let broken: Vec<_> = entries
             .filter(|((_, count), n)| !count.holds(**n))
@@ -151,13 +148,13 @@ impl Evaluate for ToolCallCount {
             .iter()
             .take(MAX_NAMED)
             .map(|(name, count, n)| {
-                format!("`{name}` {}, expected {}", was_called(*n), count.in_words())
+                format!("`{name}` {}, expected {}", was_called(*n), count.text())
             })
             .collect();
         if broken.len() > MAX_NAMED {
             sentences.push(format!("… {} more", broken.len() - MAX_NAMED));
         }
-        // To blame are the calls beyond the number; those that were not made cannot be pointed at.
+        // The calls beyond the number are to blame; calls that were not made cannot be pointed at.
         let mut offending = Vec::new();
         for (name, count, _) in broken {
             let of_name = trajectory
@@ -175,7 +172,10 @@ impl Evaluate for ToolCallCount {
         }
     }
 
-    fn details(&self, n_calls: &Vec<usize>, _: &Trajectory, _: Verdict, _: &Explain) -> Value {
+    fn details(&self, evidence: &Evidence, _: &Trajectory, _: Verdict, _: &Explain) -> Value {
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return json!({});
+        };
         let explained: Map<String, Value> = self
             .tool_calls_count
             .iter()
@@ -192,10 +192,6 @@ impl Evaluate for ToolCallCount {
             })
             .collect();
         json!({ "explained_tool_calls_count": explained })
-    }
-
-    fn shown(&self, _: &Vec<usize>, _: &Explain) -> Option<Numbers> {
-        Some(Numbers::new())
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -259,7 +255,7 @@ impl Count {
         }
     }
 
-    /// Holds now, and however many calls follow.
+    /// Holds now, and will hold however many calls follow.
     fn holds_for_good(&self, n_calls: usize) -> bool {
         match self.operator {
             Operator::Greater | Operator::GreaterOrEqual => self.holds(n_calls),
@@ -283,7 +279,7 @@ impl Count {
         }
     }
 
-    fn in_words(&self) -> String {
+    fn text(&self) -> String {
         let n = if self.n == 0 {
             "0 times".to_owned()
         } else {

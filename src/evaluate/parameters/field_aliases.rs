@@ -62,7 +62,7 @@ pub fn stands_for(word: &str, field: &str) -> bool {
 
 /// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all
 /// else is as before.
-pub(super) struct Hinted<D>(pub(super) D);
+pub(crate) struct Hinted<D>(pub(crate) D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     type Error = D::Error;
@@ -188,7 +188,9 @@ macro_rules! read_with_hints {
     ($name:ident, $check:expr) => {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let read = $name::deserialize($crate::evaluate::spelling::Hinted(deserializer))?;
+                let read = $name::deserialize(
+                    $crate::evaluate::parameters::field_aliases::Hinted(deserializer),
+                )?;
                 let check: fn(&Self) -> Result<(), String> = $check;
                 check(&read).map_err(serde::de::Error::custom)?;
                 Ok(read)
@@ -202,4 +204,4 @@ macro_rules! read_with_hints {
         }
     };
 }
-pub(super) use read_with_hints;
+pub(crate) use read_with_hints;

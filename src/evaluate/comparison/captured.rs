@@ -1,16 +1,14 @@
-//! Pure. What is known of a call's arguments and results, and what was not captured. Knows no
-//! expectation.
-
-use std::cell::Cell;
+//! Pure. Reads the arguments and results of calls, and notes which of them were not captured. Knows
+//! nothing of what is expected of them.
 
 use serde_json::Value;
 
 use super::score::Missing;
 use crate::extract::{Payload, Trajectory};
 
-/// No, perhaps, yes; in this order, so that "and" is the least and "or" the greatest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tri {
+/// No, maybe or yes, in this order, so that "and" is the least and "or" the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Tri {
     No,
     Maybe,
     Yes,
@@ -35,8 +33,8 @@ impl std::ops::Not for Tri {
 }
 
 impl Tri {
-    /// For details: `null` where it is not known.
-    pub(super) fn known(self) -> Option<bool> {
+    /// For details, where `Maybe` is `null`.
+    pub(crate) fn known(self) -> Option<bool> {
         match self {
             Self::No => Some(false),
             Self::Maybe => None,
@@ -47,25 +45,25 @@ impl Tri {
 
 /// A value of a call, as far as it is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Known<T> {
+pub(crate) enum Known<T> {
     /// Captured whole.
     Value(T),
-    /// Other calls carry theirs, so this one has none.
+    /// The call has none: other calls of the trajectory carry theirs, so capture is on.
     None,
     /// Not captured, or cut.
     Unknown,
 }
 
-/// Reads arguments and results of a trajectory's calls, and notes what it had to leave unanswered.
-pub(super) struct Capture<'a> {
+/// Reads arguments and results of a trajectory's calls, and notes which reads failed.
+pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     has_args: bool,
     has_results: bool,
-    missing: Cell<Missing>,
+    missing: Missing,
 }
 
-impl<'a> Capture<'a> {
-    pub(super) fn new(trajectory: &'a Trajectory) -> Self {
+impl<'a> CapturedValues<'a> {
+    pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
         let has_args = trajectory.tool_calls.iter().any(|call| call.args.is_some());
         let has_results = trajectory
             .tool_calls
@@ -75,29 +73,29 @@ impl<'a> Capture<'a> {
             trajectory,
             has_args,
             has_results,
-            missing: Cell::default(),
+            missing: Missing::default(),
         }
     }
 
     /// The arguments of a call, as JSON.
-    pub(super) fn args(&self, call_idx: usize) -> Known<&'a Value> {
+    pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
         match self.known(call_idx, call.args.as_ref(), self.has_args, call.doubt.args) {
             Ok(Some(payload)) => Known::Value(payload.json()),
             Ok(None) => Known::None,
             Err(missing) => {
-                self.missing.set(Missing {
-                    no_args: self.missing.get().no_args || !self.has_args,
+                self.missing = Missing {
+                    no_args: self.missing.no_args || !self.has_args,
                     ..missing
-                });
+                };
                 Known::Unknown
             }
         }
     }
 
-    /// The text of a call's result, empty where it has none; `None` where it is not known.
-    pub(super) fn result(&self, call_idx: usize) -> Option<&'a str> {
+    /// The text of a call's result, empty where the call has none; `None` where it is not known.
+    pub(crate) fn result(&mut self, call_idx: usize) -> Option<&'a str> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
         match self.known(
@@ -108,18 +106,23 @@ impl<'a> Capture<'a> {
         ) {
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {
-                self.missing.set(Missing {
-                    no_results: self.missing.get().no_results || !self.has_results,
+                self.missing = Missing {
+                    no_results: self.missing.no_results || !self.has_results,
                     ..missing
-                });
+                };
                 None
             }
         }
     }
 
-    /// What was asked for and could not be answered.
-    pub(super) fn missing(&self) -> Missing {
-        self.missing.get()
+    /// The trajectory whose calls it reads.
+    pub(crate) fn trajectory(&self) -> &'a Trajectory {
+        self.trajectory
+    }
+
+    /// The reads that failed so far.
+    pub(crate) fn missing(&self) -> Missing {
+        self.missing
     }
 
     fn known(
@@ -129,12 +132,12 @@ impl<'a> Capture<'a> {
         captured: bool,
         may_change: bool,
     ) -> Result<Option<&'a Payload>, Missing> {
-        // The rest of a cut trace may bring the end of this span, another span of the same call, or
-        // the model's message that tells of it.
+        // The rest of a cut trace may hold the end of this span, another span of this call, or a
+        // model message that repeats it.
         let may_come =
             self.trajectory.tool_calls[call_idx].partial || payload.is_none() || may_change;
         let unfinished = self.trajectory.cut_short && may_come;
-        let mut missing = self.missing.get();
+        let mut missing = self.missing;
         match payload {
             Some(payload) if !payload.is_cut() && !unfinished => return Ok(Some(payload)),
             None if captured && !unfinished => return Ok(None),

@@ -1,0 +1,138 @@
+//! Pure. Compares expected arguments with those of one call: whether they fit, and where they
+//! differ.
+
+use serde_json::{Map, Value};
+
+use super::captured::{Known, Tri};
+use super::json;
+use super::score::Explain;
+
+/// How expected arguments must agree with a call's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    /// Every expected key is there and equal; further keys are allowed.
+    Contained,
+    /// The same keys, all equal.
+    Equal,
+}
+
+/// Do the arguments fit?
+pub(crate) fn fit(
+    expected: &Map<String, Value>,
+    actual: Known<&Value>,
+    agreement: Agreement,
+) -> Tri {
+    match actual {
+        Known::Unknown if expected.is_empty() && agreement == Agreement::Contained => Tri::Yes,
+        Known::Unknown => Tri::Maybe,
+        Known::None => Tri::from(expected.is_empty()),
+        Known::Value(actual) => Tri::from(match (actual.as_object(), agreement) {
+            (Some(actual), Agreement::Contained) => contains(actual, expected),
+            (Some(actual), Agreement::Equal) => {
+                expected.len() == actual.len() && contains(actual, expected)
+            }
+            // A value that is no object has no keys; `{}` asks for none.
+            (None, Agreement::Contained) => expected.is_empty(),
+            (None, Agreement::Equal) => false,
+        }),
+    }
+}
+
+fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> bool {
+    expected.iter().all(|(key, value)| {
+        actual
+            .get(key)
+            .is_some_and(|actual| json::equal(value, actual))
+    })
+}
+
+/// Where the arguments of a call differ from the expected ones, without the values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum ArgsDifference {
+    /// They were not captured, or cut.
+    Unknown,
+    /// They are no JSON object.
+    NoObject,
+    /// Single keys differ, in the order in which they are expected.
+    Keys(Vec<KeyDifference>),
+}
+
+/// A key that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum KeyDifference {
+    Missing(String),
+    Differs(String),
+    NotExpected(String),
+}
+
+impl ArgsDifference {
+    /// Compares key by key.
+    pub(crate) fn new(
+        expected: &Map<String, Value>,
+        actual: Known<&Value>,
+        agreement: Agreement,
+    ) -> Self {
+        let no_arguments = Map::new();
+        let actual = match actual {
+            Known::Unknown => return Self::Unknown,
+            Known::None => &no_arguments,
+            Known::Value(value) => match value.as_object() {
+                None => return Self::NoObject,
+                Some(actual) => actual,
+            },
+        };
+        let mut keys = Vec::new();
+        for (key, expected) in expected {
+            match actual.get(key) {
+                None => keys.push(KeyDifference::Missing(key.clone())),
+                Some(actual) if json::equal(expected, actual) => {}
+                Some(_) => keys.push(KeyDifference::Differs(key.clone())),
+            }
+        }
+        if agreement == Agreement::Equal {
+            let others = actual.keys().filter(|key| !expected.contains_key(*key));
+            keys.extend(others.cloned().map(KeyDifference::NotExpected));
+        }
+        Self::Keys(keys)
+    }
+
+    /// How many keys differ; all of them where the arguments cannot be compared.
+    pub(crate) fn n_keys(&self, expected: &Map<String, Value>) -> usize {
+        match self {
+            Self::Unknown | Self::NoObject => expected.len(),
+            Self::Keys(keys) => keys.len(),
+        }
+    }
+
+    /// "`city` differs, `limit` is missing"; with both values where `explain` allows that.
+    pub(crate) fn text(
+        &self,
+        expected: &Map<String, Value>,
+        actual: Known<&Value>,
+        explain: &Explain,
+    ) -> String {
+        let keys = match self {
+            Self::Unknown => return "its arguments are not known".to_owned(),
+            Self::NoObject => return "its arguments are no JSON object".to_owned(),
+            Self::Keys(keys) => keys,
+        };
+        let shown = |value: Option<&Value>| explain.value(&value?.to_string());
+        let sentence = |key: &KeyDifference| match key {
+            KeyDifference::Missing(key) => format!("`{key}` is missing"),
+            KeyDifference::NotExpected(key) => format!("`{key}` is not expected"),
+            KeyDifference::Differs(key) => {
+                let actual = match actual {
+                    Known::Value(actual) => actual.get(key),
+                    Known::None | Known::Unknown => None,
+                };
+                match (shown(actual), shown(expected.get(key))) {
+                    (Some(actual), Some(expected)) => {
+                        format!("`{key}` is {actual}, expected {expected}")
+                    }
+                    _ => format!("`{key}` differs"),
+                }
+            }
+        };
+        keys.iter().map(sentence).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,13 @@
+//! Pure. How calls are compared with what is expected of them: orders, arguments, results,
+//! assignments, and the score that follows. Knows no single evaluator and no criterion.
+
+pub mod lcs;
+
+pub(super) mod alignment;
+pub(super) mod arguments;
+pub(super) mod assignment;
+pub(super) mod captured;
+pub(super) mod score;
+
+mod bipartite;
+mod json;

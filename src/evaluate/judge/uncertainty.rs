@@ -1,0 +1,99 @@
+//! Pure. The reasons why a verdict is not given. Knows no single evaluator.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::assemble::CloseReason;
+use crate::evaluate::comparison::score::Missing;
+use crate::extract::{Payload, Trajectory};
+
+/// Why there is no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Uncertainty {
+    no_args: bool,
+    no_results: bool,
+    incomplete_call: Option<IncompleteCall>,
+    cut_short: Option<CutShort>,
+}
+
+/// A call of which something is missing, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum IncompleteCall {
+    NotEnded(Arc<str>),
+    ValueCut(Arc<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct CutShort {
+    reason: CloseReason,
+    from_messages: bool,
+}
+
+impl Uncertainty {
+    pub(super) fn new(missing: Missing, trajectory: &Trajectory) -> Self {
+        let call = missing
+            .cut
+            .and_then(|call_idx| trajectory.tool_calls.get(call_idx));
+        let incomplete_call = call.and_then(|call| {
+            let was_cut = [&call.args, &call.result]
+                .into_iter()
+                .flatten()
+                .any(Payload::is_cut);
+            match (call.partial && trajectory.cut_short, was_cut) {
+                (true, _) => Some(IncompleteCall::NotEnded(call.name.clone())),
+                (false, true) => Some(IncompleteCall::ValueCut(call.name.clone())),
+                (false, false) => None,
+            }
+        });
+        Self {
+            no_args: missing.no_args,
+            no_results: missing.no_results,
+            incomplete_call,
+            cut_short: trajectory.cut_short.then_some(CutShort {
+                reason: trajectory.completeness,
+                from_messages: trajectory.from_messages,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Uncertainty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CAPTURE: &str = "turn on content capture in the agent's instrumentation";
+        let mut reasons = Vec::new();
+        if self.no_args {
+            reasons.push(format!(
+                "no call of this trajectory carries arguments ({CAPTURE})"
+            ));
+        }
+        if self.no_results {
+            reasons.push(format!(
+                "no call of this trajectory carries a result ({CAPTURE})"
+            ));
+        }
+        match &self.incomplete_call {
+            Some(IncompleteCall::NotEnded(name)) => {
+                reasons.push(format!("the call of `{name}` had not ended"));
+            }
+            Some(IncompleteCall::ValueCut(name)) => reasons.push(format!(
+                "a value of the call of `{name}` was cut (raise `tools.max_value_size`)"
+            )),
+            None => {}
+        }
+        if let Some(CutShort {
+            reason,
+            from_messages,
+        }) = &self.cut_short
+        {
+            let consequence = match from_messages {
+                true => "its calls are known from model messages only",
+                false => "its rest could change the verdict",
+            };
+            let reason = reason.as_str();
+            reasons.push(format!(
+                "the trace was cut short ({reason}) and {consequence}"
+            ));
+        }
+        f.write_str(&reasons.join("; "))
+    }
+}
