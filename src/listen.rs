@@ -84,7 +84,8 @@ fn remedy(error: &io::Error) -> String {
                 .to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "permission denied; ports below 1024 are for privileged users, choose a higher one there"
+            "permission denied; ports below 1024 are for privileged users, \
+             choose a higher one there"
                 .to_owned()
         }
         io::ErrorKind::AddrNotAvailable => {

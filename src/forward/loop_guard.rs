@@ -129,15 +129,22 @@ mod tests {
         };
         assert_eq!(
             check("localhost", 4318, "OTEL_EXPORTER_OTLP_ENDPOINT").await,
-            Err("`OTEL_EXPORTER_OTLP_ENDPOINT` points at localhost:4318, where spanscore itself listens (127.0.0.1:4318): telemetry would go round in circles; \
-                 in a pod, agent and sidecar often share the OTEL_ variables, so set SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
-                .to_owned())
+            Err(
+                "`OTEL_EXPORTER_OTLP_ENDPOINT` points at localhost:4318, where \
+                 spanscore itself listens (127.0.0.1:4318): telemetry would go round in circles; \
+                 in a pod, agent and sidecar often share the OTEL_ variables, so set \
+                 SPANSCORE_FORWARD__ENDPOINT or `forward.endpoint`"
+                    .to_owned()
+            )
         );
         assert_eq!(
             check("0.0.0.0", 4317, "forward.endpoint").await,
-            Err("`forward.endpoint` points at 0.0.0.0:4317, where spanscore itself listens (127.0.0.1:4317): telemetry would go round in circles; \
+            Err(
+                "`forward.endpoint` points at 0.0.0.0:4317, where spanscore \
+                 itself listens (127.0.0.1:4317): telemetry would go round in circles; \
                  name the backend's endpoint, or listen on another port"
-                .to_owned())
+                    .to_owned()
+            )
         );
         assert_eq!(check("localhost", 4319, "forward.endpoint").await, Ok(()));
         assert_eq!(

@@ -1,7 +1,7 @@
-//! The forward plane from the receivers' hand to a peer on a socket: what arrives, what is tried
-//! again, split, refused, dropped, and that the books balance at every moment in between. Does not
-//! prove anything about time: the intervals here are milliseconds; what they grow to is tested
-//! where they are computed.
+//! Tests the forward plane from the receivers' handle to a peer on a socket: delivery, retries,
+//! splits, refusals, drops, and that the accounts balance at every moment in between. Does not
+//! prove anything about time: the intervals here are milliseconds; the tests of `retry` check their
+//! growth.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -830,14 +830,17 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
     assert_eq!(
         [&lines[0], &lines[1]],
         [
-            "WARN delivery paused; telemetry is queued and will be retried: HTTP 503 queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
+            "WARN delivery paused; telemetry is queued and will be retried: HTTP 503 \
+             queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\"",
             "WARN request refused permanently and dropped: HTTP 400: no such tenant \
-             origin=\"forward.endpoint\" signal=\"traces\" n_items=2 reason=\"invalid_argument\" more_before=0",
+             origin=\"forward.endpoint\" signal=\"traces\" n_items=2 \
+             reason=\"invalid_argument\" more_before=0",
         ]
     );
     assert!(
         lines[2].starts_with(
-            "INFO delivery resumed queue=\"forward\" origin=\"forward.endpoint\" endpoint=\"http://PEER\" down_secs=0 queued_bytes="
+            "INFO delivery resumed queue=\"forward\" origin=\"forward.endpoint\" \
+             endpoint=\"http://PEER\" down_secs=0 queued_bytes="
         ),
         "{}",
         lines[2]

@@ -1,5 +1,5 @@
-//! Ports over real sockets: who has them, what TLS does to them, how they close. Does not prove
-//! what is answered on them.
+//! Tests ports over real sockets: binding, TLS, idle connections and shutdown. Does not prove
+//! anything about the answers of a service.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -74,9 +74,9 @@ impl std::error::Error for JsonError {
 /// An `ExportTraceServiceRequest` as protobuf.
 ///
 /// # Errors
-/// What is no JSON, no object, nested more than 128 deep, or holds a value that does not fit its
-/// field. A null field is an absent one, a null among messages an empty message; a null among
-/// numbers is refused. Ids of spans and links must have their length or be empty.
+/// The body is not JSON, not an object, nested more than 128 deep, or holds a value that does not
+/// fit its field. A null field counts as absent, a null among messages as an empty message; a null
+/// among numbers is refused. Ids of spans and links must have their length or be empty.
 pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(
         body,
@@ -87,7 +87,7 @@ pub fn traces(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// An `ExportLogsServiceRequest` as protobuf.
 ///
 /// # Errors
-/// As [`traces`], but ids of any length are taken.
+/// As for [`traces`], but ids may have any length.
 pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(
         body,
@@ -98,7 +98,7 @@ pub fn logs(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// An `ExportMetricsServiceRequest` as protobuf.
 ///
 /// # Errors
-/// As [`logs`].
+/// As for [`logs`].
 pub fn metrics(body: &[u8]) -> Result<Vec<u8>, JsonError> {
     transcode(
         body,
@@ -131,8 +131,8 @@ fn transcode(body: &[u8], message: &str) -> Result<Vec<u8>, JsonError> {
     }
 }
 
-/// JavaScript cuts strings in the middle of a surrogate pair and escapes the half that is left
-/// (`"\ud83d"`), which is no character. As other receivers do, take it for U+FFFD.
+/// Replaces lone surrogates by U+FFFD, as other receivers do: JavaScript cuts strings in the middle
+/// of a surrogate pair and escapes the remaining half (`"\ud83d"`), which is not a character.
 fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     let is_surrogate = |at: usize, range: std::ops::RangeInclusive<u16>| {
         let digits = body
@@ -159,7 +159,7 @@ fn mend_surrogates(body: &[u8]) -> Cow<'_, [u8]> {
     mended
 }
 
-/// The request as far as it has been written, and, after an error, the way to it.
+/// The request written so far, and, after an error, the path to it.
 struct Request {
     protobuf: Vec<u8>,
     /// From the innermost step up.
@@ -369,8 +369,8 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         write!(f, "an object ({})", self.item.name())
     }
 
-    // An item must not vanish: the second value of an array is its second value also where the
-    // first is null.
+    // An item must not vanish: the second value of an array stays its second value if the first is
+    // null.
     fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
         self.request.delimited(self.field_number, |_| Ok(()))
     }
@@ -397,7 +397,7 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
 
 // === ids and other scalars ===
 
-/// How many bytes an id must have, if there is a rule: see `scan.rs` and `scan_logs.rs`.
+/// The required length of an id in bytes, if there is one: see `scan.rs` and `scan_logs.rs`.
 fn id_size(field: &FieldDescriptor) -> Option<usize> {
     match (field.parent_message().name(), field.name()) {
         ("Span" | "Link", "trace_id") => Some(16),
@@ -406,7 +406,7 @@ fn id_size(field: &FieldDescriptor) -> Option<usize> {
     }
 }
 
-/// Ids are hexadecimal in OTLP/JSON, against protobuf's JSON mapping.
+/// Ids are hexadecimal in OTLP/JSON, unlike in protobuf's JSON mapping.
 struct IdVisitor {
     n_bytes: Option<usize>,
 }
@@ -431,7 +431,7 @@ impl Visitor<'_> for IdVisitor {
     }
 }
 
-/// An object of a single field, whose value is still to be read.
+/// An object of a single field, whose value is not read yet.
 struct OneField<'s, D> {
     name: Option<&'s str>,
     value: Option<D>,

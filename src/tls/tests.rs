@@ -1,5 +1,5 @@
-//! Handshakes between our two sides over a pipe in memory, while certificate files change on a real
-//! disk. Does not prove how other programs' TLS gets on with ours.
+//! Tests handshakes between our client and server over a pipe in memory, while certificate files
+//! change on a real disk. Does not prove that other programs' TLS works with ours.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};

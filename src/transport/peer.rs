@@ -1,6 +1,6 @@
-//! A scriptable OTLP backend for tests: remembers every request as it came and answers as told.
-//! Speaks plain HTTP/1.1 and HTTP/2 by hand, so that it can also answer wrongly; what a true gRPC
-//! server makes of our requests is tested with tonic's.
+//! A scriptable OTLP backend for tests: records every request and gives the scripted answers.
+//! Speaks plain HTTP/1.1 and HTTP/2 by hand, so that it can also answer wrongly; other tests use
+//! tonic's server as a real gRPC peer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

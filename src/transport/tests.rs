@@ -1,5 +1,5 @@
-//! The client against a peer on a socket: what goes over the wire, how TLS and timeouts behave,
-//! what is refused at start. Does not prove anything about queues; the forward plane's tests do.
+//! Tests the client against a peer on a socket: the bytes on the wire, TLS, timeouts, and the
+//! errors at start. Does not prove anything about queues; the forward plane's tests do.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -479,7 +479,10 @@ async fn http_is_told_from_grpc() {
         .send(Signal::Traces, Bytes::new(), &HeaderMap::new())
         .await;
     assert!(
-        matches!(&answer, DeliveryOutcome::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")),
+        matches!(
+            &answer,
+            DeliveryOutcome::Refused { why, .. } if why.contains("does not speak OTLP/gRPC")
+        ),
         "{answer:?}"
     );
 }
@@ -505,7 +508,8 @@ fn headers_that_cannot_be_sent_are_named_and_their_values_kept_quiet() {
     );
     assert_eq!(
         error("authorization", "s3cret\n"),
-        "`forward.endpoint`: the value of header `authorization` has characters that no header can carry; a line break at the end of a key file is a usual cause"
+        "`forward.endpoint`: the value of header `authorization` has characters \
+         that no header can carry; a line break at the end of a key file is a usual cause"
     );
 }
 

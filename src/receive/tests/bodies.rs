@@ -1,5 +1,5 @@
-//! Bodies without sockets: how they come apart, what they cost, when they are given up. Time is
-//! tokio's paused clock. They do not prove how hyper hands bodies over.
+//! Tests bodies without sockets: how they arrive in pieces, the memory they take, and when they are
+//! abandoned. Time is tokio's paused clock. Does not prove how hyper delivers bodies.
 
 use std::collections::VecDeque;
 
@@ -667,7 +667,12 @@ proptest::proptest! {
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..4_000),
         valid in proptest::bool::ANY,
         framing in proptest::sample::select(vec![Framing::Whole, Framing::Prefixed]),
-        encoding in proptest::sample::select(vec![Encoding::Identity, Encoding::Gzip, Encoding::Zstd, Encoding::Deflate]),
+        encoding in proptest::sample::select(vec![
+            Encoding::Identity,
+            Encoding::Gzip,
+            Encoding::Zstd,
+            Encoding::Deflate,
+        ]),
         flips in proptest::collection::vec((0_usize..4_000, 1_u8..=255), 0..3),
         size in 1_usize..5_000,
         max_size in 0_usize..6_000,
@@ -687,17 +692,27 @@ proptest::proptest! {
             }
         }
         let limits = limits(max_size, 10_000);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let answer = runtime.block_on(read(&mut Chunks::of(body.chunks(size)), framing, encoding, &limits));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let answer = runtime.block_on(async {
+            read(&mut Chunks::of(body.chunks(size)), framing, encoding, &limits).await
+        });
         match answer {
             Ok(held) => {
                 assert!(held.bytes.len() <= max_size);
                 assert_eq!(taken(&limits), held.bytes.len());
-                assert!(held.bytes == bytes || !flips.is_empty() || !valid, "what is valid arrives as it was");
+                assert!(
+                    held.bytes == bytes || !flips.is_empty() || !valid,
+                    "a valid message arrives unchanged"
+                );
             }
             Err(problem) => {
                 assert!(["malformed", "too_large"].contains(&problem.reason()), "{problem:?}");
-                let is_fine = valid && flips.is_empty() && bytes.len() <= max_size && body.len() <= max_size;
+                let fits = bytes.len() <= max_size && body.len() <= max_size;
+                let is_fine = valid && flips.is_empty() && fits;
                 assert!(!is_fine, "{problem:?}");
             }
         }

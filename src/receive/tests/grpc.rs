@@ -1,5 +1,5 @@
-//! OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client where tonic would not send what we
-//! want to see answered. Does not prove how other languages' clients read the answers.
+//! Tests OTLP/gRPC with tonic's clients, and with a bare HTTP/2 client for requests that tonic
+//! would not send. Does not prove how other languages' clients read the answers.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client as metrics_client;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
 use tonic::Code;
@@ -110,7 +110,7 @@ async fn every_signal_and_every_encoding_arrives_as_it_was_sent() {
     ] {
         let mut traces = TraceServiceClient::new(channel.clone());
         let mut logs = LogsServiceClient::new(channel.clone());
-        let mut metrics = MetricsServiceClient::new(channel.clone());
+        let mut metrics = metrics_client::MetricsServiceClient::new(channel.clone());
         if let Some(encoding) = encoding {
             traces = traces.send_compressed(encoding);
             logs = logs.send_compressed(encoding);

@@ -1,5 +1,5 @@
-//! OTLP/HTTP with hyper's client, and with bare bytes on a socket where the order of bytes on the
-//! wire matters. Does not prove how other languages' clients read the answers.
+//! Tests OTLP/HTTP with hyper's client, and with bare bytes on a socket where their order matters.
+//! Does not prove how other languages' clients read the answers.
 
 use http_body_util::{BodyExt, Full};
 use hyper::StatusCode;
@@ -202,8 +202,10 @@ async fn json_becomes_the_protobuf_it_stands_for() {
     let served = serve(|_, _| {}).await;
     let http = Http::new(&served);
     let request = json!({ "resourceSpans": [{ "resource": null, "scopeSpans": [{ "spans": [{
-        "traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "eee19b7ec3c1b174", "parentSpanId": null, "name": "a", "kind": 1,
-        "startTimeUnixNano": "1795000000000000000", "endTimeUnixNano": 1795000000000000001_u64, "laterField": [1],
+        "traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "eee19b7ec3c1b174",
+                "parentSpanId": null, "name": "a", "kind": 1,
+        "startTimeUnixNano": "1795000000000000000", 
+                "endTimeUnixNano": 1795000000000000001_u64, "laterField": [1],
     }] }] }] });
     for (content_type, encoding) in [
         ("application/json", ""),
@@ -264,7 +266,11 @@ async fn json_becomes_the_protobuf_it_stands_for() {
 async fn a_long_json_is_transcoded_as_well() {
     let served = serve(|_, budgets| budgets.in_flight = 16 << 20).await;
     let text = "x".repeat(LONG_JSON + 1);
-    let span = json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "name": text });
+    let span = json!({
+        "traceId": "5b8efff798038103d269b633813fc60c",
+        "spanId": "eee19b7ec3c1b174",
+        "name": text,
+    });
     let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] }).to_string();
     assert_eq!(
         Http::new(&served)
@@ -753,7 +759,8 @@ impl Wire {
 
 fn post(path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
+         content-length: {}\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat()
@@ -797,7 +804,8 @@ async fn pipelined_requests_are_answered_in_order() {
 async fn a_client_that_asks_before_it_sends_is_told_to_go_on_or_not_to() {
     let served = serve(|_, _| {}).await;
     let ask = |length: usize| {
-        let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\nexpect: 100-continue\r\n";
+        let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
+         expect: 100-continue\r\n";
         format!("{head}content-length: {length}\r\n\r\n")
     };
     let body = spans(1, "x").encode_to_vec();
@@ -822,7 +830,8 @@ async fn a_body_that_breaks_off_is_not_taken() {
         &spans(1, &"x".repeat(100_000)).encode_to_vec(),
     );
     let chunked =
-        b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ntransfer-encoding: chunked\r\n\r\nfff\r\nab";
+        b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
+          transfer-encoding: chunked\r\n\r\nfff\r\nab";
     for bytes in [&request[..50_000], &chunked[..]] {
         let mut wire = Wire::connect(&served).await;
         wire.write(bytes).await;

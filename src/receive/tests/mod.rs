@@ -1,4 +1,4 @@
-//! The receiver over real sockets, on port 0: every answer of the protocol, and the next good
+//! Tests the receiver over real sockets, on port 0: every answer of the protocol, and the next good
 //! request after each bad one. Does not prove that other programs' clients agree with ours (the
 //! sidecar's tests run those), nor what the scan finds.
 
@@ -135,8 +135,8 @@ impl Served {
         )
     }
 
-    /// No request holds memory any more. A permit is returned when its request's task ends, which may
-    /// be a moment after the answer.
+    /// No request holds memory any more. A permit is returned when its request's task ends, which
+    /// may be a moment after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         let empty = async {
             while self.budget.state().0 != 0 {

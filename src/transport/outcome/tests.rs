@@ -1,5 +1,5 @@
-//! Codes, headers and bodies as peers send them, and what is made of them. Does not prove that a
-//! peer sends them.
+//! Tests the outcomes of codes, headers and bodies as peers send them. Does not prove that a peer
+//! sends them.
 
 use prost_reflect::prost_types::Any;
 

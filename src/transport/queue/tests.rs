@@ -1,5 +1,5 @@
-//! The queue by itself: who goes first, who makes room, what the books hear. Does not prove
-//! anything about delivery.
+//! Tests the queue alone: its order, its drops and its accounting. Does not prove anything about
+//! delivery.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What `split` makes of requests built with the generated types, and of bytes that are none. Does
-//! not prove anything about peers.
+//! Tests `split` on requests built with the generated types and on arbitrary bytes. Does not prove
+//! anything about peers.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -124,11 +124,14 @@ proptest! {
             assert!(*n_items <= 1, "a part with {n_items} spans could still be split");
             assert_eq!(flat(part).len() as u64, *n_items);
         }
-        assert_eq!(smallest.iter().flat_map(|(part, _)| flat(part)).collect::<Vec<_>>(), flat(&body));
+        let spans: Vec<_> = smallest.iter().flat_map(|(part, _)| flat(part)).collect();
+        assert_eq!(spans, flat(&body));
     }
 
     #[test]
-    fn bytes_that_are_no_request_are_left_alone_or_cut_but_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn bytes_that_are_no_request_are_left_alone_or_cut_but_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         for signal in Signal::ALL {
             let _ = split(signal, &bytes.clone().into(), 3);
         }
