@@ -1,11 +1,11 @@
-//! Pure. assemble → extract → evaluate as one machine, without a socket or a clock. READ THIS
-//! FIRST.
+//! Pure. Assembles spans into traces, extracts what the agents did and judges it: the whole machine
+//! without a socket or a clock. READ THIS FIRST.
 //!
-//! Spans, and calls that were reported as log records, go in by [`Pipeline::accept`], time goes in
-//! by [`Pipeline::advance`], judgements come out. The shell's loop around it waits for a batch or
-//! for [`Pipeline::next_deadline`] and hands the clock in; replay feeds it files and calls
-//! [`Pipeline::end_of_input`]. The rules are passed in each time, never stored: a reload is the swap of one `Arc<Rules>`, and a trace
-//! is judged by the rules in force when it closes.
+//! [`Pipeline::accept`] takes spans and log records, [`Pipeline::advance`] takes the time and
+//! returns judgements. The shell's loop waits for a batch or for [`Pipeline::next_deadline`], and
+//! reads the clock; replay feeds files and calls [`Pipeline::end_of_input`]. The rules are an
+//! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
+//! by the rules in force when it closes.
 
 mod reported;
 mod results;
@@ -25,22 +25,22 @@ use crate::span::{Batch, KeySet, Now, TraceId};
 use reported::Reported;
 use results::LateResults;
 
-/// What every trace is judged by: one immutable set, swapped as a whole.
+/// The rules by which every trace is judged: one immutable set, swapped as a whole.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The criteria, in file order.
     pub criteria: Vec<Arc<Criterion>>,
-    /// How tool calls are recognised; it also says which attributes the scan must keep.
+    /// Recognises tool calls, and lists the attributes that the scan must keep.
     pub recogniser: Recogniser,
-    /// How much of values explanations show.
+    /// How much of a value an explanation shows.
     pub explain: Explain,
-    /// What is expected of single runs.
+    /// Expectations of single runs.
     pub expectations: Arc<Expectations>,
 }
 
 impl Rules {
-    /// The rules of a configuration. `copy_attributes` are what scores copy from the evaluated
-    /// span; they are kept as what selectors read is. Nothing is expected of single runs.
+    /// The rules of a configuration, without expectations of single runs. Scores copy the
+    /// `copy_attributes` of the evaluated span, which are kept like those that selectors read.
     pub fn new(
         criteria: Vec<Criterion>,
         tools: &Tools,
@@ -50,7 +50,8 @@ impl Rules {
         Self::following(None, criteria, tools, explain, copy_attributes)
     }
 
-    /// The same in place of earlier rules: spans that were taken in under those can still be read.
+    /// Like [`Self::new`], for rules that replace earlier ones: spans that were taken in under the
+    /// earlier rules can still be read.
     pub fn following(
         previous: Option<&Self>,
         criteria: Vec<Criterion>,
@@ -70,7 +71,7 @@ impl Rules {
         }
     }
 
-    /// The same, with what is expected of single runs.
+    /// Adds expectations of single runs.
     pub fn expecting(self, expectations: Expectations) -> Self {
         let bringing = expectations.from_spans.bringing(expectations.max_size);
         Self {
@@ -80,7 +81,8 @@ impl Rules {
         }
     }
 
-    /// The same, judging nothing: trajectories are still found, and what runs say of themselves.
+    /// A copy without criteria and expectations: trajectories are still extracted, with what runs
+    /// say of themselves.
     pub fn without_judgement(&self) -> Self {
         Self {
             criteria: Vec::new(),
@@ -89,7 +91,7 @@ impl Rules {
         }
     }
 
-    /// Could a run be judged by these?
+    /// Can these rules judge any run?
     pub fn may_judge(&self) -> bool {
         let Expectations {
             from_spans, cases, ..
@@ -97,8 +99,8 @@ impl Rules {
         !self.criteria.is_empty() || !cases.is_empty() || *from_spans == FromSpans::Full
     }
 
-    /// The same with other criteria and what their selectors read, expecting nothing of single
-    /// runs.
+    /// A copy with other criteria and the attributes that their selectors read, without
+    /// expectations of single runs.
     pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
         let recogniser = self.recogniser.reading(
             criteria
@@ -113,37 +115,36 @@ impl Rules {
         }
     }
 
-    /// Which attributes the scan keeps.
+    /// The attributes that the scan must keep.
     pub fn keys(&self) -> &Arc<KeySet> {
         self.recogniser.keys()
     }
 }
 
-/// For so many evaluations there is room from the beginning; most traces are judged by every
+/// Most evaluations for which memory is reserved in advance; most traces are judged by every
 /// criterion.
 const MAX_RESERVED: usize = 1_024;
 
-/// assemble → extract → evaluate.
+/// Assembly, extraction and judgement as one machine.
 #[derive(Debug)]
 pub struct Pipeline {
     buffer: TraceBuffer<Reported>,
     span_calls: SpanCalls,
     results: LateResults,
-    /// What two judgements of a trace are compared with: hashes never leave the process.
+    /// Hashes judgements, to compare two of one trace. Hashes never leave the process.
     hasher: DefaultHashBuilder,
 }
 
 /// What became of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Intake {
-    /// Spans taken into traces, known ones too.
+    /// Spans taken into traces, known ones included.
     pub n_taken: usize,
-    /// Spans that brought news to traces that had been judged before.
+    /// New spans of traces that had been judged before.
     pub n_late: usize,
-    /// Spans that were not taken, since their trace is full or its facts are forgotten.
+    /// Spans that were not taken: their trace is full, or its other spans are forgotten.
     pub n_too_late: usize,
-    /// Log records that tell of a tool call, but neither of which prompt or session nor of which
-    /// span.
+    /// Log records of tool calls that name no prompt, no session and no span.
     pub n_ungrouped: usize,
 }
 
@@ -157,25 +158,26 @@ impl Intake {
     }
 }
 
-/// What came of the traces that were closed.
+/// The results of the traces that were closed.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// New judgements and changed ones; what late spans did not change is left out.
+    /// New and changed judgements. Judgements that late spans did not change are left out.
     pub evaluations: Vec<Evaluation>,
-    /// What the agents did, criteria or not.
+    /// What the agents did, whether a criterion applies or not.
     pub trajectories: Vec<Arc<Trajectory>>,
-    /// Why each trace was closed; a trace closed again after late spans is not counted again.
+    /// Why each trace was closed. A trace that is closed again after late spans does not count
+    /// again.
     pub reasons: Vec<CloseReason>,
     /// Traces with neither a tool call nor an agent run.
     pub n_no_trajectory: usize,
-    /// Judgements that late spans did not change.
+    /// Number of judgements that late spans did not change.
     pub n_unchanged: usize,
 }
 
 impl Pipeline {
-    /// An empty one.
+    /// An empty pipeline.
     pub fn new(mut settings: Settings, now: Now) -> Self {
-        // Both remember what is over; most of it is traces.
+        // Closed traces and results of other traces share one budget; most of it is for traces.
         let results_size = settings.max_recent_size / 8;
         settings.max_recent_size -= results_size;
         let results = LateResults::new(
@@ -192,7 +194,7 @@ impl Pipeline {
         }
     }
 
-    /// Take in the spans of one request.
+    /// Takes in the spans and log records of one request.
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
         let mut intake = Intake::default();
         for mut span in batch.spans {
@@ -200,8 +202,8 @@ impl Pipeline {
             extract::slim(&mut span, mark);
             intake.count(self.buffer.insert(span, mark, now));
         }
-        // Calls that are told of in log records are held like spans, each prompt or session a trace
-        // of its own; messages of models are held with their traces.
+        // Reported calls are held like spans, each prompt or session as a trace of its own;
+        // messages of models are held with their traces.
         for log_call in batch.log_calls {
             match extract::log_call(log_call) {
                 Some(mut span) => {
@@ -215,39 +217,40 @@ impl Pipeline {
         intake
     }
 
-    /// Spans of these traces were forwarded but not taken in: they are incomplete.
-    pub fn miss(&mut self, trace_ids: &[TraceId], now: Now) {
-        self.buffer.miss(trace_ids, now);
+    /// Marks traces as incomplete: spans of them were forwarded, but not taken in.
+    pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
+        self.buffer.mark_unscored(trace_ids, now);
     }
 
-    /// So many spans were not taken in that nobody knows whose: every open trace is incomplete.
-    pub fn miss_all(&mut self, now: Now) {
-        self.buffer.miss_all(now);
+    /// Marks every open trace as incomplete: the traces of spans that were not taken in are not
+    /// known.
+    pub fn mark_all_unscored(&mut self, now: Now) {
+        self.buffer.mark_all_unscored(now);
     }
 
-    /// Traces whose root has ended settle sooner from now on.
-    pub fn hurry(&mut self, settle: Duration) {
-        self.buffer.hurry(settle);
+    /// Shortens the settle times from now on: the sidecar is about to stop.
+    pub fn shorten_settle(&mut self, settle: Duration) {
+        self.buffer.shorten_settle(settle);
     }
 
-    /// When to call [`Self::advance`] next, if nothing arrives before.
+    /// When to call [`Self::advance`] next, if no batch arrives before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.buffer.next_deadline()
     }
 
-    /// Judge every trace that is done.
+    /// Judges every trace that is done.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
         let closed = self.buffer.close_due(now);
         self.judge(rules, closed, now, |_| ())
     }
 
-    /// Judge every trace that is open: the sidecar stops.
+    /// Judges every open trace: the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
         self.judge_all(rules, CloseReason::Shutdown, now, |_| ())
     }
 
-    /// Judge every trace that is open: the recording has ended. `look` is shown each trace as it
-    /// was closed (`inspect --verbose` tells what became of its spans).
+    /// Judges every open trace: the recording has ended. `look` sees each trace as it was closed
+    /// (`inspect --verbose` reports on its spans).
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
         self.judge_all(rules, CloseReason::NoRoot, now, look)
     }
@@ -261,7 +264,7 @@ impl Pipeline {
     ) -> Judged {
         let closed = self.buffer.close_all(otherwise, now);
         let mut judged = self.judge(rules, closed, now, &mut look);
-        // The last traces can answer what earlier ones asked, which are then open again.
+        // The last traces can complete calls of earlier ones, which are then open again.
         let closed = self.buffer.close_all(otherwise, now);
         judged
             .evaluations
@@ -269,7 +272,7 @@ impl Pipeline {
         judged
     }
 
-    /// Open and remembered traces.
+    /// Statistics of open and remembered traces.
     pub fn stats(&self) -> Stats {
         let mut stats = self.buffer.stats();
         stats.recent_size += self.results.size();
@@ -292,7 +295,7 @@ impl Pipeline {
                 .iter()
                 .for_each(|trajectory| self.span_calls.note(trajectory));
             for answer in extract::answers(&closed.trace, &rules.recogniser) {
-                // It is as if a late span had come to the traces that asked.
+                // Has the effect of a late span on the traces that asked.
                 self.results
                     .answer(answer)
                     .iter()
@@ -300,8 +303,8 @@ impl Pipeline {
             }
             trajectories.push(trajectory);
         }
-        // Grown from nothing with every batch, this list would be a sixteenth of what judging
-        // costs.
+        // Growing this list from nothing with every batch would be a sixteenth of the cost of
+        // judging.
         judged
             .evaluations
             .reserve((closed.len() * rules.criteria.len()).min(MAX_RESERVED));
@@ -362,12 +365,12 @@ impl Judged {
 
 // === SpanCalls ===
 
-/// Most call ids that are remembered, the latest ones: 1.5 MiB at the most.
+/// Number of remembered call ids, the latest ones: at most 1.5 MiB.
 const MAX_SPAN_CALLS: usize = 65_536;
 
-/// The ids of calls that spans told of: an agent that also writes a log record about each call has
-/// made it once. Spans come first, since their trace closes when its root has ended, but a prompt's
-/// records only when they have been quiet for long.
+/// The ids of calls that spans reported: an agent that also writes a log record about each call has
+/// made it once. Spans are judged first: their trace closes when its root has ended, a prompt's
+/// records only after a long quiet time.
 #[derive(Debug, Default)]
 struct SpanCalls {
     known: HashSet<u64>,
@@ -377,7 +380,7 @@ struct SpanCalls {
 
 impl SpanCalls {
     fn note(&mut self, trajectory: &Trajectory) {
-        // What a model's messages ask for was not told of by a span of its own.
+        // Calls from a model's messages have no span of their own.
         if trajectory.subject.is_none() || trajectory.from_messages {
             return;
         }
@@ -398,8 +401,8 @@ impl SpanCalls {
         }
     }
 
-    /// A trajectory made of log records, without the calls that spans told of; nothing if none is
-    /// left.
+    /// Removes the calls that spans reported from a trajectory made of log records. `None` if no
+    /// call is left.
     fn without_known(&self, mut trajectory: Trajectory) -> Option<Trajectory> {
         if trajectory.subject.is_none() {
             trajectory.tool_calls.retain(|call| {

@@ -1,47 +1,48 @@
-//! Pure. The buffer itself: which traces are open, when each is closed and why, and what happens to
-//! a span that comes late. Knows the rules of DESIGN 4; leaves to its parts how spans are counted,
-//! timed and remembered.
+//! Pure. The buffer: which traces are open, when and why each is closed, and what happens to late
+//! spans, by the rules of docs/design.md#when-is-a-trace-done. Its parts count, time and remember.
 
 use std::hash::BuildHasher;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::lanes::{Slab, Slot, Tick};
-use super::missed::Missed;
+use super::buffered_trace::BufferedTrace;
+use super::fifo_timers::Tick;
 use super::recent::RecentlyClosed;
-use super::resources::Resources;
-use super::spans::{News, Spans};
+use super::resources::SharedResources;
+use super::slab::{Slab, Slot};
+use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
-use super::trace::Held;
+use super::unscored::UnscoredTraces;
 use super::{CloseReason, Closed, Inserted, Mark, Memo, Settings, Stats};
 use crate::span::{Now, Span, TraceId};
 
-/// Spans in, closed traces out.
+/// Assembles spans into traces and hands out each trace when it is done.
 ///
-/// `now` must not run backwards. After [`insert`](Self::insert) and [`miss`](Self::miss) call
-/// [`close_due`](Self::close_due): traces that a limit closed wait there, outside the budget of
-/// open traces.
+/// `now` must not run backwards. Call [`close_due`](Self::close_due) after
+/// [`insert`](Self::insert) and [`mark_unscored`](Self::mark_unscored): traces that a limit closes
+/// wait there, outside the budget of open traces.
 #[derive(Debug)]
 pub struct TraceBuffer<M> {
     settings: Settings,
-    /// What ticks count from.
+    /// Tick 0.
     start: Now,
-    /// The last moment and its tick: the spans of a request come in one.
+    /// The last instant and its tick: all spans of a request have the same instant.
     last_tick: (Instant, Tick),
-    /// Keyed, so that nobody can choose trace ids that collide; no order of output depends on it.
+    /// Keyed, so that no sender can choose trace ids that collide. No order of output depends on
+    /// it.
     hasher: DefaultHashBuilder,
     index: HashMap<TraceId, Slot>,
-    open: Slab<Box<Held<M>>>,
+    open: Slab<Box<BufferedTrace<M>>>,
     timers: Timers,
-    resources: Resources,
-    /// Open traces that no limit has condemned, and their bytes: what the budget of open traces
-    /// counts.
+    resources: SharedResources,
+    /// Open traces that no limit is closing, and their bytes: both count against the budget of open
+    /// traces.
     n_open: usize,
     open_size: usize,
     recent: RecentlyClosed<M>,
-    missed: Missed,
-    /// Unix time before which a trace may have been part of what we do not remember.
+    unscored: UnscoredTraces,
+    /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
     memory_unix_nanos: u64,
     n_arrived: u64,
 }
@@ -57,7 +58,7 @@ impl<M: Memo> TraceBuffer<M> {
             hasher,
             open: Slab::new(),
             timers: Timers::new(&settings),
-            resources: Resources::default(),
+            resources: SharedResources::default(),
             n_open: 0,
             open_size: 0,
             recent: RecentlyClosed::new(
@@ -65,7 +66,7 @@ impl<M: Memo> TraceBuffer<M> {
                 settings.max_recent_size,
                 ticks(settings.recent_ttl),
             ),
-            missed: Missed::new(
+            unscored: UnscoredTraces::new(
                 settings.max_open_traces,
                 ticks(settings.recent_ttl),
                 ticks(settings.inactive),
@@ -76,7 +77,8 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Take in a span. The same spans in any order, batching and repetition make the same trace.
+    /// Takes in a span. The trace does not depend on the order, batching and repetition of its
+    /// spans.
     pub fn insert(&mut self, span: Span, mark: Mark, now: Now) -> Inserted {
         let tick = self.tick(now);
         let slot = match self.index.get(&span.trace_id) {
@@ -86,112 +88,113 @@ impl<M: Memo> TraceBuffer<M> {
                 Err(inserted) => return inserted,
             },
         };
-        let Some(held) = self.open.get_mut(slot) else {
+        let Some(trace) = self.open.get_mut(slot) else {
             return Inserted::TooLate;
         };
         if matches!(
-            held.condemned,
+            trace.closing,
             Some(CloseReason::SpanLimit | CloseReason::SizeLimit)
         ) {
             return Inserted::TooLate;
         }
-        let size = held.spans.size();
-        let common = self.resources.common(&span.resource);
-        match held.spans.upsert(span, mark, common, &self.hasher) {
-            News::New => {}
-            News::Known => return Inserted::Known,
-            News::TooMuch => return Inserted::TooLate,
+        let size_before = trace.spans.size();
+        let resource = self.resources.share(&span.resource);
+        match trace.spans.upsert(span, mark, resource, &self.hasher) {
+            Upserted::New => {}
+            Upserted::Known => return Inserted::Known,
+            Upserted::NoRoom => return Inserted::TooLate,
         }
-        let inserted = if held.reported {
+        let inserted = if trace.reported {
             Inserted::Late
         } else {
             Inserted::Taken
         };
-        if held.condemned.is_some() {
+        if trace.closing.is_some() {
             return inserted;
         }
-        self.open_size = self.open_size - size + held.spans.size();
-        let quiet = held.spans.quiet();
-        self.timers
-            .news(slot, std::mem::replace(&mut held.quiet, quiet), quiet, tick);
-        if held.spans.len() >= self.settings.span_limit {
-            self.condemn(slot, CloseReason::SpanLimit, tick);
-        } else if held.spans.size() >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
-            self.condemn(slot, CloseReason::SizeLimit, tick);
+        let size = trace.spans.size();
+        self.open_size = self.open_size - size_before + size;
+        let quiet = trace.spans.quiet();
+        let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
+        self.timers.restart(slot, quiet_before, quiet, tick);
+        if trace.spans.len() >= self.settings.span_limit {
+            self.start_closing(slot, CloseReason::SpanLimit, tick);
+        } else if size >= self.settings.size_limit.min(Settings::MAX_SIZE_LIMIT) {
+            self.start_closing(slot, CloseReason::SizeLimit, tick);
         }
         self.evict(tick);
         inserted
     }
 
-    /// Spans of these traces went by and were not taken: the traces are incomplete, also those not
-    /// open yet. One that was closed is opened again, since what was said of it may be wrong.
-    pub fn miss(&mut self, trace_ids: &[TraceId], now: Now) {
+    /// Marks traces as incomplete, open or not yet open: spans of them were forwarded unscored. A
+    /// closed one is opened again, since its reported results may be wrong.
+    pub fn mark_unscored(&mut self, trace_ids: &[TraceId], now: Now) {
         let tick = self.tick(now);
         self.forget(now);
         for trace_id in trace_ids {
-            if let Some(held) = self
+            if let Some(trace) = self
                 .index
                 .get(trace_id)
                 .and_then(|&slot| self.open.get_mut(slot))
             {
-                held.missed = true;
+                trace.unscored = true;
                 continue;
             }
             let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id) else {
-                self.missed.insert(*trace_id, tick);
+                self.unscored.insert(*trace_id, tick);
                 continue;
             };
-            if self.recent.held(recent).is_some_and(|held| !held.missed)
-                && let Some(mut held) = self.recent.take(recent)
+            if self.recent.get(recent).is_some_and(|trace| !trace.unscored)
+                && let Some(mut trace) = self.recent.take(recent)
             {
-                held.missed = true;
-                self.open(held, tick);
+                trace.unscored = true;
+                self.open(trace, tick);
             }
         }
         self.evict(tick);
     }
 
-    /// There is news of this trace elsewhere: if it was closed and its facts are still there, it is
-    /// open again, to settle.
+    /// Opens a closed trace again, to settle, if its spans are still there: another trace completes
+    /// one of its calls.
     pub fn reopen(&mut self, trace_id: &TraceId, now: Now) {
         let tick = self.tick(now);
         if let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), trace_id)
-            && self.recent.held(recent).is_some()
-            && let Some(held) = self.recent.take(recent)
+            && self.recent.get(recent).is_some()
+            && let Some(trace) = self.recent.take(recent)
         {
-            self.open(held, tick);
+            self.open(trace, tick);
             self.evict(tick);
         }
     }
 
-    /// So many spans went by that nobody knows whose: every open trace is incomplete, and for a
-    /// while every one that is opened.
-    pub fn miss_all(&mut self, now: Now) {
+    /// Marks every open trace as incomplete, and for a while every trace that is opened: the traces
+    /// of unscored spans are not known.
+    pub fn mark_all_unscored(&mut self, now: Now) {
         let tick = self.tick(now);
-        self.missed.overflow(tick);
+        self.unscored.overflow(tick);
         let slots: Vec<Slot> = self.open.slots().collect();
         for slot in slots {
-            if let Some(held) = self.open.get_mut(slot) {
-                held.missed = true;
+            if let Some(trace) = self.open.get_mut(slot) {
+                trace.unscored = true;
             }
         }
     }
 
-    /// Let traces whose root has ended settle sooner from now on: somebody is about to stop us.
-    pub fn hurry(&mut self, settle: std::time::Duration) {
-        self.timers.hurry(ticks(settle));
+    /// Shortens the settle times from now on: the sidecar is about to stop.
+    pub fn shorten_settle(&mut self, settle: Duration) {
+        self.timers.shorten_settle(ticks(settle));
     }
 
-    /// When `close_due` will have something to close, if nothing comes before.
+    /// When `close_due` will have a trace to close, if no span arrives before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.start
             .instant
-            .checked_add(std::time::Duration::from_nanos(self.timers.next()?))
+            .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Close every trace whose timer or limit has fired: by deadline, then in the order in which
-    /// they began to wait. Last come those that have only expired, which stay open; a trace comes
-    /// once at most.
+    /// Closes every trace whose timer or limit has fired: by deadline, then in the order in which
+    /// the waits began. Traces that have only expired follow, and stay open. No trace is returned
+    /// twice.
     pub fn close_due(&mut self, now: Now) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
@@ -200,28 +203,28 @@ impl<M: Memo> TraceBuffer<M> {
             let reason = match due {
                 Due::Settled => CloseReason::RootEnded,
                 Due::Inactive => CloseReason::Inactive,
-                Due::Condemned => self
+                Due::Closing => self
                     .open
                     .get(slot)
-                    .and_then(|held| held.condemned)
+                    .and_then(|trace| trace.closing)
                     .unwrap_or(CloseReason::Evicted),
             };
             closed.extend(self.close(slot, reason, tick));
         }
         while let Some(slot) = self.timers.take_expired(tick) {
-            closed.extend(self.open.get_mut(slot).map(|held| Closed {
-                trace: held.copy(CloseReason::Expired),
-                memo: std::mem::take(&mut held.memo),
-                first: !std::mem::replace(&mut held.reported, true),
+            closed.extend(self.open.get_mut(slot).map(|trace| Closed {
+                trace: trace.copy(CloseReason::Expired),
+                memo: std::mem::take(&mut trace.memo),
+                first: !std::mem::replace(&mut trace.reported, true),
                 rest: None,
             }));
         }
         closed
     }
 
-    /// Close all traces, by first arrival: those that could settle as such, those that a limit
-    /// condemned for that, all others for the reason given (`Shutdown`, or `NoRoot` at the end of
-    /// replay's input).
+    /// Closes all traces, by first arrival: settling ones as settled, those that a limit closes for
+    /// that limit, all others for the given reason (`Shutdown`, or `NoRoot` at the end of replay's
+    /// input).
     pub fn close_all(&mut self, otherwise: CloseReason, now: Now) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
@@ -232,66 +235,64 @@ impl<M: Memo> TraceBuffer<M> {
         slots.sort_unstable();
         let mut closed = Vec::with_capacity(slots.len());
         for (_, slot) in slots {
-            let Some(held) = self.open.get(slot) else {
+            let Some(trace) = self.open.get(slot) else {
                 continue;
             };
-            let settling = held.quiet.map(|_| CloseReason::RootEnded);
-            let reason = held.condemned.or(settling).unwrap_or(otherwise);
+            let settling = trace.quiet.map(|_| CloseReason::RootEnded);
+            let reason = trace.closing.or(settling).unwrap_or(otherwise);
             closed.extend(self.close(slot, reason, tick));
         }
         closed
     }
 
-    /// Take a judged trace back, with what was reported of it, so that late spans find it.
+    /// Takes a judged trace back, with the memo of what was reported, so that late spans find it.
     pub fn remember(&mut self, closed: Closed<M>, now: Now) {
         let tick = self.tick(now);
         let Closed {
             trace, memo, rest, ..
         } = closed;
-        let Some(mut held) = rest else {
-            // It had only expired. Should it have been closed since, what was reported last counts.
-            if let Some(held) = self
+        let Some(mut buffered) = rest else {
+            // It has only expired. If it has been closed since, the last report counts.
+            if let Some(open) = self
                 .index
                 .get(&trace.trace_id)
                 .and_then(|&slot| self.open.get_mut(slot))
             {
-                let size = held.size();
-                held.memo = memo;
-                if held.condemned.is_none() {
-                    self.open_size = self.open_size - size + held.size();
+                let size_before = open.size();
+                open.memo = memo;
+                if open.closing.is_none() {
+                    self.open_size = self.open_size - size_before + open.size();
                 }
             }
             return;
         };
-        // More spans of a trace that has reached a limit would each close it anew: from now on they
-        // are only counted.
+        // Each further span of a trace that has reached a limit would close it again: they are only
+        // counted from now on.
         if matches!(
             trace.reason,
             CloseReason::SpanLimit | CloseReason::SizeLimit
         ) {
             return;
         }
-        held.memo = memo;
-        held.take_back(trace);
+        buffered.memo = memo;
+        buffered.take_back(trace);
         self.recent
-            .fill(self.hasher.hash_one(held.trace_id), held, tick);
+            .fill(self.hasher.hash_one(buffered.trace_id), buffered, tick);
     }
 
-    /// How much is held.
+    /// How much the buffer holds.
     pub fn stats(&self) -> Stats {
-        let (n_recent, n_recent_whole, recent_size) = self.recent.sizes();
-        Stats {
+        let mut stats = Stats {
             n_open: self.n_open,
             open_size: self.open_size,
-            n_recent,
-            n_recent_whole,
-            recent_size,
-            n_missed: self.missed.len(),
-        }
+            n_unscored: self.unscored.len(),
+            ..Stats::default()
+        };
+        self.recent.add_to(&mut stats);
+        stats
     }
 
-    /// A place for a span whose trace is not open: a new trace, or a remembered one that the span
-    /// brings news to.
+    /// Opens a trace for a span: a new trace, or a remembered one that the span changes.
     fn open_for(&mut self, span: &Span, mark: Mark, now: Now) -> Result<Slot, Inserted> {
         let tick = self.tick(now);
         self.forget(now);
@@ -299,25 +300,25 @@ impl<M: Memo> TraceBuffer<M> {
             .recent
             .find(self.hasher.hash_one(span.trace_id), &span.trace_id)
         else {
-            let held = Held {
+            let trace = BufferedTrace {
                 trace_id: span.trace_id,
-                spans: Spans::default(),
+                spans: SpanTree::default(),
                 memo: M::default(),
                 reported: false,
-                missed: self.missed.take(&span.trace_id),
+                unscored: self.unscored.take(&span.trace_id),
                 memory_unix_nanos: self.memory_unix_nanos,
                 arrival: self.n_arrived,
                 quiet: None,
-                condemned: None,
+                closing: None,
             };
             self.n_arrived += 1;
-            return Ok(self.open(Box::new(held), tick));
+            return Ok(self.open(Box::new(trace), tick));
         };
-        match self.recent.held(recent) {
-            Some(held) if !held.spans.is_news(span, mark, &self.hasher) => Err(Inserted::Known),
+        match self.recent.get(recent) {
+            Some(trace) if !trace.spans.is_new(span, mark, &self.hasher) => Err(Inserted::Known),
             Some(_) => {
-                let held = self.recent.take(recent).ok_or(Inserted::TooLate)?;
-                Ok(self.open(held, tick))
+                let trace = self.recent.take(recent).ok_or(Inserted::TooLate)?;
+                Ok(self.open(trace, tick))
             }
             None => {
                 self.recent.touch(recent, tick);
@@ -326,81 +327,77 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    fn open(&mut self, mut held: Box<Held<M>>, tick: Tick) -> Slot {
-        held.quiet = held.spans.quiet();
-        let (trace_id, size, quiet) = (held.trace_id, held.size(), held.quiet);
-        let slot = self.open.insert(held);
-        self.index.insert(trace_id, slot);
+    fn open(&mut self, mut trace: Box<BufferedTrace<M>>, tick: Tick) -> Slot {
+        let quiet = trace.spans.quiet();
+        trace.quiet = quiet;
+        let trace_id = trace.trace_id;
         self.n_open += 1;
-        self.open_size += size;
+        self.open_size += trace.size();
+        let slot = self.open.insert(trace);
+        self.index.insert(trace_id, slot);
         self.timers.open(slot, tick);
-        self.timers.news(slot, None, quiet, tick);
+        self.timers.restart(slot, None, quiet, tick);
         slot
     }
 
     fn close(&mut self, slot: Slot, reason: CloseReason, tick: Tick) -> Option<Closed<M>> {
-        self.timers.close(slot);
-        let mut held = self.open.remove(slot)?;
-        self.index.remove(&held.trace_id);
-        if held.condemned.is_none() {
+        self.timers.cancel(slot);
+        let mut buffered = self.open.remove(slot)?;
+        self.index.remove(&buffered.trace_id);
+        if buffered.closing.is_none() {
             self.n_open -= 1;
-            self.open_size -= held.size();
+            self.open_size -= buffered.size();
         }
-        held.condemned = None;
+        buffered.closing = None;
         self.recent
-            .insert(self.hasher.hash_one(held.trace_id), tick);
-        let reason = held.reason(reason, &self.settings);
-        let trace = held.lend(reason);
-        let memo = std::mem::take(&mut held.memo);
-        let first = !std::mem::replace(&mut held.reported, true);
+            .insert(self.hasher.hash_one(buffered.trace_id), tick);
+        let reason = buffered.reason(reason, &self.settings);
+        let trace = buffered.lend(reason);
+        let memo = std::mem::take(&mut buffered.memo);
+        let first = !std::mem::replace(&mut buffered.reported, true);
         Some(Closed {
             trace,
             memo,
             first,
-            rest: Some(held),
+            rest: Some(buffered),
         })
     }
 
-    /// Take a trace out of the budget. It stays until `close_due` hands it out, and takes what else
-    /// comes until then unless its own limit is reached.
-    fn condemn(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
-        let Some(held) = self
+    /// Takes a trace out of the budget. It stays until `close_due` hands it out, and still takes
+    /// spans unless its own limit was reached.
+    fn start_closing(&mut self, slot: Slot, reason: CloseReason, tick: Tick) {
+        let Some(trace) = self
             .open
             .get_mut(slot)
-            .filter(|held| held.condemned.is_none())
+            .filter(|trace| trace.closing.is_none())
         else {
             return;
         };
-        held.condemned = Some(reason);
+        trace.closing = Some(reason);
         self.n_open -= 1;
-        self.open_size -= held.size();
-        self.timers.condemn(slot, tick);
+        self.open_size -= trace.size();
+        self.timers.close_now(slot, tick);
     }
 
-    /// Make room: first what settles anyway is closed at once, then the longest idle.
+    /// Makes room: closes the settling traces first, then those that have been idle for longest.
     fn evict(&mut self, tick: Tick) {
         while (self.n_open > self.settings.max_open_traces
             || self.open_size > self.settings.max_open_size)
             && let Some((slot, due)) = self.timers.victim()
         {
-            self.condemn(
-                slot,
-                if due == Due::Settled {
-                    CloseReason::RootEnded
-                } else {
-                    CloseReason::Evicted
-                },
-                tick,
-            );
+            let reason = match due {
+                Due::Settled => CloseReason::RootEnded,
+                Due::Inactive | Due::Closing => CloseReason::Evicted,
+            };
+            self.start_closing(slot, reason, tick);
         }
     }
 
-    /// Forget what is too much or too old; our memory of traces then begins after it.
+    /// Forgets traces that are too many or too old; our memory of traces then begins after them.
     fn forget(&mut self, now: Now) {
         let tick = self.tick(now);
-        let forgotten = self.recent.forget(tick).max(self.missed.forget(tick));
-        // Who wants no memory of closed traces does not want every trace to be called incomplete
-        // for that.
+        let forgotten = self.recent.forget(tick).max(self.unscored.forget(tick));
+        // With a memory of no closed traces, every trace would be incomplete.
         if let Some(forgotten) = forgotten.filter(|_| self.settings.max_recent_traces > 0) {
             self.memory_unix_nanos = self.memory_unix_nanos.max(
                 now.unix_nanos

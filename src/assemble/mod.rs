@@ -1,17 +1,21 @@
-//! Pure. Spans in, closed traces out. Knows ids, parents, times and the marks it is handed with
-//! each span; knows nothing of how a tool call is spelled, nor of what is expected of it. All
-//! timers run on arrival, never on span times.
+//! Pure. Groups spans into traces and closes each trace when it is done. Knows ids, parents, times
+//! and the class of each span; knows nothing of how a tool call is spelled, nor of what is expected
+//! of it. All timers run on arrival, never on span times.
+
+mod settings;
 
 mod buffer;
-mod lanes;
-mod missed;
-mod recent;
+
+mod buffered_trace;
+mod node;
 mod resources;
-mod settings;
-mod spans;
+mod span_tree;
+
+mod fifo_timers;
+mod recent;
+mod slab;
 mod timers;
-mod trace;
-mod version;
+mod unscored;
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +51,8 @@ pub struct Mark {
 /// Why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseReason {
-    /// A top span has ended, no local parent is missing, and it has been quiet for the settle time.
+    /// A top span has ended, no local parent is missing, and no span has arrived for the settle
+    /// time.
     RootEnded,
     /// Replay's end of input, without an ended root.
     NoRoot,
@@ -61,14 +66,14 @@ pub enum CloseReason {
     SizeLimit,
     /// The budget of open traces was full.
     Evicted,
-    /// The sidecar was told to stop.
+    /// The sidecar is stopping.
     Shutdown,
-    /// Spans of it were forwarded unscored, or it began before our memory does.
+    /// Spans of it were forwarded unscored, or it began before our memory of traces does.
     Incomplete,
 }
 
 impl CloseReason {
-    /// Every one.
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::RootEnded,
         Self::NoRoot,
@@ -104,67 +109,64 @@ pub struct Trace {
     pub trace_id: TraceId,
     /// Why it was closed.
     pub reason: CloseReason,
-    /// One entry per span id, by start, then span id; the mark is the one handed in with the
-    /// version that won.
+    /// One entry per span id, by start, then span id; the mark is that of the version that won.
     pub spans: Vec<(Span, Mark)>,
-    /// The log records among what came, in the same order: no spans.
+    /// The log records of the trace, in the same order.
     pub records: Vec<(Span, Mark)>,
-    /// Does some span name a parent that never came and is not marked remote?
+    /// Does a span name a parent that never arrived and is not marked remote?
     pub parent_missing: bool,
-    /// Position of this trace by first arrival, counted from 0: what replay orders its lines by.
+    /// Position of this trace by first arrival, counted from 0: the order of replay's lines.
     pub arrival: u64,
 }
 
 /// What became of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
-    /// It brought news to a trace that was not reported yet.
+    /// It is part of a trace that has not been reported yet.
     Taken,
     /// This version of the span, or one that wins over it, was known: nothing has changed.
     Known,
-    /// It brought news to a trace that was reported before; where that was closed it is open again,
-    /// to settle.
+    /// It is part of a trace that was reported before. If that was closed, it is open again, to
+    /// settle.
     Late,
-    /// It came after its trace was closed by a limit, or so long after that its facts are gone: not
-    /// taken.
+    /// Not taken: a limit has closed its trace, or the other spans of its trace are forgotten.
     TooLate,
 }
 
-/// What the pipeline remembers with a trace: what it reported of it.
+/// What the pipeline remembers with a trace: its reported results.
 pub trait Memo: Default {
-    /// Bytes it holds on to beyond itself.
+    /// Bytes on the heap.
     fn size(&self) -> usize;
 }
 
-/// A trace to judge. Judge it, put into `memo` what was reported, and hand it back with
+/// A trace to judge. Judge it, put the reported results into `memo`, and hand it back with
 /// [`TraceBuffer::remember`].
 #[derive(Debug)]
 #[must_use = "a trace that is not handed back is not remembered, and its late spans are lost"]
 pub struct Closed<M> {
     /// The trace.
     pub trace: Trace,
-    /// What was remembered when it was reported before; the default for a first time.
+    /// The memo of its last report; the default if there is none.
     pub memo: M,
     /// Is it reported for the first time?
     pub first: bool,
-    /// What the buffer keeps of a closed trace besides; `None` where the trace is still open
-    /// (expired).
-    rest: Option<Box<trace::Held<M>>>,
+    /// The rest of a closed trace; `None` if the trace is still open (expired).
+    rest: Option<Box<buffered_trace::BufferedTrace<M>>>,
 }
 
 /// How much the buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Open traces, without those that a limit has closed and `close_due` has yet to hand out.
+    /// Open traces, without those that a limit closes and `close_due` has yet to hand out.
     pub n_open: usize,
-    /// Bytes of them.
+    /// Bytes of the open traces.
     pub open_size: usize,
     /// Remembered traces.
     pub n_recent: usize,
-    /// Remembered traces whose facts are still there.
+    /// Remembered traces whose spans are still there.
     pub n_recent_whole: usize,
-    /// Bytes of those.
+    /// Bytes of the remembered traces.
     pub recent_size: usize,
-    /// Traces of which spans were missed and none has been taken.
-    pub n_missed: usize,
+    /// Traces that are not open and of which spans were forwarded unscored.
+    pub n_unscored: usize,
 }

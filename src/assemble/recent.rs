@@ -1,23 +1,24 @@
-//! Pure. Recently closed traces, remembered so that a late span is known to be late. KeptAttributes go
-//! first, oldest first, and leave a hash and a time; then those go too. Knows how much to remember
-//! and for how long; knows nothing of why a trace was closed.
+//! Pure. Recently closed traces, remembered so that late spans are recognised. The oldest traces
+//! lose their spans first, which leaves a hash and a time, and are then forgotten. Knows how much
+//! to remember and for how long; knows nothing of why a trace was closed.
 
 use hashbrown::HashTable;
 
-use super::Memo;
-use super::lanes::{Lanes, Slab, Slot, Tick};
-use super::trace::Held;
+use super::buffered_trace::BufferedTrace;
+use super::fifo_timers::{FifoTimers, Tick};
+use super::slab::{Slab, Slot};
+use super::{Memo, Stats};
 use crate::span::TraceId;
 
 /// Recently closed traces.
 #[derive(Debug)]
 pub(super) struct RecentlyClosed<M> {
-    entries: Slab<Entry<M>>,
+    entries: Slab<ClosedTrace<M>>,
     index: HashTable<Slot>,
-    /// All entries, by closing.
-    order: Lanes<1>,
-    /// Those that have facts, by closing.
-    whole: Lanes<1>,
+    /// All entries, by the time of closing.
+    order: FifoTimers<1>,
+    /// The entries that have their spans, by the time of closing.
+    whole: FifoTimers<1>,
     n_whole: usize,
     size: usize,
     max_traces: usize,
@@ -26,9 +27,10 @@ pub(super) struct RecentlyClosed<M> {
 }
 
 #[derive(Debug)]
-struct Entry<M> {
+struct ClosedTrace<M> {
     hash: u64,
-    held: Option<Box<Held<M>>>,
+    /// `None` while it is judged, and after its spans were dropped.
+    trace: Option<Box<BufferedTrace<M>>>,
 }
 
 impl<M: Memo> RecentlyClosed<M> {
@@ -36,8 +38,8 @@ impl<M: Memo> RecentlyClosed<M> {
         Self {
             entries: Slab::new(),
             index: HashTable::new(),
-            order: Lanes::new(),
-            whole: Lanes::new(),
+            order: FifoTimers::new(),
+            whole: FifoTimers::new(),
             n_whole: 0,
             size: 0,
             max_traces,
@@ -46,101 +48,103 @@ impl<M: Memo> RecentlyClosed<M> {
         }
     }
 
-    /// A trace was closed; its facts are out being judged.
+    /// Adds a trace that was closed and is being judged.
     pub(super) fn insert(&mut self, hash: u64, now: Tick) {
-        let slot = self.entries.insert(Entry { hash, held: None });
+        let slot = self.entries.insert(ClosedTrace { hash, trace: None });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |&slot| {
             entries.get(slot).map_or(0, |entry| entry.hash)
         });
-        self.order.join(0, slot, now);
+        self.order.start(0, slot, now);
     }
 
-    /// Its facts are back. Where the trace is no longer remembered they are let go.
-    pub(super) fn fill(&mut self, hash: u64, held: Box<Held<M>>, now: Tick) {
-        let Some(slot) = self.find(hash, &held.trace_id) else {
+    /// Puts a judged trace back. If it is no longer remembered, it is dropped.
+    pub(super) fn fill(&mut self, hash: u64, trace: Box<BufferedTrace<M>>, now: Tick) {
+        let Some(slot) = self.find(hash, &trace.trace_id) else {
             return;
         };
         let Some(entry) = self
             .entries
             .get_mut(slot)
-            .filter(|entry| entry.held.is_none())
+            .filter(|entry| entry.trace.is_none())
         else {
             return;
         };
-        self.size += held.size();
+        self.size += trace.size();
         self.n_whole += 1;
-        entry.held = Some(held);
-        self.whole.join(0, slot, now);
+        entry.trace = Some(trace);
+        self.whole.start(0, slot, now);
         while self.size > self.max_size
             && let Some((oldest, _)) = self.whole.first(0)
         {
-            self.drop_facts(oldest);
+            self.drop_spans(oldest);
         }
     }
 
-    /// Where this trace is remembered. Without its facts the hash alone must do.
+    /// Finds a remembered trace. Without its spans only the hash is compared.
     pub(super) fn find(&self, hash: u64, trace_id: &TraceId) -> Option<Slot> {
-        let is_it = |entry: &Entry<M>| {
+        let is_it = |entry: &ClosedTrace<M>| {
             entry.hash == hash
                 && entry
-                    .held
+                    .trace
                     .as_ref()
-                    .is_none_or(|held| held.trace_id == *trace_id)
+                    .is_none_or(|trace| trace.trace_id == *trace_id)
         };
         self.index
             .find(hash, |&slot| self.entries.get(slot).is_some_and(is_it))
             .copied()
     }
 
-    /// The facts of a remembered trace.
-    pub(super) fn held(&self, slot: Slot) -> Option<&Held<M>> {
-        self.entries.get(slot)?.held.as_deref()
+    /// A remembered trace, if it still has its spans.
+    pub(super) fn get(&self, slot: Slot) -> Option<&BufferedTrace<M>> {
+        self.entries.get(slot)?.trace.as_deref()
     }
 
-    /// A late span came to a trace without facts: it lives, so it is remembered for longer.
+    /// Remembers a trace for longer: a late span arrived after its own spans were dropped.
     pub(super) fn touch(&mut self, slot: Slot, now: Tick) {
-        self.order.join(0, slot, now);
+        self.order.start(0, slot, now);
     }
 
-    /// Take a trace out, to open it again.
-    pub(super) fn take(&mut self, slot: Slot) -> Option<Box<Held<M>>> {
-        let held = self.drop_facts(slot);
+    /// Removes a trace, to open it again.
+    pub(super) fn take(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
+        let trace = self.drop_spans(slot);
         self.remove(slot);
-        held
+        trace
     }
 
-    /// Forget what is too much or too old. When the last of the forgotten was closed, if any was.
+    /// Forgets traces that are too many or too old. Returns when the last forgotten one was closed.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = None;
         while let Some((oldest, closed)) = self.order.first(0)
             && (self.entries.len() > self.max_traces || closed.saturating_add(self.ttl) <= now)
         {
-            self.drop_facts(oldest);
+            self.drop_spans(oldest);
             self.remove(oldest);
             forgotten = Some(closed);
         }
         forgotten
     }
 
-    /// How many are remembered, how many of them with their facts, and how many bytes these are.
-    pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        (self.entries.len(), self.n_whole, self.size)
+    /// Adds the remembered traces to the statistics.
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        stats.n_recent = self.entries.len();
+        stats.n_recent_whole = self.n_whole;
+        stats.recent_size = self.size;
     }
 
-    fn drop_facts(&mut self, slot: Slot) -> Option<Box<Held<M>>> {
-        let held = self.entries.get_mut(slot)?.held.take()?;
-        self.whole.leave(slot);
+    fn drop_spans(&mut self, slot: Slot) -> Option<Box<BufferedTrace<M>>> {
+        let trace = self.entries.get_mut(slot)?.trace.take()?;
+        self.whole.cancel(slot);
         self.n_whole -= 1;
-        self.size -= held.size();
-        Some(held)
+        self.size -= trace.size();
+        Some(trace)
     }
 
     fn remove(&mut self, slot: Slot) {
         let Some(entry) = self.entries.remove(slot) else {
             return;
         };
-        self.order.leave(slot);
+        self.order.cancel(slot);
         if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == slot) {
             found.remove();
         }

@@ -1,37 +1,37 @@
-//! Pure. Equal resources that came with different requests in, one of them out, so that a trace
-//! need not hold a copy of its own. Knows resources; knows nothing of traces.
+//! Pure. Shares equal resources of different requests, so that no trace holds a copy of its own.
+//! Knows resources; knows nothing of traces.
 
 use std::sync::Arc;
 
 use crate::span::Resource;
 
-/// Resources kept in common. An agent has one, a gateway a few dozen.
+/// Number of shared resources. An agent has one, a gateway a few dozen.
 const MAX_RESOURCES: usize = 64;
 
-/// Largest resource kept in common, in bytes. With the number above: what is in nobody's budget is
-/// at most 256 KiB.
+/// Size of the largest shared resource, in bytes. With the number above, at most 256 KiB are
+/// outside every budget.
 const MAX_SIZE: usize = 4 << 10;
 
-/// Resources that traces hold in common.
+/// Resources that traces share.
 #[derive(Debug, Default)]
-pub(super) struct Resources {
+pub(super) struct SharedResources {
     known: Vec<Arc<Resource>>,
-    /// What came last, and what stands for it: the spans of a request come one after the other.
-    last: Option<(Arc<Resource>, Common)>,
+    /// The last resource and its shared form: spans of one request arrive one after the other.
+    last: Option<(Arc<Resource>, SharedResource)>,
 }
 
 /// A resource as a trace holds it.
 #[derive(Debug, Clone)]
-pub(super) struct Common {
+pub(super) struct SharedResource {
     pub(super) resource: Arc<Resource>,
-    /// Bytes that the trace answers for: none of what is kept in common.
+    /// Bytes that count as the trace's own: 0 for a shared resource.
     pub(super) cost: usize,
 }
 
-impl Resources {
-    /// The one that stands for this one and for all that equal it.
-    pub(super) fn common(&mut self, resource: &Arc<Resource>) -> &Common {
-        // What was held here would look as if it were in use.
+impl SharedResources {
+    /// The shared form of this resource and of all that equal it.
+    pub(super) fn share(&mut self, resource: &Arc<Resource>) -> &SharedResource {
+        // Dropped if it is another one: its reference count would say that it is in use.
         let last = self
             .last
             .take()
@@ -40,16 +40,16 @@ impl Resources {
         &self.last.insert(last).1
     }
 
-    fn find_or_keep(&mut self, resource: &Arc<Resource>) -> Common {
+    fn find_or_keep(&mut self, resource: &Arc<Resource>) -> SharedResource {
         let size = resource.size();
         if size > MAX_SIZE {
-            return Common {
+            return SharedResource {
                 resource: Arc::clone(resource),
                 cost: size,
             };
         }
         if let Some(known) = self.known.iter().find(|known| **known == *resource) {
-            return Common {
+            return SharedResource {
                 resource: Arc::clone(known),
                 cost: 0,
             };
@@ -63,12 +63,12 @@ impl Resources {
         {
             *unused = Arc::clone(resource);
         } else {
-            return Common {
+            return SharedResource {
                 resource: Arc::clone(resource),
                 cost: size,
             };
         }
-        Common {
+        SharedResource {
             resource: Arc::clone(resource),
             cost: 0,
         }
@@ -90,36 +90,36 @@ mod tests {
 
     #[test]
     fn equal_resources_become_one_that_costs_nothing() {
-        let mut resources = Resources::default();
-        let first = resources.common(&resource("shop", 200)).clone();
-        let second = resources.common(&resource("shop", 200)).clone();
-        let other = resources.common(&resource("bank", 200)).clone();
+        let mut resources = SharedResources::default();
+        let first = resources.share(&resource("shop", 200)).clone();
+        let second = resources.share(&resource("shop", 200)).clone();
+        let other = resources.share(&resource("bank", 200)).clone();
         assert!(Arc::ptr_eq(&first.resource, &second.resource));
         assert!(!Arc::ptr_eq(&first.resource, &other.resource));
         assert_eq!((first.cost, second.cost, other.cost), (0, 0, 0));
     }
 
     #[test]
-    fn a_large_one_is_paid_for_by_its_trace() {
-        let mut resources = Resources::default();
+    fn a_large_resource_counts_against_its_trace() {
+        let mut resources = SharedResources::default();
         let large = resource("shop", MAX_SIZE);
-        assert_eq!(resources.common(&large).cost, large.size());
+        assert_eq!(resources.share(&large).cost, large.size());
         assert_eq!(
-            resources.common(&large).cost,
+            resources.share(&large).cost,
             large.size(),
             "also for the second span of a request"
         );
     }
 
     #[test]
-    fn what_is_kept_in_common_is_bounded_and_what_nobody_holds_makes_room() {
-        let mut resources = Resources::default();
-        let mut held: Vec<Common> = (0..MAX_RESOURCES)
-            .map(|nth| resources.common(&resource(&nth.to_string(), 100)).clone())
+    fn shared_resources_are_bounded_and_an_unused_one_makes_room() {
+        let mut resources = SharedResources::default();
+        let mut held: Vec<SharedResource> = (0..MAX_RESOURCES)
+            .map(|nth| resources.share(&resource(&nth.to_string(), 100)).clone())
             .collect();
-        assert!(resources.common(&resource("one too many", 100)).cost > 0);
+        assert!(resources.share(&resource("one too many", 100)).cost > 0);
         held.remove(7);
-        assert_eq!(resources.common(&resource("in its place", 100)).cost, 0);
+        assert_eq!(resources.share(&resource("in its place", 100)).cost, 0);
         assert_eq!(resources.known.len(), MAX_RESOURCES);
     }
 }

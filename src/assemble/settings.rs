@@ -1,4 +1,4 @@
-//! Pure. The timers and limits of `assemble.*`, as the buffer obeys them.
+//! Pure. The timers and limits of the buffer, as the keys `assemble.*` set them.
 
 use std::time::Duration;
 
@@ -7,40 +7,39 @@ use std::time::Duration;
 pub struct Settings {
     /// Quiet time after a top span has ended.
     pub settle: Duration,
-    /// Longest time that new spans can put off the settling; a quiet time that is longer by itself
-    /// is waited for all the same.
+    /// Longest time for which new spans can put off the settling. A longer `settle` still applies
+    /// in full.
     pub max_settle: Duration,
-    /// Quiet time where the top span's parent is remote.
+    /// Quiet time after a top span with a remote parent has ended.
     pub settle_remote: Duration,
     /// Quiet time after which a trace without an ended root is closed.
     pub inactive: Duration,
-    /// A top span that began before our memory of traces and ended later than this before it makes
-    /// a trace incomplete; `None` turns the guard off.
+    /// A trace is incomplete if one of its top spans began before our memory of traces and did not
+    /// end at least this long before it. `None` turns the guard off.
     pub restart_guard: Option<Duration>,
-    /// Longest time a trace stays open before what is certain is reported.
+    /// Time for which a trace can be open before its certain results are reported.
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of kept facts of one trace, up to [`Settings::MAX_SIZE_LIMIT`].
+    /// Most bytes of one trace, up to [`Settings::MAX_SIZE_LIMIT`].
     pub size_limit: usize,
-    /// Most open traces; also the most ids of missed traces.
+    /// Most open traces; also most remembered ids of traces with unscored spans.
     pub max_open_traces: usize,
     /// Most bytes of all open traces.
     pub max_open_size: usize,
     /// Most recently closed traces remembered.
     pub max_recent_traces: usize,
-    /// Most bytes of their facts.
+    /// Most bytes of the recently closed traces.
     pub max_recent_size: usize,
     /// How long a closed trace is remembered.
     pub recent_ttl: Duration,
 }
 
 impl Settings {
-    /// Whatever is set, no trace takes more than 2 GiB: places in its facts are numbers of 32 bits.
+    /// Upper bound of `size_limit`, 2 GiB: places among a trace's attributes are 32-bit numbers.
     pub const MAX_SIZE_LIMIT: usize = 2 << 30;
 
-    /// No clock, no other limits, no guard: a trace closes at the end of input only (`replay`,
-    /// `inspect`).
+    /// No timers, limits or guard: a trace closes at the end of input only (`replay`, `inspect`).
     pub fn replay() -> Self {
         Self {
             settle: Duration::MAX,

@@ -1,47 +1,48 @@
-//! Pure. What each open trace waits for, and which is due next. Knows slots and delays; knows
-//! nothing of spans.
+//! Pure. The timers of the open traces, and which of them is due next. Knows slots and delays;
+//! knows nothing of spans.
 
 use std::time::Duration;
 
 use super::Settings;
-use super::lanes::{Lanes, Slot, Tick};
+use super::fifo_timers::{FifoTimers, Tick};
+use super::slab::Slot;
 
-/// Whose end a settling trace has seen.
+/// Which top span of a settling trace has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// A top span without a parent.
     Local,
-    /// Only top spans whose parents are remote: other processes may still send theirs.
+    /// Only top spans whose parents are remote: other processes may still send spans.
     Remote,
 }
 
-/// What has come due for a trace.
+/// The timer of a trace that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// It has settled.
     Settled,
-    /// Nothing came for too long.
+    /// No span arrived for too long.
     Inactive,
-    /// A limit condemned it.
-    Condemned,
+    /// A limit closes it.
+    Closing,
 }
 
 /// The timers of all open traces.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// Since the last new span. Lanes: settling, settling (remote), not settling, condemned.
-    quiet: Lanes<4>,
-    /// Since the settling began. Lanes: settling, settling (remote).
-    settling: Lanes<2>,
+    /// Since the last new span. Queues: settling, settling (remote), not settling, closing.
+    quiet: FifoTimers<4>,
+    /// Since the settling began. Queues: settling, settling (remote).
+    settling: FifoTimers<2>,
     /// Since the trace was opened.
-    age: Lanes<1>,
+    age: FifoTimers<1>,
     quiet_delays: [Tick; 4],
     settling_delays: [Tick; 2],
     age_delay: Tick,
 }
 
 const IDLE: usize = 2;
-const CONDEMNED: usize = 3;
+const CLOSING: usize = 3;
 
 /// As ticks, `Tick::MAX` (584 years) meaning never.
 pub(super) fn ticks(duration: Duration) -> Tick {
@@ -53,17 +54,17 @@ impl Timers {
         let [settle, settle_remote, max_settle] =
             [settings.settle, settings.settle_remote, settings.max_settle].map(ticks);
         Self {
-            quiet: Lanes::new(),
-            settling: Lanes::new(),
-            age: Lanes::new(),
+            quiet: FifoTimers::new(),
+            settling: FifoTimers::new(),
+            age: FifoTimers::new(),
             quiet_delays: [settle, settle_remote, ticks(settings.inactive), 0],
             settling_delays: [settle.max(max_settle), settle_remote.max(max_settle)],
             age_delay: ticks(settings.expired),
         }
     }
 
-    /// Settle sooner from now on. What waits has waited since it joined, so lines stay in order.
-    pub(super) fn hurry(&mut self, settle: Tick) {
+    /// Shortens the settle times from now on. Waits keep their start, so queues stay in order.
+    pub(super) fn shorten_settle(&mut self, settle: Tick) {
         for delay in self.quiet_delays[..2]
             .iter_mut()
             .chain(&mut self.settling_delays)
@@ -72,14 +73,15 @@ impl Timers {
         }
     }
 
-    /// A trace was opened, or opened again.
+    /// Starts the timer of a trace that was opened, or opened again.
     pub(super) fn open(&mut self, slot: Slot, now: Tick) {
-        self.age.join(0, slot, now);
+        self.age.start(0, slot, now);
     }
 
-    /// A trace has news. A settling that goes on is put off, but its longest time runs on; one of
-    /// another kind begins anew, since what it waited for has only now come.
-    pub(super) fn news(
+    /// Restarts the timers of a trace after a new span. A new span puts off a settling, but not its
+    /// longest time; a settling of another kind starts anew, since its top span has only just
+    /// ended.
+    pub(super) fn restart(
         &mut self,
         slot: Slot,
         before: Option<Quiet>,
@@ -87,29 +89,29 @@ impl Timers {
         now: Tick,
     ) {
         self.quiet
-            .join(after.map_or(IDLE, |quiet| quiet as usize), slot, now);
+            .start(after.map_or(IDLE, |quiet| quiet as usize), slot, now);
         match after {
-            Some(quiet) if before != after => self.settling.join(quiet as usize, slot, now),
+            Some(quiet) if before != after => self.settling.start(quiet as usize, slot, now),
             Some(_) => {}
-            None => self.settling.leave(slot),
+            None => self.settling.cancel(slot),
         }
     }
 
-    /// A limit was reached: the trace is due now, and nothing can put that off.
-    pub(super) fn condemn(&mut self, slot: Slot, now: Tick) {
-        self.quiet.join(CONDEMNED, slot, now);
-        self.settling.leave(slot);
-        self.age.leave(slot);
+    /// Makes a trace due now because a limit was reached: nothing can put that off.
+    pub(super) fn close_now(&mut self, slot: Slot, now: Tick) {
+        self.quiet.start(CLOSING, slot, now);
+        self.settling.cancel(slot);
+        self.age.cancel(slot);
     }
 
-    /// A trace was closed.
-    pub(super) fn close(&mut self, slot: Slot) {
-        self.quiet.leave(slot);
-        self.settling.leave(slot);
-        self.age.leave(slot);
+    /// Cancels the timers of a trace that was closed.
+    pub(super) fn cancel(&mut self, slot: Slot) {
+        self.quiet.cancel(slot);
+        self.settling.cancel(slot);
+        self.age.cancel(slot);
     }
 
-    /// When something is due next.
+    /// When the next timer is due.
     pub(super) fn next(&self) -> Option<Tick> {
         let next = self
             .next_closing()
@@ -127,21 +129,21 @@ impl Timers {
             .map(|(_, slot, due)| (slot, due))
     }
 
-    /// The next trace that has been open for too long. It is told once.
+    /// The next trace that has been open for too long, once per trace.
     pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
         let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;
-        self.age.leave(slot);
+        self.age.cancel(slot);
         Some(slot)
     }
 
-    /// Whom to close when there is no room: of the settling ones that which would settle first,
-    /// else the longest idle.
+    /// The trace to close when there is no room: the settling one that would settle first, else the
+    /// one that has been idle for longest.
     pub(super) fn victim(&self) -> Option<(Slot, Due)> {
         let settling = [Quiet::Local as usize, Quiet::Remote as usize]
             .into_iter()
-            .filter_map(|lane| {
-                let (slot, since) = self.quiet.first(lane)?;
-                Some((since.saturating_add(self.quiet_delays[lane]), slot))
+            .filter_map(|queue| {
+                let (slot, since) = self.quiet.first(queue)?;
+                Some((since.saturating_add(self.quiet_delays[queue]), slot))
             });
         match settling.min() {
             Some((_, slot)) => Some((slot, Due::Settled)),
@@ -153,19 +155,19 @@ impl Timers {
     }
 
     fn next_closing(&self) -> Option<(Tick, Slot, Due)> {
-        const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Condemned];
-        let quiet = (0..4).filter_map(|lane| {
-            let (slot, since) = self.quiet.first(lane)?;
+        const DUE: [Due; 4] = [Due::Settled, Due::Settled, Due::Inactive, Due::Closing];
+        let quiet = (0..4).filter_map(|queue| {
+            let (slot, since) = self.quiet.first(queue)?;
             Some((
-                since.saturating_add(self.quiet_delays[lane]),
+                since.saturating_add(self.quiet_delays[queue]),
                 slot,
-                DUE[lane],
+                DUE[queue],
             ))
         });
-        let settling = (0..2).filter_map(|lane| {
-            let (slot, since) = self.settling.first(lane)?;
+        let settling = (0..2).filter_map(|queue| {
+            let (slot, since) = self.settling.first(queue)?;
             Some((
-                since.saturating_add(self.settling_delays[lane]),
+                since.saturating_add(self.settling_delays[queue]),
                 slot,
                 Due::Settled,
             ))

@@ -1,6 +1,6 @@
-//! Pure. What was reported of a trace, remembered with it so that late spans report only what they
-//! change. Evaluations in; those that are new or look different, with their revision, out. Does not
-//! know what makes them.
+//! Pure. Remembers the evaluations that were reported of a trace, so that late spans report only
+//! what they change: new evaluations, and revisions of those that look different. Does not know how
+//! they are made.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -12,39 +12,38 @@ use crate::evaluate::{self, Criterion, Evaluation, JudgedBy, Previous, Scope, Ve
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
-/// What was reported of one trace.
+/// The reported evaluations of one trace.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
-    criterion: Held,
+    criterion: ReportedCriterion,
     /// The agent run of `scope: agent`. A whole trace is judged once, whichever span turns out to
     /// be its topmost.
     agent_run: Option<SpanId>,
     fingerprint: u64,
-    /// It was certain although the trace was cut short: it stays so, also where more of the trace
-    /// makes it harder to see.
-    for_good: bool,
+    /// It was certain although the trace was cut short. It stays certain, even if more of the trace
+    /// makes that harder to see.
+    certain: bool,
     previous: Previous,
-    /// Does it stand? Asked anew each time the trace is judged: what does not apply any more is
-    /// withdrawn.
-    stands: Stands,
+    /// Updated each time the trace is judged: an evaluation that no longer applies is withdrawn.
+    state: ReportState,
 }
 
-/// The criterion of what was reported. One that came with a run, or was made for it, is not held on
-/// to: it may be as large as its author likes, and there is one for each trace.
+/// The criterion of a reported evaluation. A criterion that came with a run, or was made for it, is
+/// not kept: it may have any size, and there is one for each trace.
 #[derive(Debug, Clone)]
-enum Held {
+enum ReportedCriterion {
     Registered(Arc<Criterion>),
-    OfTheRun {
+    FromRun {
         name: &'static str,
         evaluator: &'static str,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
+enum ReportState {
     Confirmed,
     Unconfirmed,
     Withdrawn,
@@ -53,8 +52,8 @@ enum Stands {
 // === impl Reported ===
 
 impl Reported {
-    /// Leaves the evaluations that were not reported as they stand, each with its revision. How
-    /// many were.
+    /// Removes the evaluations that were reported before without a difference, and gives the others
+    /// their revision. Returns how many were removed.
     pub(super) fn revise(
         &mut self,
         evaluations: &mut Vec<Evaluation>,
@@ -62,11 +61,11 @@ impl Reported {
         trajectory: &Arc<Trajectory>,
         hasher: &DefaultHashBuilder,
     ) -> usize {
-        // One judgement holds nothing twice, so what it adds itself need not be looked through.
+        // One judgement has no evaluation twice: only earlier ones need to be searched.
         let n_known = self.0.len();
         let n_evaluations = evaluations.len();
         self.0.reserve_exact(n_evaluations.saturating_sub(n_known));
-        // Most evaluations are of this trajectory itself.
+        // Most evaluations are of the whole trajectory.
         let of_whole = hash_of(trajectory, hasher);
         evaluations.retain_mut(|evaluation| {
             let is_whole = Arc::ptr_eq(&evaluation.trajectory, trajectory);
@@ -76,13 +75,13 @@ impl Reported {
                 hash_of(&evaluation.trajectory, hasher)
             };
             let fingerprint = fingerprint(evaluation, of_trajectory, hasher);
-            self.is_news(evaluation, fingerprint, n_known, registered)
+            self.record(evaluation, fingerprint, n_known, registered)
         });
         n_evaluations - evaluations.len()
     }
 
-    /// Gives the evaluation its revision, unless it was reported as it stands.
-    fn is_news(
+    /// Gives the evaluation its revision. Returns `false` if it was reported without a difference.
+    fn record(
         &mut self,
         evaluation: &mut Evaluation,
         fingerprint: u64,
@@ -109,11 +108,11 @@ impl Reported {
         );
         match known {
             Some(known) => {
-                known.stands = Stands::Confirmed;
-                if known.fingerprint == fingerprint || (known.for_good && cut_short && !is_judged) {
+                known.state = ReportState::Confirmed;
+                if known.fingerprint == fingerprint || (known.certain && cut_short && !is_judged) {
                     return false;
                 }
-                known.for_good = cut_short && is_judged;
+                known.certain = cut_short && is_judged;
                 evaluation.revision = known.previous.revision + 1;
                 evaluation.previous = Some(known.previous);
                 known.fingerprint = fingerprint;
@@ -124,22 +123,22 @@ impl Reported {
                 };
             }
             None => self.0.push(ReportedEvaluation {
-                criterion: Held::new(&evaluation.criterion, registered),
+                criterion: ReportedCriterion::new(&evaluation.criterion, registered),
                 agent_run,
                 fingerprint,
-                for_good: cut_short && is_judged,
+                certain: cut_short && is_judged,
                 previous: Previous {
                     subject,
                     verdict: evaluation.verdict,
                     revision: 0,
                 },
-                stands: Stands::Confirmed,
+                state: ReportState::Confirmed,
             }),
         }
         true
     }
 
-    /// Revisions that take back what was reported before and was not judged this time.
+    /// Revisions that withdraw evaluations which were reported before and not made this time.
     pub(super) fn withdraw(
         &mut self,
         registered: &[Arc<Criterion>],
@@ -148,14 +147,14 @@ impl Reported {
     ) -> impl Iterator<Item = Evaluation> {
         self.0
             .iter_mut()
-            .filter_map(move |known| match known.stands {
-                Stands::Withdrawn => None,
-                Stands::Confirmed => {
-                    known.stands = Stands::Unconfirmed;
+            .filter_map(move |known| match known.state {
+                ReportState::Withdrawn => None,
+                ReportState::Confirmed => {
+                    known.state = ReportState::Unconfirmed;
                     None
                 }
-                Stands::Unconfirmed if known.for_good && trajectory.cut_short => None,
-                Stands::Unconfirmed => {
+                ReportState::Unconfirmed if known.certain && trajectory.cut_short => None,
+                ReportState::Unconfirmed => {
                     let criterion = known.criterion.for_withdrawal(registered)?;
                     let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
                     evaluation.revision = known.previous.revision + 1;
@@ -172,7 +171,7 @@ impl Reported {
                     };
                     known.fingerprint =
                         fingerprint(&evaluation, hash_of(&evaluation.trajectory, hasher), hasher);
-                    known.stands = Stands::Withdrawn;
+                    known.state = ReportState::Withdrawn;
                     Some(evaluation)
                 }
             })
@@ -185,17 +184,17 @@ impl Memo for Reported {
     }
 }
 
-// === impl Held ===
+// === impl ReportedCriterion ===
 
-impl Held {
+impl ReportedCriterion {
     fn new(criterion: &JudgedBy, registered: &[Arc<Criterion>]) -> Self {
-        // Most are judged by a criterion as it is registered; an example's fields make another one
-        // of the same name.
-        let as_it_is = registered.iter().find(|registered| match criterion {
+        // Most evaluations are made by a registered criterion; the fields of an example make a
+        // variant of the same name.
+        let same = registered.iter().find(|registered| match criterion {
             JudgedBy::Criterion(criterion) => Arc::ptr_eq(registered, criterion),
             JudgedBy::Invalid(_) => false,
         });
-        match as_it_is.or_else(|| {
+        match same.or_else(|| {
             registered
                 .iter()
                 .find(|registered| registered.name == criterion.name())
@@ -207,7 +206,7 @@ impl Held {
                 } else {
                     evaluate::EXPECTED
                 };
-                Self::OfTheRun {
+                Self::FromRun {
                     name,
                     evaluator: criterion.evaluator(),
                 }
@@ -218,12 +217,12 @@ impl Held {
     fn name(&self) -> &str {
         match self {
             Self::Registered(criterion) => &criterion.name,
-            Self::OfTheRun { name, .. } => name,
+            Self::FromRun { name, .. } => name,
         }
     }
 
-    /// The criterion in whose name something is taken back. One that is no longer registered stays
-    /// quiet: what it said was right when it said it.
+    /// The criterion under which an evaluation is withdrawn. Evaluations of a criterion that is no
+    /// longer registered are not withdrawn: they were right when they were reported.
     fn for_withdrawal(&self, registered: &[Arc<Criterion>]) -> Option<JudgedBy> {
         match self {
             Self::Registered(_) => registered
@@ -241,7 +240,7 @@ impl Held {
 
 // === hashes ===
 
-/// Two evaluations with the same fingerprint look the same to whoever reads them.
+/// Two evaluations with equal fingerprints look the same to a reader.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
     let mut state = hasher.build_hasher();
     // What a run says of itself, and which case it is one of, may come late.
@@ -251,7 +250,7 @@ fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHash
     state.finish()
 }
 
-/// What every evaluation of a trajectory shows of it.
+/// Hashes the part of a trajectory that every evaluation shows.
 fn hash_of(trajectory: &Trajectory, hasher: &DefaultHashBuilder) -> u64 {
     let mut state = hasher.build_hasher();
     (

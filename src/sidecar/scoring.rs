@@ -1,6 +1,6 @@
-//! The scoring thread: batches in through a queue bounded in bytes, judgements out. It waits for a
-//! batch or the pipeline's deadline and hands the clock in. A thread of its own, since a huge trace
-//! may take long to judge, and telemetry must not wait for that.
+//! The scoring thread: takes batches from a queue that is bounded in bytes, and runs the pipeline
+//! with the clock whenever a batch or a deadline is due. It is a thread of its own because a huge
+//! trace may take long to judge, and telemetry must not wait for that.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -20,61 +20,70 @@ use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Heartbeat, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
+    Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
     TracesJudged,
 };
 
-/// Batches that may wait, whatever their size.
+/// Number of batches that may wait, whatever their size.
 const MAX_BATCHES: usize = 4096;
 
-/// Batches taken in before traces are looked at again.
+/// Number of batches taken in before traces are closed again.
 const MAX_BATCHES_AT_ONCE: usize = 64;
 
-/// How long batches gather while the thread keeps up. Were it woken for each, that would be a large
-/// part of what a small request costs.
+/// How long batches gather while the thread keeps up. Waking the thread for each batch would be a
+/// large part of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Ids of missed traces that may wait for the thread to take notice: 1 MiB. Beyond that every open
+/// Number of ids of unscored traces that may wait for the thread: 1 MiB. Beyond that every open
 /// trace is incomplete.
-const MAX_MISSED: usize = 65_536;
+const MAX_UNSCORED: usize = 65_536;
 
-/// Quiet time after a root's end once somebody has announced that we will be stopped.
-const HURRIED_SETTLE: Duration = Duration::from_millis(500);
+/// Settle time once a stop was announced.
+const DRAINING_SETTLE: Duration = Duration::from_millis(500);
 
-/// Takes what the thread judged: the exporter, the printer, the demo.
+/// Takes the thread's judgements: the exporter, the printer, the demo.
 pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
-/// Where receivers put what is to be scored. Never waits.
+/// The receivers' end of the scoring queue. Never waits.
 #[derive(Debug, Clone)]
 pub(super) struct Scoring {
-    sender: SyncSender<Arrived>,
+    sender: SyncSender<Box<Arrived>>,
     shared: Arc<Shared>,
 }
 
-/// A batch, the bytes it takes, and when it came: timers run on arrival, however long it waits
-/// here. Boxed in the channel, whose places are all there from the beginning.
-type Arrived = Box<(Now, usize, Batch)>;
+/// A batch in the queue. Boxed, since the channel allocates all its places at once.
+#[derive(Debug)]
+struct Arrived {
+    /// When it arrived: timers run on arrival, however long it waits here.
+    at: Now,
+    /// Its bytes.
+    size: usize,
+    batch: Batch,
+}
 
 #[derive(Debug)]
 struct Shared {
     rules: Arc<ArcSwap<Rules>>,
     telemetry: Arc<Telemetry>,
-    /// Bytes that wait in the channel, and how many may.
+    /// Bytes that wait in the channel.
     waiting: AtomicUsize,
+    /// Most bytes that may wait.
     capacity: usize,
-    missed: Mutex<Missed>,
-    /// Traces close sooner: the sidecar is about to be stopped.
-    hurry: AtomicBool,
+    unscored: Mutex<Unscored>,
+    /// Is the sidecar about to stop? Traces then close sooner.
+    draining: AtomicBool,
 }
 
+/// Traces of which spans were forwarded unscored, for the thread to mark.
 #[derive(Debug, Default)]
-struct Missed {
+struct Unscored {
     trace_ids: Vec<TraceId>,
+    /// Were there more than fit?
     overflowed: bool,
 }
 
 impl Scoring {
-    /// Starts the thread. It ends, after judging what is open, when the last handle is dropped.
+    /// Starts the thread. It ends when the last handle is dropped, after judging the open traces.
     pub(super) fn start(
         settings: Settings,
         capacity: usize,
@@ -88,22 +97,22 @@ impl Scoring {
             telemetry,
             waiting: AtomicUsize::new(0),
             capacity,
-            missed: Mutex::default(),
-            hurry: AtomicBool::new(false),
+            unscored: Mutex::default(),
+            draining: AtomicBool::new(false),
         });
-        // Its memory of traces begins here, before a door is open, and not whenever the thread gets
-        // its first turn: a trace that begins in between is not one of which something was missed.
+        // The pipeline's memory of traces begins here, before a port is open, and not when the
+        // thread first runs: a trace that begins in between is complete.
         let started = now();
         let pipeline = Pipeline::new(settings, started);
-        let heartbeat = shared.telemetry.heartbeat("scoring", started.instant);
+        let pulse = shared.telemetry.pulse("scoring", started.instant);
         let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || run(&inbox, &shared, pipeline, judge, heartbeat)
+            move || run(&inbox, &shared, pipeline, judge, pulse)
         })?;
         Ok((Self { sender, shared }, thread))
     }
 
-    /// Takes a batch to be scored, or counts it as unscored and remembers whose spans they were.
+    /// Takes a batch to be scored, or counts it as unscored and remembers its traces.
     pub(super) fn offer(&self, batch: Batch) {
         if batch.n_without_ids > 0 {
             SpansWithoutIds {
@@ -119,23 +128,24 @@ impl Scoring {
         let waiting = self.shared.waiting.fetch_add(size, Ordering::Relaxed);
         if waiting > 0 && waiting + size > self.shared.capacity {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            return self.miss(batch);
+            return self.mark_unscored(batch);
         }
-        let arrived = Box::new((now(), size, batch));
+        let at = now();
+        let arrived = Box::new(Arrived { at, size, batch });
         if let Err(TrySendError::Full(arrived) | TrySendError::Disconnected(arrived)) =
             self.sender.try_send(arrived)
         {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            self.miss(arrived.2);
+            self.mark_unscored(arrived.batch);
         }
     }
 
-    /// Close what can be closed sooner (`spanscore drain`).
-    pub(super) fn hurry(&self) {
-        self.shared.hurry.store(true, Ordering::Relaxed);
+    /// Closes traces sooner from now on (`spanscore drain`).
+    pub(super) fn begin_drain(&self) {
+        self.shared.draining.store(true, Ordering::Relaxed);
     }
 
-    fn miss(&self, batch: Batch) {
+    fn mark_unscored(&self, batch: Batch) {
         SpansUnscored {
             n_spans: batch.spans.len() + batch.log_calls.len(),
         }
@@ -146,7 +156,7 @@ impl Scoring {
             .filter_map(extract::log_call)
             .map(|span| span.trace_id)
             .collect();
-        let mut missed = self.shared.missed.lock();
+        let mut unscored = self.shared.unscored.lock();
         let mut last = None;
         for trace_id in batch
             .spans
@@ -158,59 +168,59 @@ impl Scoring {
                 continue;
             }
             last = Some(trace_id);
-            if missed.trace_ids.len() < MAX_MISSED {
-                missed.trace_ids.push(trace_id);
+            if unscored.trace_ids.len() < MAX_UNSCORED {
+                unscored.trace_ids.push(trace_id);
             } else {
-                missed.overflowed = true;
+                unscored.overflowed = true;
             }
         }
     }
 }
 
 fn run(
-    inbox: &Receiver<Arrived>,
+    inbox: &Receiver<Box<Arrived>>,
     shared: &Shared,
     mut pipeline: Pipeline,
     mut judge: Judge,
-    heartbeat: Heartbeat,
+    pulse: Pulse,
 ) {
-    // What the pipeline takes for now: never later than the arrival of what still waits, so that a
-    // trace whose spans are in the queue does not settle without them when we fall behind.
+    // The pipeline's time: never later than the arrival of a waiting batch, so that a trace whose
+    // spans are in the queue does not settle without them when we fall behind.
     let mut time = now();
-    let mut hurried = false;
+    let mut is_draining = false;
     let mut keeps_up = true;
     loop {
         let first = wait(inbox, pipeline.next_deadline());
         if first.is_ok() && keeps_up {
             thread::park_timeout(GATHER);
         }
-        heartbeat.beat(now().instant);
+        pulse.beat(now().instant);
         let rules = shared.rules.load_full();
-        if !hurried && shared.hurry.load(Ordering::Relaxed) {
-            hurried = true;
-            pipeline.hurry(HURRIED_SETTLE);
+        if !is_draining && shared.draining.load(Ordering::Relaxed) {
+            is_draining = true;
+            pipeline.shorten_settle(DRAINING_SETTLE);
         }
-        let missed = mem::take(&mut *shared.missed.lock());
-        if missed.overflowed {
-            pipeline.miss_all(time);
+        let unscored = mem::take(&mut *shared.unscored.lock());
+        if unscored.overflowed {
+            pipeline.mark_all_unscored(time);
         }
-        if !missed.trace_ids.is_empty() {
-            pipeline.miss(&missed.trace_ids, time);
+        if !unscored.trace_ids.is_empty() {
+            pipeline.mark_unscored(&unscored.trace_ids, time);
         }
         let ended = matches!(first, Err(RecvTimeoutError::Disconnected));
         let mut n_taken = 0;
-        for taken in first
+        for arrived in first
             .into_iter()
             .chain(inbox.try_iter())
             .take(MAX_BATCHES_AT_ONCE)
         {
-            let (arrived, size, batch) = *taken;
+            let Arrived { at, size, batch } = *arrived;
             n_taken += 1;
             shared.waiting.fetch_sub(size, Ordering::Relaxed);
-            time = later(time, arrived);
+            time = later(time, at);
             let intake = pipeline.accept(&rules, batch, time);
-            // Log records that name no prompt and no session: as spans without ids, they are
-            // forwarded and not assembled.
+            // Log records that name no prompt and no session are forwarded and not assembled, like
+            // spans without ids.
             SpansWithoutIds {
                 n_spans: intake.n_ungrouped,
             }
@@ -241,20 +251,24 @@ fn run(
         .emit(&shared.telemetry);
         judge(&judged, &rules);
         if ended {
-            return heartbeat.finish();
+            return pulse.rest();
         }
     }
 }
 
-/// The next batch, unless the deadline or the next beat comes first.
-fn wait(inbox: &Receiver<Arrived>, deadline: Option<Instant>) -> Result<Arrived, RecvTimeoutError> {
+/// The next batch, unless the deadline or the next heartbeat is due first.
+fn wait(
+    inbox: &Receiver<Box<Arrived>>,
+    deadline: Option<Instant>,
+) -> Result<Box<Arrived>, RecvTimeoutError> {
     let until_deadline = deadline.map_or(Duration::MAX, |deadline| {
         deadline.saturating_duration_since(now().instant)
     });
-    inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
+    inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
 }
 
-/// Requests are stamped side by side, and may overtake each other on their way into the queue.
+/// The later of two times: requests are stamped in parallel and may overtake each other on their
+/// way into the queue.
 fn later(time: Now, other: Now) -> Now {
     if other.instant > time.instant {
         other

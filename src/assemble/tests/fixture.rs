@@ -207,8 +207,8 @@ impl Fixture {
         self.judge(closed)
     }
 
-    pub(super) fn miss(&mut self, trace: u64) {
-        self.buffer.miss(&[trace_id(trace)], self.now());
+    pub(super) fn mark_unscored(&mut self, trace: u64) {
+        self.buffer.mark_unscored(&[trace_id(trace)], self.now());
     }
 
     /// As the pipeline does: judge each trace, hand it back.

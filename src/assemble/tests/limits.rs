@@ -1,5 +1,5 @@
 //! What cuts a trace short: limits, budgets, age, shutdown, and what is known to be missing.
-//! It does not prove what memory the facts really take: the benchmark of the buffer does.
+//! It does not prove how much memory traces really take: the benchmark of the buffer does.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ fn an_expired_trace_is_reported_once_and_stays_open() {
     assert_eq!(
         told[0].spans[0].span.name(),
         "span",
-        "its facts are still there"
+        "its spans are still there"
     );
 }
 
@@ -160,11 +160,11 @@ fn shutdown_closes_an_ended_root_as_such_and_cuts_the_others_short() {
 }
 
 #[test]
-fn in_a_hurry_ended_roots_settle_sooner_and_the_others_as_before() {
+fn shorter_settle_times_apply_to_ended_roots_only() {
     let mut buffer = buffer();
     buffer.send(span(1).of(1));
     buffer.send(span(2).under(1).of(2));
-    buffer.buffer.hurry(Duration::from_secs(1));
+    buffer.buffer.shorten_settle(Duration::from_secs(1));
     buffer.send(span(1).of(3));
     assert!(buffer.wait(0).is_empty());
     assert_eq!(reasons(&buffer.wait(1)), [RootEnded, RootEnded]);
@@ -187,18 +187,18 @@ fn replay_closes_traces_at_the_end_of_input_only() {
 // === incomplete ===
 
 #[test]
-fn missed_spans_make_a_trace_incomplete_in_any_order() {
+fn unscored_spans_make_a_trace_incomplete_in_any_order() {
     let mut buffer = buffer();
     buffer.send(span(1).of(1));
-    buffer.miss(1);
-    buffer.miss(2);
+    buffer.mark_unscored(1);
+    buffer.mark_unscored(2);
     buffer.send(span(1).of(2));
     buffer.send(span(2).under(9).of(2));
     buffer.send(span(1).of(3));
     let told = buffer.finish();
     assert_eq!(traces(&told), [trace_id(1), trace_id(3), trace_id(2)]);
     assert_eq!(reasons(&told), [Incomplete, RootEnded, Incomplete]);
-    assert_eq!(buffer.buffer.stats().n_missed, 0);
+    assert_eq!(buffer.buffer.stats().n_unscored, 0);
 }
 
 #[test]
@@ -207,34 +207,34 @@ fn a_limit_says_more_than_incomplete() {
         span_limit: 1,
         ..settings()
     });
-    buffer.miss(1);
+    buffer.mark_unscored(1);
     buffer.send(span(1));
     assert_eq!(reasons(&buffer.wait(0)), [SpanLimit]);
 }
 
 #[test]
-fn a_closed_trace_of_which_spans_are_missed_is_told_again_as_incomplete() {
+fn a_closed_trace_with_unscored_spans_is_reported_again_as_incomplete() {
     let mut buffer = buffer();
     buffer.send(span(1));
     buffer.wait(5);
-    buffer.miss(1);
-    buffer.miss(1);
+    buffer.mark_unscored(1);
+    buffer.mark_unscored(1);
     let told = buffer.finish();
     assert_eq!((reasons(&told), told[0].revision), (vec![Incomplete], 1));
-    buffer.miss(1);
+    buffer.mark_unscored(1);
     assert!(buffer.finish().is_empty(), "it is incomplete already");
 }
 
 #[test]
-fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
+fn more_unscored_traces_than_fit_make_every_trace_opened_since_incomplete() {
     let mut buffer = Fixture::new(Settings {
         max_open_traces: 2,
         ..settings()
     });
     for trace in 1..=3 {
-        buffer.miss(trace);
+        buffer.mark_unscored(trace);
     }
-    assert_eq!(buffer.buffer.stats().n_missed, 2);
+    assert_eq!(buffer.buffer.stats().n_unscored, 2);
     buffer.send(span(1).of(4));
     assert_eq!(reasons(&buffer.wait(179)), [Incomplete]);
     buffer.skip(1);
@@ -249,15 +249,15 @@ fn more_missed_traces_than_fit_make_every_trace_opened_since_incomplete() {
     buffer.skip(3_600);
     buffer.send(span(1).of(1).lasting(3_700, 3_701));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
-    assert_eq!(buffer.buffer.stats().n_missed, 0);
+    assert_eq!(buffer.buffer.stats().n_unscored, 0);
 }
 
 #[test]
-fn when_nobody_knows_whose_spans_were_missed_every_open_trace_is_incomplete() {
+fn unscored_spans_of_unknown_traces_make_every_open_trace_incomplete() {
     let mut buffer = buffer();
     buffer.send(span(1).of(1));
     let now = buffer.now();
-    buffer.buffer.miss_all(now);
+    buffer.buffer.mark_all_unscored(now);
     buffer.send(span(1).of(2));
     assert_eq!(reasons(&buffer.wait(179)), [Incomplete, Incomplete]);
     buffer.skip(1);

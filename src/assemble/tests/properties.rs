@@ -29,7 +29,7 @@ struct Model {
     told_expired: bool,
     last_news: u64,
     settling: Option<(u64, u64)>,
-    missed: bool,
+    unscored: bool,
     revision: u32,
 }
 
@@ -49,13 +49,13 @@ impl Model {
         self.settle(now);
     }
 
-    fn miss(&mut self, now: u64) {
-        if !self.missed && !self.is_open && !self.spans.is_empty() {
+    fn mark_unscored(&mut self, now: u64) {
+        if !self.unscored && !self.is_open && !self.spans.is_empty() {
             self.open(now);
             self.last_news = now;
             self.settle(now);
         }
-        self.missed = true;
+        self.unscored = true;
     }
 
     fn open(&mut self, now: u64) {
@@ -111,7 +111,7 @@ impl Model {
                 let interesting = |below: &&Sent| {
                     below.mark.tool_call || below.mark.agent_run || below.mark.model
                 };
-                let beneath = self
+                let has_agent_descendant = self
                     .spans
                     .values()
                     .filter(interesting)
@@ -119,7 +119,7 @@ impl Model {
                 self.parent(sent).is_none()
                     && sent.span.parent_is_remote()
                     && !sent.mark.tool_call
-                    && beneath
+                    && has_agent_descendant
             }
         };
         self.spans.values().filter(is_top)
@@ -147,7 +147,7 @@ impl Model {
                 && start_unix_nanos < BEGIN * 1_000_000_000
                 && (!ended(top) || end_unix_nanos > (BEGIN - 120) * 1_000_000_000)
         });
-        if self.missed || reaches_back {
+        if self.unscored || reaches_back {
             CloseReason::Incomplete
         } else {
             reason
@@ -209,7 +209,7 @@ fn rank(sent: &Sent) -> impl Ord {
 #[derive(Debug, Clone)]
 enum Step {
     Send(Sent),
-    Miss(u64),
+    MarkUnscored(u64),
     Wait(u64),
 }
 
@@ -250,11 +250,21 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 fn wait() -> impl Strategy<Value = u64> {
-    prop_oneof![4 => Just(0u64), 4 => 1..6u64, 1 => Just(15u64), 1 => Just(180u64), 1 => 100..2_000u64]
+    prop_oneof![
+        4 => Just(0u64),
+        4 => 1..6u64,
+        1 => Just(15u64),
+        1 => Just(180u64),
+        1 => 100..2_000u64,
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![10 => sent().prop_map(Step::Send), 1 => (1..3u64).prop_map(Step::Miss), 4 => wait().prop_map(Step::Wait)]
+    prop_oneof![
+        10 => sent().prop_map(Step::Send),
+        1 => (1..3u64).prop_map(Step::MarkUnscored),
+        4 => wait().prop_map(Step::Wait),
+    ]
 }
 
 /// What is forgotten cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
@@ -291,7 +301,9 @@ fn last_revisions(
 
 proptest! {
     #[test]
-    fn the_buffer_does_what_a_model_does_that_looks_at_everything_each_time(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_buffer_agrees_with_a_model_that_looks_at_everything_each_time(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
         let mut buffer = Fixture::new(unforgetful());
         let mut models: BTreeMap<u64, Model> = BTreeMap::new();
         for step in steps.into_iter().chain([15, 180, 4_000].map(Step::Wait)) {
@@ -301,9 +313,9 @@ proptest! {
                     models.entry(trace).or_default().send(&sent, buffer.secs());
                     buffer.send(sent);
                 }
-                Step::Miss(trace) => {
-                    models.entry(trace).or_default().miss(buffer.secs());
-                    buffer.miss(trace);
+                Step::MarkUnscored(trace) => {
+                    models.entry(trace).or_default().mark_unscored(buffer.secs());
+                    buffer.mark_unscored(trace);
                 }
                 Step::Wait(secs) => {
                     let mut told = buffer.wait(secs);
@@ -312,12 +324,22 @@ proptest! {
                     for (&trace, model) in &mut models {
                         if let Some((reason, revision)) = model.close_due(buffer.secs()) {
                             let mut spans: Vec<Sent> = model.spans.values().cloned().collect();
-                            spans.sort_by_key(|sent| (sent.span.start_unix_nanos, sent.span.span_id));
-                            expected.push((trace_id(trace), reason, revision, model.parent_missing(), spans));
+                            spans.sort_by_key(|sent| {
+                                (sent.span.start_unix_nanos, sent.span.span_id)
+                            });
+                            let parent_missing = model.parent_missing();
+                            let id = trace_id(trace);
+                            expected.push((id, reason, revision, parent_missing, spans));
                         }
                     }
                     let told: Vec<_> =
-                        told.into_iter().map(|told| (told.trace_id, told.reason, told.revision, told.parent_missing, told.spans)).collect();
+                        told.into_iter()
+                            .map(|told| {
+                                let Told { trace_id, reason, revision, parent_missing, spans, .. } =
+                                    told;
+                                (trace_id, reason, revision, parent_missing, spans)
+                            })
+                            .collect();
                     prop_assert_eq!(told, expected);
                 }
             }
@@ -329,7 +351,8 @@ proptest! {
     #[test]
     fn any_order_batching_and_repetition_ends_in_the_same_revision(
         (spans, shuffled) in prop::collection::vec(sent(), 1..25).prop_flat_map(|spans| {
-            let repeated: Vec<Sent> = spans.iter().chain(&spans).chain(spans.iter().take(5)).cloned().collect();
+            let twice = spans.iter().chain(&spans);
+            let repeated: Vec<Sent> = twice.chain(spans.iter().take(5)).cloned().collect();
             (Just(spans), Just(repeated).prop_shuffle())
         }),
         waits in prop::collection::vec(wait(), 1..8),

@@ -12,10 +12,13 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 use crate::receive::scan;
-use crate::telemetry::Unhealthy;
+use crate::telemetry::Illness;
 
 fn rules() -> Rules {
-    let criterion = json!({ "name": "both", "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } } });
+    let criterion = json!({
+        "name": "both",
+        "evaluate": { "tool_call_order": { "tool_calls_order": ["a", "b"] } },
+    });
     let config = Config::default();
     Rules::new(
         vec![serde_json::from_value(criterion).unwrap()],
@@ -108,27 +111,35 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
         telemetry: telemetry.clone(),
         waiting: AtomicUsize::new(usize::MAX / 2),
         capacity: usize::MAX,
-        missed: Mutex::default(),
-        hurry: AtomicBool::new(false),
+        unscored: Mutex::default(),
+        draining: AtomicBool::new(false),
     };
     let (sender, inbox) = sync_channel(MAX_BATCHES);
     let arrived = now();
     // All of this came at one moment, long ago by the settling time of this test, and takes several
     // rounds to read.
     sender
-        .send(Box::new((
-            arrived,
-            0,
-            batch(vec![span(1, 1, ""), span(1, 2, "a")]),
-        )))
+        .send(Box::new(Arrived {
+            at: arrived,
+            size: 0,
+            batch: batch(vec![span(1, 1, ""), span(1, 2, "a")]),
+        }))
         .unwrap();
     for trace in 10..=u8::MAX {
         sender
-            .send(Box::new((arrived, 0, batch(vec![span(trace, 1, "")]))))
+            .send(Box::new(Arrived {
+                at: arrived,
+                size: 0,
+                batch: batch(vec![span(trace, 1, "")]),
+            }))
             .unwrap();
     }
     sender
-        .send(Box::new((arrived, 0, batch(vec![span(1, 3, "b")]))))
+        .send(Box::new(Arrived {
+            at: arrived,
+            size: 0,
+            batch: batch(vec![span(1, 3, "b")]),
+        }))
         .unwrap();
     drop(sender);
     let (tell, judgements) = sync_channel(MAX_BATCHES);
@@ -146,7 +157,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
             now(),
         ),
         judge,
-        telemetry.heartbeat("scoring", arrived.instant),
+        telemetry.pulse("scoring", arrived.instant),
     );
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
@@ -187,7 +198,7 @@ fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]
     );
-    assert_eq!(telemetry.unhealthy(now().instant), []);
+    assert_eq!(telemetry.ill(now().instant), []);
 }
 
 #[test]
@@ -199,8 +210,8 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
         Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
     assert!(thread.join().is_err());
     assert_eq!(
-        telemetry.unhealthy(now().instant),
-        [("scoring".to_owned(), Unhealthy::Dead)]
+        telemetry.ill(now().instant),
+        [("scoring".to_owned(), Illness::Dead)]
     );
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);
@@ -257,7 +268,7 @@ fn what_is_thrown_away_counts_as_long_as_its_memory_is_held() {
 }
 
 #[test]
-fn a_hurry_settles_what_has_ended() {
+fn a_drain_settles_ended_traces_at_once() {
     let telemetry = Arc::new(Telemetry::default());
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
@@ -270,7 +281,7 @@ fn a_hurry_settles_what_has_ended() {
         span(1, 3, "b"),
         span(2, 2, "a"),
     ]));
-    scoring.hurry();
+    scoring.begin_drain();
     let first = judgements.iter().find(|told| !told.is_empty());
     assert_eq!(
         first.unwrap(),

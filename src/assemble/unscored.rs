@@ -1,31 +1,33 @@
-//! Pure. Ids of traces whose spans went by unread before any span of theirs was taken: should one
-//! be opened, it is incomplete. An id is kept for as long as a closed trace is remembered; then our
-//! memory of traces begins after it.
+//! Pure. Ids of traces of which spans were forwarded unscored before any span was taken: a trace
+//! that is opened under such an id is incomplete. An id is kept for as long as a closed trace is
+//! remembered; our memory of traces then begins after it.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::lanes::Tick;
+use super::fifo_timers::Tick;
 use crate::span::TraceId;
 
-/// A bounded set of missed traces.
+/// A bounded set of traces that are not open and of which spans went unscored.
 #[derive(Debug)]
-pub(super) struct Missed {
+pub(super) struct UnscoredTraces {
+    /// When each id was last marked.
     last: HashMap<TraceId, Tick>,
-    /// One entry per id, by its first miss; an entry whose id is gone or was missed again is
-    /// settled when it comes to the front.
+    /// One entry per id, in the order in which they were first marked. An entry whose id is gone or
+    /// was marked again is put right when it reaches the front.
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// When an id last found no room: from then on any trace may be the one, until those that were
-    /// under way have had the time to be closed as inactive. An hour without scores would be too
-    /// high a price for a peak of load; what began before it is still caught by the guard.
+    /// When there was last no room for an id. From then on any trace may be incomplete, until those
+    /// that were running have had the time to be closed as inactive. An hour without scores would
+    /// be too high a price for a peak of load; the restart guard still catches traces that began
+    /// before it.
     overflowed: Option<Tick>,
     overflow_ttl: Tick,
 }
 
-impl Missed {
+impl UnscoredTraces {
     pub(super) fn new(max_traces: usize, ttl: Tick, overflow_ttl: Tick) -> Self {
         Self {
             last: HashMap::new(),
@@ -37,7 +39,7 @@ impl Missed {
         }
     }
 
-    /// Spans of this trace, which is not open, went by unread.
+    /// Marks a trace that is not open: spans of it went unscored.
     pub(super) fn insert(&mut self, trace_id: TraceId, now: Tick) {
         if let Some(last) = self.last.get_mut(&trace_id) {
             *last = now;
@@ -49,18 +51,19 @@ impl Missed {
         }
     }
 
-    /// Spans of traces that nobody could note went by unread.
+    /// Marks every trace: spans went unscored whose traces are not known.
     pub(super) fn overflow(&mut self, now: Tick) {
         self.overflowed = Some(now);
     }
 
-    /// Were, or may, spans of this trace have been missed? It is being opened, and remembers that
-    /// itself from now on.
+    /// Removes a trace that is being opened. Returns whether spans of it went, or may have gone,
+    /// unscored.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
         self.last.remove(trace_id).is_some() || self.overflowed.is_some()
     }
 
-    /// Forget what is too old. The last miss that was forgotten, if any was.
+    /// Forgets what is too old. Returns when the last forgotten mark was made, if one was
+    /// forgotten.
     pub(super) fn forget(&mut self, now: Tick) -> Option<Tick> {
         let mut forgotten = None;
         while let Some(&(trace_id, since)) = self.order.front() {

@@ -1,11 +1,11 @@
-//! Pure. The spans of one trace by id, one version of each, and what can be told from them at any
-//! moment: which spans are tops, whether one has ended, whether a parent is missing. Every count is
-//! kept up to date span by span, so that an insert never looks at the whole trace again.
+//! Pure. The spans of one trace by id, one version of each, and the counts that say at any moment
+//! whether a top span has ended and whether a parent is missing. Each count is kept up to date span
+//! by span, so an insert never looks at the whole trace again. Knows nothing of timers and limits.
 //!
-//! A parent that has not come has a node all the same, so that its children can be counted there
-//! and it can take its place in one step. Nothing here recurses, and no walk visits a node twice: a
-//! cycle of parents is a walk that ends where it finds its own mark. Every span of a cycle has a
-//! present parent, so none is a top and none is an orphan: such a trace closes as inactive.
+//! A parent that has not arrived has a node all the same: its children are counted there, and it
+//! takes its place in one step. Nothing here recurses, and no walk visits a node twice: a walk
+//! along a cycle of parents ends at the first node that it marked. Every span of a cycle has a
+//! present parent, so none is a top span and none an orphan: such a trace closes as inactive.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -16,24 +16,24 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
 use super::Mark;
-use super::resources::Common;
+use super::node::{NodeIdx, SpanNode, Version};
+use super::resources::SharedResource;
 use super::timers::{Quiet, ticks};
-use super::version::{Node, NodeIdx, Version};
 use crate::span::{LentText, Resource, Span, SpanId, TraceArena, TraceId};
 
-/// Among so many ids one is found by looking at all: most traces are no larger, and a table with
-/// its hashes would add a quarter to what the buffer costs.
-const A_FEW: usize = 16;
+/// Up to this many ids are searched one by one: most traces have no more, and a hash table would
+/// add a quarter to the cost of the buffer.
+const MAX_SEARCHED: usize = 16;
 
 /// The spans of one trace.
 #[derive(Debug, Default)]
-pub(super) struct Spans {
-    nodes: Vec<Node>,
+pub(super) struct SpanTree {
+    nodes: Vec<SpanNode>,
     /// The span id of each node.
     ids: Vec<SpanId>,
-    /// Positions in `nodes`, by span id, of a trace that has more than a few.
+    /// Positions in `nodes` by span id, once there are more than a search is for.
     index: HashTable<u32>,
-    /// Bytes of these three.
+    /// Bytes of `nodes`, `ids` and `index`.
     nodes_size: usize,
     resources: SmallVec<[Arc<Resource>; 1]>,
     n_spans: usize,
@@ -43,109 +43,103 @@ pub(super) struct Spans {
     n_tops_ended: u32,
     /// Ended top spans whose parent is absent and remote; too many while `stale`.
     n_remote_tops_ended: u32,
-    /// A newer version took back what made a span's ancestors `beneath`: the marks must be made
-    /// anew before they are relied on.
+    /// A newer version took back a reason for `has_agent_descendant`: these marks must be made anew
+    /// before they are relied on.
     stale: bool,
     kept: TraceArena,
     resources_size: usize,
 }
 
-/// What a span was to the trace.
+/// What became of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    /// The first version of a span, or one that wins over that which was known.
+pub(super) enum Upserted {
+    /// It is new, or wins over the version that was known.
     New,
-    /// Nothing that was not known.
+    /// An equal or winning version was known: nothing has changed.
     Known,
-    /// There is no room for it.
-    TooMuch,
+    /// There is no room for its attributes.
+    NoRoom,
 }
 
-// === impl Spans ===
+// === impl SpanTree ===
 
-impl Spans {
-    /// Keep a span, unless an equal or winning version of it is there.
+impl SpanTree {
+    /// Keeps a span, unless an equal or winning version of it is known.
     pub(super) fn upsert(
         &mut self,
         span: Span,
         mark: Mark,
-        common: &Common,
+        resource: &SharedResource,
         hasher: &DefaultHashBuilder,
-    ) -> News {
+    ) -> Upserted {
         let known = self.find(span.span_id, hasher);
         if known.is_some_and(|at| !self.wins(at, &span, mark)) {
-            return News::Known;
+            return Upserted::Known;
         }
         let Some(kept) = self.kept.insert(span.kept) else {
-            return News::TooMuch;
+            return Upserted::NoRoom;
         };
         let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
         let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
-        let resource_idx = self.resource(common);
+        let resource_idx = self.resource_idx(resource);
         let mut version = Version {
             start_unix_nanos: span.start_unix_nanos,
             end_unix_nanos: span.end_unix_nanos,
-            update: mark.update,
+            mark,
             kept,
             parent,
             resource_idx,
             flags: span.flags,
             n_attributes: span.n_attributes,
             status: span.status,
-            tool_call: mark.tool_call,
-            agent_run: mark.agent_run,
-            model: mark.model,
-            partial: mark.partial,
-            record: mark.record,
-            edition: mark.edition,
-            beneath: self.get(at).beneath(),
+            has_agent_descendant: self.get(at).has_agent_descendant(),
         };
-        let lifts = version.lifts();
+        let marks_ancestors = version.marks_ancestors();
         match self.get(at) {
-            &Node::Awaited {
+            &SpanNode::Awaited {
                 n_orphans,
                 n_remote_tops,
                 ..
             } => {
-                // Its children have a parent from now on.
+                // Its children are no orphans any more.
                 self.n_orphans -= n_orphans;
                 self.n_remote_tops_ended -= n_remote_tops;
                 self.n_spans += 1;
-                *self.get_mut(at) = Node::Here(version);
+                *self.get_mut(at) = SpanNode::Arrived(version);
             }
-            Node::Here(old) => {
+            SpanNode::Arrived(old) => {
                 let old_kept = old.kept;
-                if old.lifts() && (old.parent != version.parent || !lifts) {
+                if old.marks_ancestors() && (old.parent != version.parent || !marks_ancestors) {
                     self.stale = true;
                 }
                 self.tally(at, |n| *n -= 1);
-                if let Node::Here(old) = self.get_mut(at) {
+                if let SpanNode::Arrived(old) = self.get_mut(at) {
                     std::mem::swap(old, &mut version);
                 }
                 if self.kept.remove(old_kept, self.nodes.len()) {
                     self.kept.rewrite(
                         self.nodes
                             .iter_mut()
-                            .filter_map(Node::version_mut)
+                            .filter_map(SpanNode::version_mut)
                             .map(|version| &mut version.kept),
                     );
                 }
             }
         }
         self.tally(at, |n| *n += 1);
-        if lifts {
-            self.lift(parent);
+        if marks_ancestors {
+            self.mark_ancestors(parent);
         }
-        News::New
+        Upserted::New
     }
 
-    /// Would this span change anything?
-    pub(super) fn is_news(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
+    /// Would [`Self::upsert`] keep this span?
+    pub(super) fn is_new(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
         self.find(span.span_id, hasher)
             .is_none_or(|at| self.wins(at, span, mark))
     }
 
-    /// Has a top span ended while no local parent is missing, and of which kind is it?
+    /// The kind of top span that has ended, if one has and no local parent is missing.
     pub(super) fn quiet(&mut self) -> Option<Quiet> {
         if self.n_orphans > 0 {
             return None;
@@ -153,72 +147,77 @@ impl Spans {
         if self.n_tops_ended > 0 {
             return Some(Quiet::Local);
         }
-        // Only here do the marks matter. That a version takes one back is so rare that a pass over
-        // the whole trace may answer it.
+        // Only here do the marks of agent descendants matter. A version that takes one back is so
+        // rare that a pass over the whole trace may answer it.
         if self.n_remote_tops_ended > 0 && self.stale {
             self.recount();
         }
         (self.n_remote_tops_ended > 0).then_some(Quiet::Remote)
     }
 
-    /// Does some span name a parent that never came and is not marked remote?
+    /// Does a span name a local parent that has not arrived?
     pub(super) fn parent_missing(&self) -> bool {
         self.n_orphans > 0
     }
 
-    /// Did a top span start before our memory of traces, and not end well before it?
+    /// Did a top span start before our memory of traces, and not end at least `guard` before it?
     pub(super) fn reaches_back(&mut self, memory_unix_nanos: u64, guard: Duration) -> bool {
         if self.stale {
             self.recount();
         }
         let since = memory_unix_nanos.saturating_sub(ticks(guard));
-        self.nodes.iter().filter_map(Node::version).any(|version| {
-            // A start of 0 is none at all, and says nothing.
-            self.is_top(version)
-                && (1..memory_unix_nanos).contains(&version.start_unix_nanos)
-                && (!version.ended() || version.end_unix_nanos > since)
-        })
+        self.nodes
+            .iter()
+            .filter_map(SpanNode::version)
+            .any(|version| {
+                // A start of 0 means that the sender gave none.
+                self.is_top(version)
+                    && (1..memory_unix_nanos).contains(&version.start_unix_nanos)
+                    && (!version.ended() || version.end_unix_nanos > since)
+            })
     }
 
-    /// The spans by start, then id, then the log records likewise, with copies of their facts.
+    /// The spans by start, then id, followed by the log records in the same order, with copies of
+    /// their attributes.
     pub(super) fn copy(&self, trace_id: TraceId) -> Vec<(Span, Mark)> {
         self.unpack(trace_id, &self.kept.copy())
     }
 
-    /// The same with the facts themselves: until they are taken back, this trace is of no use.
+    /// Like [`Self::copy`], but lends the attributes: the tree cannot be used before
+    /// [`Self::take_back`].
     pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
         let lent = self.kept.lend();
         self.unpack(trace_id, &lent)
     }
 
-    /// Take back what was lent, once the spans are dropped.
+    /// Takes back the lent attributes, once the spans are dropped.
     pub(super) fn take_back(&mut self) {
         self.kept.take_back();
     }
 
-    /// How many spans there are.
+    /// Number of spans and log records.
     pub(super) fn len(&self) -> usize {
         self.n_spans
     }
 
-    /// Bytes this holds on to beyond itself.
+    /// Bytes on the heap.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.nodes_size + self.kept.size() + self.resources_size
     }
 
-    /// Does this version win over the one that is there? The order is total over all that is kept
-    /// of a version, so that the winner is the same in whatever order they come, and equal versions
-    /// cannot be told apart but by the edition they were recognised by, which changes no result.
+    /// Does this version win over the known one? The order is total over everything that is kept of
+    /// a version, so the winner does not depend on the order of arrival. Equal versions differ only
+    /// in the recogniser's version, which changes no result.
     fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
-        let Node::Here(old) = self.get(at) else {
+        let SpanNode::Arrived(old) = self.get(at) else {
             return true;
         };
         let ours = (
             old.end_unix_nanos,
-            old.update,
+            old.mark.update,
             old.n_attributes,
-            !old.partial,
+            !old.mark.partial,
             old.start_unix_nanos,
         );
         let theirs = (
@@ -233,9 +232,9 @@ impl Spans {
                 self.span_id(old.parent),
                 old.flags,
                 old.status,
-                old.tool_call,
-                old.agent_run,
-                old.model,
+                old.mark.tool_call,
+                old.mark.agent_run,
+                old.mark.model,
             );
             let theirs = (
                 span.parent_id,
@@ -258,7 +257,7 @@ impl Spans {
             .is_gt()
     }
 
-    /// The node of this id; a new one is awaited.
+    /// The node with this id, added as awaited if it is new.
     fn node(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
         self.find(span_id, hasher)
             .unwrap_or_else(|| self.add(span_id, hasher))
@@ -267,21 +266,21 @@ impl Spans {
     fn add(&mut self, span_id: SpanId, hasher: &DefaultHashBuilder) -> NodeIdx {
         let is_full = self.nodes.len() == self.nodes.capacity();
         if is_full {
-            // By a quarter, not by doubling: with many open traces the slack would be most of what
-            // they hold.
+            // By a quarter, not by doubling: with many open traces, unused capacity would be most
+            // of the memory.
             let n_more = (self.nodes.len() / 4).max(4);
             self.nodes.reserve_exact(n_more);
             self.ids.reserve_exact(n_more);
         }
         let position = self.nodes.len() as u32;
-        self.nodes.push(Node::Awaited {
+        self.nodes.push(SpanNode::Awaited {
             n_orphans: 0,
             n_remote_tops: 0,
-            beneath: false,
+            has_agent_descendant: false,
         });
         self.ids.push(span_id);
         let unindexed = match self.ids.len() {
-            ..=A_FEW => 0..0,
+            ..=MAX_SEARCHED => 0..0,
             n_ids if self.index.is_empty() => 0..n_ids as u32,
             _ => position..position + 1,
         };
@@ -289,16 +288,17 @@ impl Spans {
         for at in unindexed {
             self.index.insert_unique(hash(at), at, |&at| hash(at));
         }
-        if is_full || self.ids.len() > A_FEW {
+        if is_full || self.ids.len() > MAX_SEARCHED {
             let ids_size = self.ids.capacity() * size_of::<SpanId>();
-            self.nodes_size =
-                self.nodes.capacity() * size_of::<Node>() + ids_size + self.index.allocation_size();
+            self.nodes_size = self.nodes.capacity() * size_of::<SpanNode>()
+                + ids_size
+                + self.index.allocation_size();
         }
         NodeIdx::MIN.saturating_add(position)
     }
 
     fn find(&self, span_id: SpanId, hasher: &DefaultHashBuilder) -> Option<NodeIdx> {
-        let position = if self.ids.len() <= A_FEW {
+        let position = if self.ids.len() <= MAX_SEARCHED {
             self.ids.iter().position(|&id| id == span_id)? as u32
         } else {
             *self.index.find(hasher.hash_one(span_id), |&at| {
@@ -308,11 +308,11 @@ impl Spans {
         Some(NodeIdx::MIN.saturating_add(position))
     }
 
-    fn get(&self, at: NodeIdx) -> &Node {
+    fn get(&self, at: NodeIdx) -> &SpanNode {
         &self.nodes[at.get() as usize - 1]
     }
 
-    fn get_mut(&mut self, at: NodeIdx) -> &mut Node {
+    fn get_mut(&mut self, at: NodeIdx) -> &mut SpanNode {
         &mut self.nodes[at.get() as usize - 1]
     }
 
@@ -320,16 +320,16 @@ impl Spans {
         at.map(|at| self.ids[at.get() as usize - 1])
     }
 
-    /// Spans of one request share their resource, and those of other requests bring equal ones: one
-    /// is kept of each.
-    fn resource(&mut self, Common { resource, cost }: &Common) -> u32 {
+    /// Position of a resource, added if it is new. Spans of one request share their resource; other
+    /// requests have equal ones, of which one is kept.
+    fn resource_idx(&mut self, SharedResource { resource, cost }: &SharedResource) -> u32 {
         if let Some(last) = self.resources.last()
             && Arc::ptr_eq(last, resource)
         {
             return (self.resources.len() - 1) as u32;
         }
-        // Looking at the last few is enough for every real sender, and bounds what a hostile one
-        // can cost.
+        // Looking at the last few is enough for every real sender, and bounds the cost of a hostile
+        // one.
         let known = self
             .resources
             .iter()
@@ -349,23 +349,23 @@ impl Spans {
 
     fn is_top(&self, version: &Version) -> bool {
         match version.parent {
-            _ if version.record => false,
+            _ if version.mark.record => false,
             None => true,
             Some(parent) => {
                 self.get(parent).version().is_none()
                     && version.is_remote()
-                    && !version.tool_call
-                    && version.beneath
+                    && !version.mark.tool_call
+                    && version.has_agent_descendant
             }
         }
     }
 
-    /// Add what a span counts for, or take it away.
+    /// Adds a span to the counts, or takes it out of them.
     fn tally(&mut self, at: NodeIdx, apply: fn(&mut u32)) {
-        let Node::Here(version) = self.get(at) else {
+        let SpanNode::Arrived(version) = self.get(at) else {
             return;
         };
-        if version.record {
+        if version.mark.record {
             return;
         }
         let (ended, remote, top) = (version.ended(), version.is_remote(), self.is_top(version));
@@ -375,7 +375,7 @@ impl Spans {
             }
             return;
         };
-        let Node::Awaited {
+        let SpanNode::Awaited {
             n_orphans,
             n_remote_tops,
             ..
@@ -392,30 +392,28 @@ impl Spans {
         }
     }
 
-    /// Mark all ancestors as having something beneath them. Who is marked has marked ancestors:
-    /// each node is visited once in its life.
-    fn lift(&mut self, mut parent: Option<NodeIdx>) {
+    /// Marks all ancestors as having an agent descendant. The ancestors of a marked node are
+    /// marked: each node is visited once in its life.
+    fn mark_ancestors(&mut self, mut parent: Option<NodeIdx>) {
         while let Some(at) = parent
-            && !self.get(at).beneath()
+            && !self.get(at).has_agent_descendant()
         {
             self.tally(at, |n| *n -= 1);
-            *self.get_mut(at).beneath_mut() = true;
+            *self.get_mut(at).has_agent_descendant_mut() = true;
             self.tally(at, |n| *n += 1);
             parent = self.get(at).version().and_then(|version| version.parent);
         }
     }
 
-    /// Make all marks and counts anew.
+    /// Makes all marks and counts anew.
     fn recount(&mut self) {
-        (
-            self.n_orphans,
-            self.n_tops_ended,
-            self.n_remote_tops_ended,
-            self.stale,
-        ) = (0, 0, 0, false);
+        self.n_orphans = 0;
+        self.n_tops_ended = 0;
+        self.n_remote_tops_ended = 0;
+        self.stale = false;
         for node in &mut self.nodes {
-            *node.beneath_mut() = false;
-            if let Node::Awaited {
+            *node.has_agent_descendant_mut() = false;
+            if let SpanNode::Awaited {
                 n_orphans,
                 n_remote_tops,
                 ..
@@ -432,9 +430,9 @@ impl Spans {
             if let Some(version) = self
                 .get(at)
                 .version()
-                .filter(|version| version.is_interesting())
+                .filter(|version| version.is_agent_work())
             {
-                self.lift(version.parent);
+                self.mark_ancestors(version.parent);
             }
         }
     }
@@ -457,28 +455,7 @@ impl Spans {
                 resource: Arc::clone(&self.resources[version.resource_idx as usize]),
                 kept: self.kept.read(lent, version.kept),
             };
-            let Version {
-                tool_call,
-                agent_run,
-                model,
-                partial,
-                update,
-                record,
-                edition,
-                ..
-            } = *version;
-            spans.push((
-                span,
-                Mark {
-                    tool_call,
-                    agent_run,
-                    model,
-                    partial,
-                    update,
-                    record,
-                    edition,
-                },
-            ));
+            spans.push((span, version.mark));
         }
         spans.sort_unstable_by_key(|(span, mark)| {
             (mark.record, span.start_unix_nanos, span.span_id)

@@ -1,39 +1,40 @@
-//! Pure. One trace as the buffer holds it, open or closed: its spans, what was reported of it, and
-//! what is known against it.
+//! Pure. One trace in the buffer, open or recently closed: its spans, what was reported, and why it
+//! may be incomplete.
 
-use super::spans::Spans;
+use super::span_tree::SpanTree;
 use super::timers::Quiet;
 use super::{CloseReason, Mark, Memo, Settings, Trace};
 use crate::span::{Span, TraceId};
 
-/// A trace that is held: open, or recently closed.
+/// A trace in the buffer: open, or recently closed.
 #[derive(Debug)]
-pub(super) struct Held<M> {
+pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
-    pub(super) spans: Spans,
-    /// What the pipeline remembers with it.
+    pub(super) spans: SpanTree,
+    /// What the pipeline remembers with the trace.
     pub(super) memo: M,
     /// Was it closed, or reported as expired, before?
     pub(super) reported: bool,
-    /// Spans of it went by unread.
-    pub(super) missed: bool,
-    /// Where our memory of traces began when its first span came: what was forgotten later cannot
-    /// have been part of it.
+    /// Were spans of it forwarded unscored?
+    pub(super) unscored: bool,
+    /// Unix time at which our memory of traces began when its first span arrived: what was
+    /// forgotten later cannot have been part of this trace.
     pub(super) memory_unix_nanos: u64,
     pub(super) arrival: u64,
-    /// What it settles for, as its timers know it.
+    /// The reason for which it settles, as its timers know it.
     pub(super) quiet: Option<Quiet>,
-    /// Set by a limit: nothing can keep it open.
-    pub(super) condemned: Option<CloseReason>,
+    /// Set by a limit: nothing can keep the trace open.
+    pub(super) closing: Option<CloseReason>,
 }
 
-impl<M: Memo> Held<M> {
-    /// Bytes it holds on to.
+impl<M: Memo> BufferedTrace<M> {
+    /// Bytes of this trace.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + self.spans.size() + self.memo.size()
     }
 
-    /// The reason to report. What would be judged in full is not, where something is missing.
+    /// The reason to report: `Incomplete` where a trace would be judged in full although spans may
+    /// be missing.
     pub(super) fn reason(&mut self, reason: CloseReason, settings: &Settings) -> CloseReason {
         let in_full = matches!(
             reason,
@@ -41,7 +42,7 @@ impl<M: Memo> Held<M> {
         );
         let guard = settings.restart_guard;
         if in_full
-            && (self.missed
+            && (self.unscored
                 || guard
                     .is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard)))
         {
@@ -51,19 +52,19 @@ impl<M: Memo> Held<M> {
         }
     }
 
-    /// The trace, with its facts lent: see `take_back`.
+    /// The trace to judge, which borrows the kept attributes until [`Self::take_back`].
     pub(super) fn lend(&mut self, reason: CloseReason) -> Trace {
         let spans = self.spans.lend(self.trace_id);
         self.trace(reason, spans)
     }
 
-    /// The trace, with copies of its facts.
+    /// The trace to judge, with copies of the kept attributes.
     pub(super) fn copy(&self, reason: CloseReason) -> Trace {
         let spans = self.spans.copy(self.trace_id);
         self.trace(reason, spans)
     }
 
-    /// Take back what was lent.
+    /// Takes back the attributes that [`Self::lend`] lent.
     pub(super) fn take_back(&mut self, trace: Trace) {
         drop(trace);
         self.spans.take_back();

@@ -1,0 +1,110 @@
+//! Pure. Timers of constant length as waiting queues: a wait of constant length ends in the order
+//! in which it began, so a linked list is all the timer it needs. Starting, cancelling and asking
+//! for the first are O(1), and leave nothing stale behind. Knows nothing of what is waited for.
+
+use super::slab::Slot;
+
+/// Nanoseconds since the buffer was made.
+pub(super) type Tick = u64;
+
+const NONE: Slot = Slot::MAX;
+const NO_QUEUE: u8 = u8::MAX;
+
+/// `N` queues of waiting slots, one for each length of wait. A slot waits in at most one of them.
+#[derive(Debug)]
+pub(super) struct FifoTimers<const N: usize> {
+    ends: [Ends; N],
+    links: Vec<Link>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    first: Slot,
+    last: Slot,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    since: Tick,
+    prev: Slot,
+    next: Slot,
+    queue: u8,
+}
+
+impl<const N: usize> FifoTimers<N> {
+    pub(super) fn new() -> Self {
+        Self {
+            ends: [Ends {
+                first: NONE,
+                last: NONE,
+            }; N],
+            links: Vec::new(),
+        }
+    }
+
+    /// Starts a wait at the end of a queue, and cancels the slot's previous one.
+    pub(super) fn start(&mut self, queue: usize, slot: Slot, now: Tick) {
+        let at = slot as usize;
+        // A slot that is last already only waits anew, as a trace does whose spans arrive one after
+        // the other.
+        if self.ends[queue].last == slot
+            && let Some(link) = self.links.get_mut(at)
+        {
+            link.since = now;
+            return;
+        }
+        self.cancel(slot);
+        if at >= self.links.len() {
+            self.links.resize(
+                at + 1,
+                Link {
+                    since: 0,
+                    prev: NONE,
+                    next: NONE,
+                    queue: NO_QUEUE,
+                },
+            );
+        }
+        let last = std::mem::replace(&mut self.ends[queue].last, slot);
+        match last {
+            NONE => self.ends[queue].first = slot,
+            last => self.links[last as usize].next = slot,
+        }
+        self.links[at] = Link {
+            since: now,
+            prev: last,
+            next: NONE,
+            queue: queue as u8,
+        };
+    }
+
+    /// Cancels a slot's wait, if it has one.
+    #[inline]
+    pub(super) fn cancel(&mut self, slot: Slot) {
+        let Some(link) = self
+            .links
+            .get_mut(slot as usize)
+            .filter(|link| link.queue != NO_QUEUE)
+        else {
+            return;
+        };
+        let Link {
+            prev, next, queue, ..
+        } = *link;
+        link.queue = NO_QUEUE;
+        match prev {
+            NONE => self.ends[queue as usize].first = next,
+            prev => self.links[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.ends[queue as usize].last = prev,
+            next => self.links[next as usize].prev = prev,
+        }
+    }
+
+    /// The slot that has waited longest in a queue, and since when.
+    pub(super) fn first(&self, queue: usize) -> Option<(Slot, Tick)> {
+        let first = self.ends[queue].first;
+        (first != NONE).then(|| (first, self.links[first as usize].since))
+    }
+}

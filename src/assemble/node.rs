@@ -1,0 +1,112 @@
+//! Pure. A node of a trace's tree: a span as the buffer keeps it, or the id of a parent that has
+//! not arrived. Knows what a span says of itself; knows nothing of other spans.
+
+use std::num::NonZeroU32;
+
+use super::Mark;
+use crate::span::{ArenaPlace, Span, Status};
+
+/// A place in the tree of a trace.
+#[derive(Debug)]
+pub(super) enum SpanNode {
+    /// Named as a parent, not arrived itself.
+    Awaited {
+        /// Children that are orphans until it arrives.
+        n_orphans: u32,
+        /// Remote children that are ended top spans until it arrives.
+        n_remote_tops: u32,
+        /// Is one of its descendants an agent run, a model span or a tool call?
+        has_agent_descendant: bool,
+    },
+    Arrived(Version),
+}
+
+/// One version of a span, packed.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) start_unix_nanos: u64,
+    pub(super) end_unix_nanos: u64,
+    pub(super) mark: Mark,
+    /// Where its kept attributes are among the trace's.
+    pub(super) kept: ArenaPlace,
+    /// Position in `SpanTree::nodes`.
+    pub(super) parent: Option<NodeIdx>,
+    /// Position in `SpanTree::resources`.
+    pub(super) resource_idx: u32,
+    pub(super) flags: u32,
+    pub(super) n_attributes: u32,
+    pub(super) status: Status,
+    /// Is one of its descendants an agent run, a model span or a tool call?
+    pub(super) has_agent_descendant: bool,
+}
+
+/// One more than a position in `SpanTree::nodes`, so that `Option` takes no space.
+pub(super) type NodeIdx = NonZeroU32;
+
+// === impl SpanNode ===
+
+impl SpanNode {
+    pub(super) fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Arrived(version) => Some(version),
+            Self::Awaited { .. } => None,
+        }
+    }
+
+    pub(super) fn version_mut(&mut self) -> Option<&mut Version> {
+        match self {
+            Self::Arrived(version) => Some(version),
+            Self::Awaited { .. } => None,
+        }
+    }
+
+    pub(super) fn has_agent_descendant(&self) -> bool {
+        match *self {
+            Self::Arrived(Version {
+                has_agent_descendant,
+                ..
+            })
+            | Self::Awaited {
+                has_agent_descendant,
+                ..
+            } => has_agent_descendant,
+        }
+    }
+
+    pub(super) fn has_agent_descendant_mut(&mut self) -> &mut bool {
+        match self {
+            Self::Arrived(Version {
+                has_agent_descendant,
+                ..
+            })
+            | Self::Awaited {
+                has_agent_descendant,
+                ..
+            } => has_agent_descendant,
+        }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// A length of zero alone does not make a span partial: JavaScript clocks have milliseconds.
+    pub(super) fn ended(&self) -> bool {
+        self.end_unix_nanos != 0 && !self.mark.partial
+    }
+
+    pub(super) fn is_remote(&self) -> bool {
+        const REMOTE: u32 = Span::HAS_IS_REMOTE | Span::IS_REMOTE;
+        self.flags & REMOTE == REMOTE
+    }
+
+    /// Is it an agent run, a model span or a tool call?
+    pub(super) fn is_agent_work(&self) -> bool {
+        self.mark.tool_call || self.mark.agent_run || self.mark.model
+    }
+
+    /// Does it make its ancestors have an agent descendant?
+    pub(super) fn marks_ancestors(&self) -> bool {
+        self.is_agent_work() || self.has_agent_descendant
+    }
+}
