@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use prost::encoding::encode_varint;
-use spanscore::receive::scan::{Scanned, scan};
+use spanscore::receive::scan::{ScannedSpans, scan};
 use spanscore::span::{Keep, KeyRule, KeySet, Value};
 
 use crate::wire::check_traces;
@@ -68,7 +68,7 @@ fn request(span: Span) -> Vec<u8> {
     .encode_to_vec()
 }
 
-fn scan_one(span: Span) -> Scanned {
+fn scan_one(span: Span) -> ScannedSpans {
     let scanned = scan(&request(span), Some(&keys())).unwrap();
     assert_eq!(scanned.batch.spans.len(), 1);
     scanned

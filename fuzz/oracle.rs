@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use spanscore::receive::scan::{OWN_SCOPE, Scanned};
+use spanscore::receive::scan::{OWN_SCOPE, ScannedSpans};
 use spanscore::span::{Attribute, Keep, KeyId, KeySet, SpanId, Status, TraceId, Value};
 
 pub(crate) struct Expected {
@@ -64,7 +64,7 @@ fn check_ids(span: &Span) -> Result<(), String> {
     }
 }
 
-pub(crate) fn compare(scanned: &Scanned, expected: &Expected, keys: &KeySet) {
+pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet) {
     assert_eq!(scanned.n_spans, expected.n_spans);
     assert_eq!(scanned.batch.n_without_ids, expected.n_without_ids);
     assert_eq!(scanned.batch.spans.len(), expected.spans.len());

@@ -32,7 +32,7 @@ use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::register::{self, Origin, Register, StateError};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{Hurried, MetricsSource, Phase, Stopped, Telemetry};
+use crate::telemetry::{DrainBegun, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::{QueueRefusal, Undelivered};
 
@@ -209,7 +209,7 @@ impl Sidecar {
         let mut watching = JoinSet::new();
         let (end_watching, ended) = oneshot::channel::<Infallible>();
         let ended = async move { drop(ended.await) };
-        watching.spawn(watcher.run(telemetry.pulse("register", started.instant), ended));
+        watching.spawn(watcher.run(telemetry.heartbeat("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
             let (scoring, thread) = Scoring::start(
@@ -273,10 +273,10 @@ impl Sidecar {
 
     /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the
     /// sidecar is about to be stopped (`spanscore drain`). It is no longer ready, and stays so.
-    pub fn hurry(&self) {
+    pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
-        Hurried.emit(&self.telemetry);
-        self.exporting.hurry();
+        DrainBegun.emit(&self.telemetry);
+        self.exporting.begin_drain();
         if let Some(scoring) = &self.intake.scoring {
             scoring.begin_drain();
         }
@@ -336,7 +336,7 @@ impl Sidecar {
         while watching.join_next().await.is_some() {}
         // From the books, which also know of what a delivery that died has left behind.
         let n_undelivered = telemetry
-            .books()
+            .item_counts()
             .values()
             .map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default())
             .sum();
@@ -437,13 +437,13 @@ impl Doors {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let mut closing = self.closing.subscribe();
-        let pulse = telemetry.pulse(port.setting(), now().instant);
+        let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
         let shutdown = async move {
             // A sender that is gone closes the door as well.
             let _ = closing.wait_for(|closing| *closing).await;
         };
         self.serving
-            .spawn(port.serve(service, shutdown, pulse, telemetry.clone()));
+            .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
     }
 
     /// Takes no further connections; requests that have begun may end until the grace is over.

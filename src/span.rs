@@ -2,11 +2,18 @@
 //! attributes that later stages read. Which keys to keep is an argument; knows nothing of wire
 //! formats, traces, tools or criteria.
 
-mod arena;
-mod index;
-mod kept_attributes;
 mod key_set;
+
+mod kept_attributes;
+
+mod arena;
+mod builder;
+mod index;
+
+mod attribute;
 mod layout;
+mod seven_bits;
+mod shared_text;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,12 +22,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use arena::{ArenaPlace, LentText, RequestArena, TraceArena};
+pub use attribute::{Attribute, Bytes, Value};
+pub use builder::{KeptAttributesBuilder, cut_at_char};
 pub use index::IndexedAttributes;
-pub use kept_attributes::{
-    Attribute, Event, KeptAttributes, KeptAttributesBuilder, Value, cut_at_char,
-};
+pub use kept_attributes::{Event, KeptAttributes};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
-pub use layout::Bytes;
 
 /// The two clocks, read by the shell only: no stage reads a clock of its own.
 #[derive(Debug, Clone, Copy)]

@@ -70,11 +70,13 @@ pub(super) struct BroughtKeys {
 impl BroughtKeys {
     /// Has the keys kept that are asked for.
     pub(super) fn add(keys: &mut KeySet, bringing: Bringing) -> Self {
-        keys.max_brought_size = bringing.max_size;
+        keys.max_expectations_size = bringing.max_size;
         Self {
             case_id: Some(keys.add(CASE_ID, Keep::Value)),
-            criteria: bringing.criteria.then(|| keys.add(CRITERIA, Keep::Brought)),
-            expect: bringing.expect.then(|| keys.add(EXPECT, Keep::Brought)),
+            criteria: bringing
+                .criteria
+                .then(|| keys.add(CRITERIA, Keep::Expectation)),
+            expect: bringing.expect.then(|| keys.add(EXPECT, Keep::Expectation)),
         }
     }
 }

@@ -230,7 +230,7 @@ impl ReportedCriterion {
                 .find(|criterion| criterion.name == self.name())
                 .cloned()
                 .map(JudgedBy::Criterion),
-            Self::OfTheRun { name, evaluator } => {
+            Self::FromRun { name, evaluator } => {
                 let invalid = evaluate::no_longer_expected(name, evaluator);
                 Some(JudgedBy::Invalid(invalid.into()))
             }
@@ -243,7 +243,7 @@ impl ReportedCriterion {
 /// Two evaluations with equal fingerprints look the same to a reader.
 fn fingerprint(evaluation: &Evaluation, of_trajectory: u64, hasher: &DefaultHashBuilder) -> u64 {
     let mut state = hasher.build_hasher();
-    // What a run says of itself, and which case it is one of, may come late.
+    // The expectations of a run, and the case it belongs to, may arrive late.
     evaluation.criterion.revision().hash(&mut state);
     of_trajectory.hash(&mut state);
     evaluation.hash_shown(&mut state);

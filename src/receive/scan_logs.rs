@@ -1,132 +1,70 @@
-//! The body of a log request in, the number of its records out, and of those that report a tool
-//! call their facts: the same validating walk as for traces. Accepts exactly what prost's decoder
-//! accepts of an `ExportLogsServiceRequest`; does not know what the records say.
+//! Validates the body of a log request, counts its records, and reads those that report tool calls
+//! or hold messages of a model. Accepts exactly what prost's decoder accepts of an
+//! `ExportLogsServiceRequest`; does not know what the records mean.
 
 use super::scan::MalformedProtobuf;
-use super::scan::logs::log_calls;
-use super::scan::shape::{ANY_VALUE, KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
+use super::scan::levels::RequestLevels;
+use super::scan::logs::log_records;
+use super::scan::schema::{ANY_VALUE, FieldKind, KEY_VALUE, Schema};
 use crate::span::{Batch, KeySet};
-use crate::wire::otlp::{log_record, request, resource_group, scope_group};
-use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key};
+use crate::wire::otlp::log_record;
 
-/// What a log request holds.
+/// The contents of a log request.
 #[derive(Debug, Default)]
-pub struct Scanned {
-    /// All its records: what `accepted` counts.
+pub struct ScannedLogs {
+    /// Number of all records: `accepted` counts them.
     pub n_records: usize,
-    /// Those that report tool calls; no spans.
+    /// The records that the key set wants.
     pub batch: Batch,
 }
 
-/// Validate the body of a log request, count its records, and, where a key set is given, yield
-/// those whose event name it wants.
+/// Validates the body of a log request, counts its records, and, if there is a key set, reads those
+/// whose event names it wants.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Ids of a wrong length are no error here: OTLP asks to
-/// take such a record as belonging to no trace.
-pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<Scanned, MalformedProtobuf> {
-    let n_records = count_request(body).map_err(|fault| fault.locate(body))?;
-    Ok(Scanned {
+/// Anything that prost's decoder refuses. Ids of a wrong length are no error: OTLP asks receivers
+/// to take such a record as one without a trace.
+pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedLogs, MalformedProtobuf> {
+    let mut n_records = 0;
+    let walked = LEVELS.walk(body, &mut |record, depth| {
+        n_records += 1;
+        LOG_RECORD.check(record, depth)
+    });
+    walked.map_err(|fault| fault.locate(body))?;
+    Ok(ScannedLogs {
         n_records,
-        batch: keys.map(|keys| log_calls(body, keys)).unwrap_or_default(),
+        batch: keys.map(|keys| log_records(body, keys)).unwrap_or_default(),
     })
 }
 
-const RESOURCE_LOGS: u64 = key(request::RESOURCE_GROUPS, LEN);
-const SCOPE_LOGS: u64 = key(resource_group::SCOPE_GROUPS, LEN);
-const LOG_RECORDS: u64 = key(scope_group::ITEMS, LEN);
+static LEVELS: RequestLevels = RequestLevels::new("resource_logs", "scope_logs", "log_records");
 
-static REQUEST: Shape = Shape::new([(request::RESOURCE_GROUPS, "resource_logs", Kind::Bytes)]);
-
-static RESOURCE_LOGS_FIELDS: Shape = Shape::new([
+static LOG_RECORD: Schema = Schema::new([
+    (log_record::TIME, "time_unix_nano", FieldKind::Fixed64),
     (
-        resource_group::RESOURCE,
-        "resource",
-        Kind::Message(&RESOURCE),
+        log_record::SEVERITY_NUMBER,
+        "severity_number",
+        FieldKind::Varint,
     ),
-    (resource_group::SCOPE_GROUPS, "scope_logs", Kind::Bytes),
-    (resource_group::SCHEMA_URL, "schema_url", Kind::Str),
-]);
-
-static SCOPE_LOGS_FIELDS: Shape = Shape::new([
-    (scope_group::SCOPE, "scope", Kind::Message(&SCOPE)),
-    (scope_group::ITEMS, "log_records", Kind::Bytes),
-    (scope_group::SCHEMA_URL, "schema_url", Kind::Str),
-]);
-
-static LOG_RECORD: Shape = Shape::new([
-    (log_record::TIME, "time_unix_nano", Kind::Fixed64),
-    (log_record::SEVERITY_NUMBER, "severity_number", Kind::Varint),
-    (log_record::SEVERITY_TEXT, "severity_text", Kind::Str),
-    (log_record::BODY, "body", Kind::Message(&ANY_VALUE)),
+    (log_record::SEVERITY_TEXT, "severity_text", FieldKind::Str),
+    (log_record::BODY, "body", FieldKind::Message(&ANY_VALUE)),
     (
         log_record::ATTRIBUTES,
         "attributes",
-        Kind::Message(&KEY_VALUE),
+        FieldKind::Message(&KEY_VALUE),
     ),
     (
         log_record::DROPPED_ATTRIBUTES_COUNT,
         "dropped_attributes_count",
-        Kind::Varint,
+        FieldKind::Varint,
     ),
-    (log_record::FLAGS, "flags", Kind::Fixed32),
-    (log_record::TRACE_ID, "trace_id", Kind::Bytes),
-    (log_record::SPAN_ID, "span_id", Kind::Bytes),
+    (log_record::FLAGS, "flags", FieldKind::Fixed32),
+    (log_record::TRACE_ID, "trace_id", FieldKind::Bytes),
+    (log_record::SPAN_ID, "span_id", FieldKind::Bytes),
     (
         log_record::OBSERVED_TIME,
         "observed_time_unix_nano",
-        Kind::Fixed64,
+        FieldKind::Fixed64,
     ),
-    (log_record::EVENT_NAME, "event_name", Kind::Str),
+    (log_record::EVENT_NAME, "event_name", FieldKind::Str),
 ]);
-
-fn count_request(body: &[u8]) -> Result<usize, Fault> {
-    let mut n_records = 0;
-    let mut cursor = Cursor::new(body);
-    while !cursor.is_empty() {
-        match cursor.varint()? {
-            RESOURCE_LOGS => {
-                let bytes = cursor.delimited()?;
-                let depth = enter(RECURSION_LIMIT, bytes)?;
-                n_records += count_resource_logs(bytes, depth)
-                    .map_err(|fault| fault.within("resource_logs"))?;
-            }
-            other => REQUEST.check_field(other, &mut cursor, RECURSION_LIMIT)?,
-        }
-    }
-    Ok(n_records)
-}
-
-fn count_resource_logs(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
-    let mut n_records = 0;
-    let mut cursor = Cursor::new(bytes);
-    while !cursor.is_empty() {
-        match cursor.varint()? {
-            SCOPE_LOGS => {
-                let bytes = cursor.delimited()?;
-                n_records += count_scope_logs(bytes, enter(depth, bytes)?)
-                    .map_err(|fault| fault.within("scope_logs"))?;
-            }
-            other => RESOURCE_LOGS_FIELDS.check_field(other, &mut cursor, depth)?,
-        }
-    }
-    Ok(n_records)
-}
-
-fn count_scope_logs(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
-    let mut n_records = 0;
-    let mut cursor = Cursor::new(bytes);
-    while !cursor.is_empty() {
-        match cursor.varint()? {
-            LOG_RECORDS => {
-                let record = cursor.delimited()?;
-                LOG_RECORD
-                    .check(record, enter(depth, record)?)
-                    .map_err(|fault| fault.within("log_records"))?;
-                n_records += 1;
-            }
-            other => SCOPE_LOGS_FIELDS.check_field(other, &mut cursor, depth)?,
-        }
-    }
-    Ok(n_records)
-}

@@ -1,70 +1,29 @@
-//! The body of a metrics request in, the number of its data points out: the same validating walk as
-//! for traces. Accepts exactly what prost's decoder accepts of an `ExportMetricsServiceRequest`;
-//! does not know what is measured.
+//! Validates the body of a metrics request and counts its data points. Accepts exactly what prost's
+//! decoder accepts of an `ExportMetricsServiceRequest`; does not know what is measured.
 
 use super::scan::MalformedProtobuf;
-use super::scan::shape::{KEY_VALUE, Kind, RESOURCE, SCOPE, Shape};
-use crate::wire::otlp::{metric, request, resource_group, scope_group};
-use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, number_of};
+use super::scan::levels::RequestLevels;
+use super::scan::schema::{FieldKind, KEY_VALUE, Schema};
+use crate::wire::otlp::metric;
+use crate::wire::{Cursor, Fault, LEN, enter, key, number_of};
 
-/// Validate the body of a metrics request and count its data points, of all five kinds.
+/// Validates the body of a metrics request and counts its data points, of all five kinds.
 ///
 /// # Errors
-/// Anything that prost's decoder refuses. Ids of a wrong length in exemplars are no error, as prost
-/// has it.
+/// Anything that prost's decoder refuses. Like prost, accepts ids of a wrong length in exemplars.
 pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
-    count(body, RECURSION_LIMIT, &REQUEST).map_err(|fault| fault.locate(body))
-}
-
-/// The way from the request down to the metrics: in each message one field leads on, the others are
-/// checked.
-struct Level {
-    fields: &'static Shape,
-    way: u64,
-    name: &'static str,
-    next: Option<&'static Level>,
-}
-
-static REQUEST: Level = Level {
-    fields: &REQUEST_FIELDS,
-    way: key(request::RESOURCE_GROUPS, LEN),
-    name: "resource_metrics",
-    next: Some(&RESOURCE_METRICS),
-};
-static RESOURCE_METRICS: Level = Level {
-    fields: &RESOURCE_METRICS_FIELDS,
-    way: key(resource_group::SCOPE_GROUPS, LEN),
-    name: "scope_metrics",
-    next: Some(&SCOPE_METRICS),
-};
-static SCOPE_METRICS: Level = Level {
-    fields: &SCOPE_METRICS_FIELDS,
-    way: key(scope_group::ITEMS, LEN),
-    name: "metrics",
-    next: None,
-};
-
-fn count(bytes: &[u8], depth: u32, level: &Level) -> Result<usize, Fault> {
     let mut n_points = 0;
-    let mut cursor = Cursor::new(bytes);
-    while !cursor.is_empty() {
-        let found = cursor.varint()?;
-        if found != level.way {
-            level.fields.check_field(found, &mut cursor, depth)?;
-            continue;
-        }
-        let bytes = cursor.delimited()?;
-        let depth = enter(depth, bytes)?;
-        let counted = match level.next {
-            Some(next) => count(bytes, depth, next),
-            None => count_metric(bytes, depth),
-        };
-        n_points += counted.map_err(|fault| fault.within(level.name))?;
-    }
+    let walked = LEVELS.walk(body, &mut |metric, depth| {
+        n_points += count_metric(metric, depth)?;
+        Ok(())
+    });
+    walked.map_err(|fault| fault.locate(body))?;
     Ok(n_points)
 }
 
-/// The data of a metric is a oneof: the same kind twice is merged, another kind replaces it.
+static LEVELS: RequestLevels = RequestLevels::new("resource_metrics", "scope_metrics", "metrics");
+
+/// The data of a metric is a oneof: data of one kind is merged, data of another kind replaces it.
 fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut last_key = 0;
@@ -86,7 +45,7 @@ fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {
 }
 
 /// Data points are field 1 in all five kinds.
-fn count_points(bytes: &[u8], depth: u32, data: &Shape) -> Result<usize, Fault> {
+fn count_points(bytes: &[u8], depth: u32, data: &Schema) -> Result<usize, Fault> {
     let mut n_points = 0;
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_empty() {
@@ -99,21 +58,9 @@ fn count_points(bytes: &[u8], depth: u32, data: &Shape) -> Result<usize, Fault> 
 
 // === the messages ===
 
-use Kind::{Bytes, Fixed64, Fixed64s, Message, Str, Varint, Varints};
+use FieldKind::{Bytes, Fixed64, Fixed64s, Message, Str, Varint, Varints};
 
-static REQUEST_FIELDS: Shape = Shape::new([(request::RESOURCE_GROUPS, "resource_metrics", Bytes)]);
-static RESOURCE_METRICS_FIELDS: Shape = Shape::new([
-    (resource_group::RESOURCE, "resource", Message(&RESOURCE)),
-    (resource_group::SCOPE_GROUPS, "scope_metrics", Bytes),
-    (resource_group::SCHEMA_URL, "schema_url", Str),
-]);
-static SCOPE_METRICS_FIELDS: Shape = Shape::new([
-    (scope_group::SCOPE, "scope", Message(&SCOPE)),
-    (scope_group::ITEMS, "metrics", Bytes),
-    (scope_group::SCHEMA_URL, "schema_url", Str),
-]);
-
-static METRIC: Shape = Shape::new([
+static METRIC: Schema = Schema::new([
     (1, "name", Str),
     (2, "description", Str),
     (3, "unit", Str),
@@ -130,7 +77,7 @@ static METRIC: Shape = Shape::new([
 ]);
 
 /// The five kinds of data: tag, name, fields.
-static DATA: [(u64, &str, &Shape); 5] = [
+static DATA: [(u64, &str, &Schema); 5] = [
     (metric::GAUGE, "gauge", &GAUGE),
     (metric::SUM, "sum", &SUM),
     (metric::HISTOGRAM, "histogram", &HISTOGRAM),
@@ -142,13 +89,13 @@ static DATA: [(u64, &str, &Shape); 5] = [
     (metric::SUMMARY, "summary", &SUMMARY),
 ];
 
-static GAUGE: Shape = Shape::new([(metric::DATA_POINTS, "data_points", Message(&NUMBER_POINT))]);
-static SUM: Shape = Shape::new([
+static GAUGE: Schema = Schema::new([(metric::DATA_POINTS, "data_points", Message(&NUMBER_POINT))]);
+static SUM: Schema = Schema::new([
     (metric::DATA_POINTS, "data_points", Message(&NUMBER_POINT)),
     (2, "aggregation_temporality", Varint),
     (3, "is_monotonic", Varint),
 ]);
-static HISTOGRAM: Shape = Shape::new([
+static HISTOGRAM: Schema = Schema::new([
     (
         metric::DATA_POINTS,
         "data_points",
@@ -156,7 +103,7 @@ static HISTOGRAM: Shape = Shape::new([
     ),
     (2, "aggregation_temporality", Varint),
 ]);
-static EXPONENTIAL_HISTOGRAM: Shape = Shape::new([
+static EXPONENTIAL_HISTOGRAM: Schema = Schema::new([
     (
         metric::DATA_POINTS,
         "data_points",
@@ -164,9 +111,10 @@ static EXPONENTIAL_HISTOGRAM: Shape = Shape::new([
     ),
     (2, "aggregation_temporality", Varint),
 ]);
-static SUMMARY: Shape = Shape::new([(metric::DATA_POINTS, "data_points", Message(&SUMMARY_POINT))]);
+static SUMMARY: Schema =
+    Schema::new([(metric::DATA_POINTS, "data_points", Message(&SUMMARY_POINT))]);
 
-static NUMBER_POINT: Shape = Shape::new([
+static NUMBER_POINT: Schema = Schema::new([
     (2, "start_time_unix_nano", Fixed64),
     (3, "time_unix_nano", Fixed64),
     (4, "as_double", Fixed64),
@@ -176,7 +124,7 @@ static NUMBER_POINT: Shape = Shape::new([
     (8, "flags", Varint),
 ]);
 
-static HISTOGRAM_POINT: Shape = Shape::new([
+static HISTOGRAM_POINT: Schema = Schema::new([
     (2, "start_time_unix_nano", Fixed64),
     (3, "time_unix_nano", Fixed64),
     (4, "count", Fixed64),
@@ -190,7 +138,7 @@ static HISTOGRAM_POINT: Shape = Shape::new([
     (12, "max", Fixed64),
 ]);
 
-static EXPONENTIAL_POINT: Shape = Shape::new([
+static EXPONENTIAL_POINT: Schema = Schema::new([
     (1, "attributes", Message(&KEY_VALUE)),
     (2, "start_time_unix_nano", Fixed64),
     (3, "time_unix_nano", Fixed64),
@@ -207,9 +155,9 @@ static EXPONENTIAL_POINT: Shape = Shape::new([
     (14, "zero_threshold", Fixed64),
 ]);
 
-static BUCKETS: Shape = Shape::new([(1, "offset", Varint), (2, "bucket_counts", Varints)]);
+static BUCKETS: Schema = Schema::new([(1, "offset", Varint), (2, "bucket_counts", Varints)]);
 
-static SUMMARY_POINT: Shape = Shape::new([
+static SUMMARY_POINT: Schema = Schema::new([
     (2, "start_time_unix_nano", Fixed64),
     (3, "time_unix_nano", Fixed64),
     (4, "count", Fixed64),
@@ -219,9 +167,9 @@ static SUMMARY_POINT: Shape = Shape::new([
     (8, "flags", Varint),
 ]);
 
-static QUANTILE: Shape = Shape::new([(1, "quantile", Fixed64), (2, "value", Fixed64)]);
+static QUANTILE: Schema = Schema::new([(1, "quantile", Fixed64), (2, "value", Fixed64)]);
 
-static EXEMPLAR: Shape = Shape::new([
+static EXEMPLAR: Schema = Schema::new([
     (2, "time_unix_nano", Fixed64),
     (3, "as_double", Fixed64),
     (4, "span_id", Bytes),

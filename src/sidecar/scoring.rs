@@ -20,7 +20,7 @@ use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Pulse, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
+    Heartbeat, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
     TracesJudged,
 };
 
@@ -104,10 +104,10 @@ impl Scoring {
         // thread first runs: a trace that begins in between is complete.
         let started = now();
         let pipeline = Pipeline::new(settings, started);
-        let pulse = shared.telemetry.pulse("scoring", started.instant);
+        let heartbeat = shared.telemetry.heartbeat("scoring", started.instant);
         let thread = thread::Builder::new().name("scoring".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || run(&inbox, &shared, pipeline, judge, pulse)
+            move || run(&inbox, &shared, pipeline, judge, heartbeat)
         })?;
         Ok((Self { sender, shared }, thread))
     }
@@ -182,7 +182,7 @@ fn run(
     shared: &Shared,
     mut pipeline: Pipeline,
     mut judge: Judge,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
 ) {
     // The pipeline's time: never later than the arrival of a waiting batch, so that a trace whose
     // spans are in the queue does not settle without them when we fall behind.
@@ -194,7 +194,7 @@ fn run(
         if first.is_ok() && keeps_up {
             thread::park_timeout(GATHER);
         }
-        pulse.beat(now().instant);
+        heartbeat.beat(now().instant);
         let rules = shared.rules.load_full();
         if !is_draining && shared.draining.load(Ordering::Relaxed) {
             is_draining = true;
@@ -251,7 +251,7 @@ fn run(
         .emit(&shared.telemetry);
         judge(&judged, &rules);
         if ended {
-            return pulse.rest();
+            return heartbeat.finish();
         }
     }
 }
@@ -264,7 +264,7 @@ fn wait(
     let until_deadline = deadline.map_or(Duration::MAX, |deadline| {
         deadline.saturating_duration_since(now().instant)
     });
-    inbox.recv_timeout(until_deadline.min(Pulse::INTERVAL))
+    inbox.recv_timeout(until_deadline.min(Heartbeat::INTERVAL))
 }
 
 /// The later of two times: requests are stamped in parallel and may overtake each other on their

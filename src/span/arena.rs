@@ -5,10 +5,9 @@
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use super::kept_attributes::{KeptAttributes, KeptAttributesBuilder};
-
-/// A text that is handed out before it is complete, and read once it is.
-pub(super) type SharedText = Arc<OnceLock<String>>;
+use super::builder::KeptAttributesBuilder;
+use super::kept_attributes::KeptAttributes;
+use super::shared_text::{SharedText, TextRange};
 
 /// Size of a chunk of a request's text, in bytes: one span that is kept longer than the others
 /// keeps no more than this from being freed.
@@ -54,7 +53,7 @@ impl RequestArena {
         }
         let start = self.text.len();
         self.text.push_str(builder.pack());
-        let place = Place::try_new(start, self.text.len() - start).unwrap_or_default();
+        let place = TextRange::try_new(start, self.text.len() - start).unwrap_or_default();
         KeptAttributes::shared(Arc::clone(self.shared.get_or_insert_default()), place)
     }
 
@@ -77,33 +76,6 @@ impl RequestArena {
 
 // === TraceArena ===
 
-/// A range of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Place {
-    start: u32,
-    len: u32,
-}
-
-impl Place {
-    pub(super) fn try_new(start: usize, len: usize) -> Option<Self> {
-        let end = u32::try_from(start.checked_add(len)?).ok()?;
-        Some(Self {
-            start: start as u32,
-            len: end - start as u32,
-        })
-    }
-
-    pub(super) fn slice(self, text: &str) -> &str {
-        text.get(self.start as usize..)
-            .and_then(|rest| rest.get(..self.len as usize))
-            .unwrap_or_default()
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.len as usize
-    }
-}
-
 /// The kept attributes of one trace: large ones as they came, the small ones in one text, which is
 /// lent as a whole while the trace is judged.
 #[derive(Debug, Default)]
@@ -122,7 +94,7 @@ pub(crate) struct TraceArena {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArenaPlace {
     /// In the text.
-    Text(Place),
+    Text(TextRange),
     /// A position among the large ones.
     Large(u32),
 }
@@ -226,8 +198,8 @@ impl TraceArena {
         self.text.capacity() + self.large_size + places_size
     }
 
-    fn insert_text(&mut self, text: &str) -> Option<Place> {
-        let place = Place::try_new(self.text.len(), text.len())?;
+    fn insert_text(&mut self, text: &str) -> Option<TextRange> {
+        let place = TextRange::try_new(self.text.len(), text.len())?;
         let room = self.text.capacity() - self.text.len();
         if room < text.len() {
             // By a half, not by doubling: with many open traces, unused capacity would be most of

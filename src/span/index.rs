@@ -1,11 +1,14 @@
 //! Pure. A table from key to attribute, for code that reads many attributes of one span. Knows the
 //! numbers of keys; does not know which of them are read.
 
+use super::attribute::{Attribute, Value};
+use super::kept_attributes::{Event, KeptAttributes};
+use super::key_set::KeyId;
 use super::layout::Entries;
-use super::{Attribute, Event, KeptAttributes, KeyId, Value};
 
-/// How many keys the table holds: those with the lowest numbers.
+/// Number of keys in the table: those with the lowest numbers.
 const N_KEYS: usize = IndexedAttributes::N_INDEXED_KEYS;
+const N_WORDS: usize = N_KEYS.div_ceil(64);
 
 /// [`KeptAttributes`] with a table from key to place: reading a key costs the same whatever the
 /// number of attributes. Making the table costs one look at each attribute's head, not at its
@@ -15,7 +18,7 @@ pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
     name: &'a str,
     /// A bit for each key that has an attribute.
-    present: [u64; N_KEYS / 64],
+    present: [u64; N_WORDS],
     /// One more than the place of the first attribute with this key. 0 if there is none, or if its
     /// place does not fit.
     places: [u8; N_KEYS],
@@ -31,7 +34,7 @@ impl<'a> IndexedAttributes<'a> {
         let mut index = Self {
             entries,
             name: entries.name(),
-            present: [0; N_KEYS / 64],
+            present: [0; N_WORDS],
             places: [0; N_KEYS],
             may_have_events: false,
         };
@@ -59,7 +62,7 @@ impl<'a> IndexedAttributes<'a> {
 
     /// A bit for each of the first keys, set if there is an attribute with this key.
     #[inline]
-    pub fn present(&self) -> [u64; N_KEYS / 64] {
+    pub fn present(&self) -> [u64; N_WORDS] {
         self.present
     }
 

@@ -1,14 +1,14 @@
-//! Pure. Which attributes, events and log records to keep, and how much of them: the stages that
-//! read them say so, the scan obeys. Knows nothing of what the keys mean.
+//! Pure. Which attributes, events and log records to keep, and how much of them. The stages that
+//! read them build the set, the scan follows it. Knows nothing of what the keys mean.
 
 use hashbrown::HashMap;
 
-/// A key that somebody reads: a position in the [`KeySet`].
+/// The number of a kept key: its position in the [`KeySet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u16);
 
 impl KeyId {
-    /// The key of what has none; every key has a lower id.
+    /// Of entries without a key; every key has a lower number.
     pub(super) const NONE: Self = Self((1 << 14) - 1);
 }
 
@@ -17,71 +17,71 @@ impl KeyId {
 pub enum Keep {
     /// The value, up to `max_value_size`.
     Value,
-    /// Messages of a model, up to `max_messages_size`, and only if a tool call is found in them by
-    /// a substring search.
+    /// Messages of a model, up to `max_messages_size`, and only if a substring search finds a tool
+    /// call in them.
     Messages,
-    /// The value, up to `max_brought_size` for all such values of a span: what a run says about its
-    /// own judgement.
-    Brought,
-    /// The presence alone: an empty string is kept.
+    /// An expectation that a run has of itself, up to `max_expectations_size` for all such values
+    /// of a span.
+    Expectation,
+    /// Only the presence: an empty string is kept.
     Presence,
     /// Nothing of what is sent: only the scan itself writes it.
     Own,
 }
 
-/// What is kept of the body of a log record that is wanted; its attributes always go by the table.
+/// What is kept of the body of a wanted log record. Its attributes follow the table in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedBody {
-    /// Nothing: its attributes say it all.
+    /// Nothing: its attributes are enough.
     Not,
-    /// Messages of a model, as [`Keep::Messages`] says.
+    /// Messages of a model, by the rule of [`Keep::Messages`].
     Messages,
-    /// The same, without a search: a tool's answer need not speak of tools.
+    /// Messages of a model without a search: a tool's answer need not mention tools.
     Whole,
 }
 
-/// A row of the table that says which keys to keep.
+/// A row of the table of kept keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or holds a `*` (the star is not part of it).
-    /// What stands between a first and a last star must occur after the prefix:
-    /// `llm.output_messages.*tool_call*`.
+    /// The key; a prefix of keys if it ends in `.` or contains a `*` (the star is not part of it).
+    /// The text between two stars must occur after the prefix: `llm.output_messages.*tool_call*`.
     pub key: &'static str,
     /// What is kept of it.
     pub keep: Keep,
 }
 
 /// Which attributes and events to keep, and how much of them. Built by the stages that read them,
-/// obeyed by the scan. Ids are stable: a set that extends another gives every old key its old id.
+/// followed by the scan. Numbers are stable: a set that extends another gives each old key its old
+/// number.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,
     exact: HashMap<Box<[u8]>, KeyId>,
-    /// Prefixes, with what must occur after them.
+    /// Prefixes, with the text that must occur after them.
     prefixes: Vec<(KeyId, &'static str)>,
-    /// Event names of log records that are wanted, and whether their bodies are.
+    /// Event names of wanted log records, and what is kept of their bodies.
     records: Vec<(&'static str, WantedBody)>,
-    /// Longest value kept of one attribute, in bytes (`tools.max_value_size`).
+    /// Most bytes kept of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
-    /// Longest messages kept of one span, in bytes (`tools.max_messages_size`).
+    /// Most bytes kept of one span's messages (`tools.max_messages_size`).
     pub max_messages_size: usize,
-    /// Most bytes kept of what one span says about its own judgement (`expectations.max_size`).
-    pub max_brought_size: usize,
+    /// Most bytes kept of one span's expectations (`expectations.max_size`).
+    pub max_expectations_size: usize,
 }
 
-/// What the key set says of an attribute's key.
+/// A kept key that an attribute has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// Its id.
+    /// Its number.
     pub key: KeyId,
     /// What is kept of it.
     pub keep: Keep,
-    /// What follows the prefix; empty for a whole key.
+    /// The rest of the attribute's key behind a prefix; empty for a whole key.
     pub suffix: &'a [u8],
 }
 
 impl KeySet {
-    /// A set of these keys, in this order: the n-th gets the id n.
+    /// A set of these keys, numbered in this order.
     pub fn new(rules: &[KeyRule]) -> Self {
         let mut keys = Self::default();
         for rule in rules {
@@ -98,8 +98,8 @@ impl KeySet {
         keys
     }
 
-    /// The id of a whole key, added if it is new (a key that is there keeps what is kept of it). A
-    /// full set has room for 16 383 keys; of others nothing is kept.
+    /// The number of a whole key, added if it is new; a known key keeps its rule. A full set has
+    /// 16 383 keys; nothing is kept of any further one.
     pub fn add(&mut self, key: &str, keep: Keep) -> KeyId {
         if let Some(id) = self.exact.get(key.as_bytes()) {
             return *id;
@@ -112,12 +112,12 @@ impl KeySet {
         id
     }
 
-    /// Log records with these event names tell of tool calls.
+    /// Sets the event names of the log records to keep.
     pub fn want_records(&mut self, records: Vec<(&'static str, WantedBody)>) {
         self.records = records;
     }
 
-    /// Does a log record with this event name tell of a tool call, and where?
+    /// Is a log record with this event name kept, and what of its body?
     pub fn wants_record(&self, event_name: &[u8]) -> Option<WantedBody> {
         self.records
             .iter()
@@ -125,19 +125,19 @@ impl KeySet {
             .map(|&(_, body)| body)
     }
 
-    /// The id of a whole key that is in the set.
+    /// The number of a whole key in the set.
     pub fn id(&self, key: &str) -> Option<KeyId> {
         self.exact.get(key.as_bytes()).copied()
     }
 
-    /// The key, or prefix, with this id.
+    /// The key, or prefix, with this number.
     pub fn name(&self, id: KeyId) -> &str {
         self.keys
             .get(usize::from(id.0))
             .map_or("", |(name, _)| name)
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -147,7 +147,7 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// Is this key kept, and what of it? Takes bytes: the scan asks before it checks UTF-8.
+    /// The rule for a key, if it is kept. Takes bytes: the scan asks before it validates UTF-8.
     pub fn find<'a>(&self, key: &'a [u8]) -> Option<Kept<'a>> {
         if let Some(&id) = self.exact.get(key) {
             return Some(Kept {

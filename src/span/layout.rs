@@ -2,16 +2,16 @@
 //! `span`: knows neither which keys are read, nor what they mean.
 //!
 //! ```text
-//! ┌─────────┬────────┬────────┬─────┬──────┬────────┬─────────┬────────┬─────────┬─────┐
-//! │ n heads │ head 0 │ head 1 │ ... │ name │ suffix │ payload │ suffix │ payload │ ... │
-//! │ 4 bytes │ 8      │ 8      │     │      │ of entry 0       │ of entry 1       │     │
-//! └─────────┴────────┴────────┴─────┴──────┴────────┴─────────┴────────┴─────────┴─────┘
+//! +---------+--------+--------+-----+------+--------+---------+--------+---------+-----+
+//! | n heads | head 0 | head 1 | ... | name | suffix | payload | suffix | payload | ... |
+//! | 4 bytes | 8      | 8      |     |      | of entry 0       | of entry 1       |     |
+//! +---------+--------+--------+-----+------+--------+---------+--------+---------+-----+
 //!
-//! a head, low bits first, 7 bits to a byte:
-//! ┌─────────────┬─────────┬─────────────┬────────┬──────────────┬─────────────────────┐
-//! │ key         │ tag     │ in an event │ cut    │ suffix len   │ where it starts     │
-//! │ 2 × 7 bits  │ 3 bits  │ 1 bit       │ 1 bit  │ 1 + 7 bits   │ 4 × 7 bits          │
-//! └─────────────┴─────────┴─────────────┴────────┴──────────────┴─────────────────────┘
+//! A head, low bits first, 7 bits to a byte:
+//! +------------+--------+-------------+-------+-------------------+--------------------+
+//! | key        | tag    | in an event | cut   | length of suffix  | start of suffix    |
+//! | 2 x 7 bits | 3 bits | 1 bit       | 1 bit | 1 + 7 bits        | 4 x 7 bits         |
+//! +------------+--------+-------------+-------+-------------------+--------------------+
 //! ```
 //!
 //! The suffix is the part of the attribute's key behind a kept prefix; an entry ends where the next
@@ -19,9 +19,9 @@
 //! validated once: validating each string again when it is read would cost a tenth of all
 //! instructions a span takes. Heads lie side by side, so finding a key touches nothing else.
 
-use std::fmt;
-
-use super::{Attribute, KeyId, Value};
+use super::attribute::{Attribute, Bytes, Value};
+use super::key_set::KeyId;
+use super::seven_bits::{gather, read_number, spread};
 
 /// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub(super) struct Entries<'a> {
 
 /// One entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry<'a> {
+pub(super) struct PackedEntry<'a> {
     pub(super) tag: Tag,
     pub(super) key: KeyId,
     /// Does it belong to the event entry before it?
@@ -201,7 +201,7 @@ impl<'a> Entries<'a> {
             .map(|entry| entry.payload)
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = PackedEntry<'a>> + use<'a> {
         (0..self.heads.len()).map(move |nth| self.entry(nth))
     }
 
@@ -251,14 +251,14 @@ impl<'a> Entries<'a> {
         })
     }
 
-    pub(super) fn value(self, entry: Entry<'a>) -> Option<Value<'a>> {
+    pub(super) fn value(self, entry: PackedEntry<'a>) -> Option<Value<'a>> {
         Some(match entry.tag {
             Tag::Str => Value::Str(entry.payload),
             Tag::Json => Value::Json(entry.payload),
             Tag::Bool => Value::Bool(read_number(entry.payload)? == 1),
             Tag::Int => Value::Int(read_number(entry.payload)? as i64),
             Tag::Double => Value::Double(f64::from_bits(read_number(entry.payload)?)),
-            Tag::Bytes => Value::Bytes(Bytes(entry.payload)),
+            Tag::Bytes => Value::Bytes(Bytes::new(entry.payload)),
             Tag::TraceState | Tag::Event => return None,
         })
     }
@@ -276,8 +276,8 @@ impl<'a> Entries<'a> {
     }
 
     /// `None` if the entry is no attribute.
-    pub(super) fn attribute(self, entry: Entry<'a>) -> Option<Attribute<'a>> {
-        let Entry {
+    pub(super) fn attribute(self, entry: PackedEntry<'a>) -> Option<Attribute<'a>> {
+        let PackedEntry {
             key, suffix, cut, ..
         } = entry;
         Some(Attribute {
@@ -290,7 +290,7 @@ impl<'a> Entries<'a> {
 
     /// The entry at this place, which must exist.
     #[inline]
-    pub(super) fn entry(self, nth: usize) -> Entry<'a> {
+    pub(super) fn entry(self, nth: usize) -> PackedEntry<'a> {
         let head = Head::read(self.heads[nth]);
         let whole = self
             .text
@@ -299,7 +299,7 @@ impl<'a> Entries<'a> {
         let (suffix, payload) = whole
             .split_at_checked(head.suffix_len())
             .unwrap_or_default();
-        Entry {
+        PackedEntry {
             tag: head.tag(),
             key: head.key(),
             is_inner: head.is_inner(),
@@ -315,99 +315,5 @@ impl<'a> Entries<'a> {
         self.heads
             .get(nth)
             .map_or(self.text.len(), |head| Head::read(*head).start())
-    }
-}
-
-// === Seven bits to a byte ===
-
-/// 28 bits in four bytes.
-#[inline]
-pub(super) const fn spread(bits: u32) -> [u8; 4] {
-    let bits = (bits & 0x3fff) | (bits & 0x0fff_c000) << 2;
-    ((bits & 0x007f_007f) | (bits & 0x3f80_3f80) << 1).to_le_bytes()
-}
-
-/// The inverse of [`spread`].
-#[inline]
-fn gather(bytes: [u8; 4]) -> u32 {
-    let bits = u32::from_le_bytes(bytes);
-    let bits = (bits & 0x007f_007f) | (bits & 0x7f00_7f00) >> 1;
-    (bits & 0x3fff) | (bits & 0x3fff_0000) >> 2
-}
-
-/// Size of a number, in bytes.
-pub(super) const NUMBER_SIZE: usize = 10;
-
-/// 64 bits in ten bytes.
-pub(super) fn number(number: u64) -> [u8; NUMBER_SIZE] {
-    std::array::from_fn(|nth| (number >> (7 * nth)) as u8 & 0x7f)
-}
-
-fn read_number(text: &str) -> Option<u64> {
-    let bytes: &[u8; NUMBER_SIZE] = text.as_bytes().try_into().ok()?;
-    Some(
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |number, byte| number << 7 | u64::from(*byte)),
-    )
-}
-
-/// A value of the type bytes, kept in seven bits to a byte.
-#[derive(Clone, Copy, PartialEq)]
-pub struct Bytes<'a>(&'a str);
-
-impl<'a> Bytes<'a> {
-    /// The bytes themselves.
-    pub fn to_vec(self) -> Vec<u8> {
-        let groups = self.0.as_bytes().chunks(8);
-        let read = |group: &[u8]| {
-            group
-                .iter()
-                .rev()
-                .fold(0, |bits, byte| bits << 7 | u64::from(*byte))
-        };
-        groups
-            .flat_map(|group| read(group).to_le_bytes().into_iter().take(group.len() - 1))
-            .collect()
-    }
-
-    pub(super) fn packed(self) -> &'a str {
-        self.0
-    }
-}
-
-impl fmt::Debug for Bytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_vec().fmt(f)
-    }
-}
-
-/// Seven bytes become eight, a shorter rest becomes one byte longer.
-pub(super) fn pack_bytes(bytes: &[u8]) -> Vec<u8> {
-    let gathered = |group: &[u8]| {
-        group
-            .iter()
-            .rev()
-            .fold(0, |bits, byte| bits << 8 | u64::from(*byte))
-    };
-    bytes
-        .chunks(7)
-        .flat_map(|group| number(gathered(group)).into_iter().take(group.len() + 1))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of_any_number_are_packed_and_read_again() {
-        for n_bytes in 0..40 {
-            let bytes: Vec<u8> = (0..n_bytes).map(|nth| 255 - nth * 3).collect();
-            let packed = String::from_utf8(pack_bytes(&bytes)).unwrap();
-            assert_eq!(Bytes(&packed).to_vec(), bytes);
-            assert_eq!(packed.len(), bytes.len() + bytes.len().div_ceil(7));
-        }
     }
 }

@@ -1,15 +1,13 @@
-//! The body of a log request that was found valid in, the records that tell of tool calls out:
-//! those whose event name the key set wants. Obeys the key set; does not know what the keys mean,
-//! nor whose calls these are.
+//! Reads the records that the key set wants from the body of a valid log request. Follows the key
+//! set; does not know what the keys mean, nor whose calls the records report.
 
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use sha2::{Digest, Sha256};
 
-use super::keep::Keeper;
-use super::value::{Held, HeldKind, any_value, key_value};
-use super::{Pieces, Resources};
+use super::resources::{Occurrences, RequestResources};
+use super::retention::Keeper;
+use super::value::{ScannedValue, ValueKind, any_value, key_value};
 use crate::span::{Batch, Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
@@ -17,16 +15,11 @@ use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 const TIME: u64 = key(log_record::TIME, FIXED64);
 const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
-/// The records that tell of tool calls, in the order of the request. Each keeps facts within the
-/// bounds of a span's.
-pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
+/// The wanted records, in the order of the request. What is kept of each has the bounds of a span.
+pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
     let mut keeper = Keeper::new(keys);
-    let mut resources = Resources {
-        keeper: Some(Keeper::new(keys)),
-        seen: HashSet::new(),
-        last: None,
-    };
-    let mut calls = Vec::new();
+    let mut resources = RequestResources::new(Some(keys));
+    let mut log_records = Vec::new();
     for resource_logs in delimited_fields(body, request::RESOURCE_GROUPS) {
         let mut resource = None;
         for record in delimited_fields(resource_logs, resource_group::SCOPE_GROUPS)
@@ -36,11 +29,11 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
                 continue;
             };
             let resource = resource.get_or_insert_with(|| {
-                let pieces: Pieces<'_> =
+                let occurrences: Occurrences<'_> =
                     delimited_fields(resource_logs, resource_group::RESOURCE).collect();
-                resources.intern(&pieces)
+                resources.intern(&occurrences)
             });
-            calls.extend(log_call(
+            log_records.extend(log_record(
                 record,
                 wanted_body,
                 &mut keeper,
@@ -49,7 +42,7 @@ pub(in crate::receive) fn log_calls(body: &[u8], keys: &KeySet) -> Batch {
         }
     }
     Batch {
-        log_calls: calls,
+        log_calls: log_records,
         shared_size: keeper.finish(),
         ..Batch::default()
     }
@@ -59,30 +52,29 @@ fn last_field(bytes: &[u8], tag: u64) -> &[u8] {
     delimited_fields(bytes, tag).last().unwrap_or_default()
 }
 
-fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], Held<'_>, &[u8])> {
+fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], ScannedValue<'_>, &[u8])> {
     delimited_fields(record, log_record::ATTRIBUTES).filter_map(|encoded| {
-        let (key, held) = key_value(encoded, RECURSION_LIMIT, |_| Ok(())).ok()?;
-        Some((key, held, encoded))
+        let (key, value) = key_value(encoded, RECURSION_LIMIT, |_| Ok(())).ok()?;
+        Some((key, value, encoded))
     })
 }
 
-/// The event's name: in its field, before that field was invented in an attribute, or else the
-/// body.
+/// The event's name: its field; from SDKs older than that field an attribute, or else the body.
 fn event_name(record: &[u8]) -> &[u8] {
     let name = last_field(record, log_record::EVENT_NAME);
     if !name.is_empty() {
         return name;
     }
     let named = attributes(record)
-        .find(|(key, held, _)| *key == b"event.name" && held.kind == HeldKind::Str);
+        .find(|(key, value, _)| *key == b"event.name" && value.kind == ValueKind::Str);
     match named {
-        Some((_, held, _)) => held.bytes,
+        Some((_, value, _)) => value.bytes,
         None => any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
-            .map_or(&[], |held| held.bytes),
+            .map_or(&[], |value| value.bytes),
     }
 }
 
-fn log_call(
+fn log_record(
     record: &[u8],
     wanted_body: WantedBody,
     keeper: &mut Keeper<'_>,
@@ -101,22 +93,22 @@ fn log_call(
                 keep: Keep::Value,
                 suffix: b"",
             },
-            Held::bytes(HeldKind::Bytes, trace_id),
+            ScannedValue::bytes(ValueKind::Bytes, trace_id),
             record,
         );
     }
-    for (key, held, encoded) in attributes(record) {
+    for (key, value, encoded) in attributes(record) {
         if let Some(kept) = keys.find(key) {
-            keeper.attribute(kept, held, encoded);
+            keeper.attribute(kept, value, encoded);
         }
     }
     if wanted_body != WantedBody::Not
         && let Some(key) = keys.id(LogCall::BODY)
-        && let Ok(held) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
+        && let Ok(value) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
     {
         keeper.body(
             key,
-            held,
+            value,
             record,
             log_record::BODY,
             wanted_body == WantedBody::Whole,
@@ -136,7 +128,7 @@ fn log_call(
     })
 }
 
-/// When it happened, else when it was observed, Unix nanoseconds.
+/// The time of the event, or else of its observation, Unix nanoseconds.
 fn time(record: &[u8]) -> u64 {
     let (mut time, mut observed) = (0, 0);
     let mut cursor = Cursor::new(record);

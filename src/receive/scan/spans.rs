@@ -1,11 +1,11 @@
-//! One span of a request: its bytes in, a slim [`Span`] out. Validates all of it in the same pass.
-//! Knows the fields of spans, events and links; does not know where in the request the span stood.
+//! Validates one span of a request and reads it in the same pass. Knows the fields of spans, events
+//! and links; does not know where in the request the span is.
 
 use std::sync::Arc;
 
-use super::keep::{Keeper, KnownKey, KnownKeys};
-use super::shape::{KEY_VALUE, Kind, Shape};
-use super::value::{Held, HeldKind, any_value, key_value, plain_key_value, short_text};
+use super::retention::{Keeper, KnownKey, KnownKeys};
+use super::schema::{FieldKind, KEY_VALUE, Schema};
+use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
 use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
@@ -32,43 +32,51 @@ const FLAGS: u64 = key(span::FLAGS, FIXED32);
 
 const EVENT_ATTRIBUTES: u64 = key(event::ATTRIBUTES, LEN);
 
-static EVENT: Shape = Shape::new([
-    (event::TIME, "time_unix_nano", Kind::Fixed64),
-    (event::NAME, "name", Kind::Str),
-    (event::ATTRIBUTES, "attributes", Kind::Message(&KEY_VALUE)),
+static EVENT: Schema = Schema::new([
+    (event::TIME, "time_unix_nano", FieldKind::Fixed64),
+    (event::NAME, "name", FieldKind::Str),
+    (
+        event::ATTRIBUTES,
+        "attributes",
+        FieldKind::Message(&KEY_VALUE),
+    ),
     (
         event::DROPPED_ATTRIBUTES_COUNT,
         "dropped_attributes_count",
-        Kind::Varint,
+        FieldKind::Varint,
     ),
 ]);
 
 const LINK_TRACE_ID: u64 = key(link::TRACE_ID, LEN);
 const LINK_SPAN_ID: u64 = key(link::SPAN_ID, LEN);
 
-static LINK: Shape = Shape::new([
-    (link::TRACE_ID, "trace_id", Kind::Bytes),
-    (link::SPAN_ID, "span_id", Kind::Bytes),
-    (link::TRACE_STATE, "trace_state", Kind::Str),
-    (link::ATTRIBUTES, "attributes", Kind::Message(&KEY_VALUE)),
+static LINK: Schema = Schema::new([
+    (link::TRACE_ID, "trace_id", FieldKind::Bytes),
+    (link::SPAN_ID, "span_id", FieldKind::Bytes),
+    (link::TRACE_STATE, "trace_state", FieldKind::Str),
+    (
+        link::ATTRIBUTES,
+        "attributes",
+        FieldKind::Message(&KEY_VALUE),
+    ),
     (
         link::DROPPED_ATTRIBUTES_COUNT,
         "dropped_attributes_count",
-        Kind::Varint,
+        FieldKind::Varint,
     ),
-    (link::FLAGS, "flags", Kind::Fixed32),
+    (link::FLAGS, "flags", FieldKind::Fixed32),
 ]);
 
-static STATUS_FIELDS: Shape = Shape::new([
-    (status::MESSAGE, "message", Kind::Str),
-    (status::CODE, "code", Kind::Varint),
+static STATUS_FIELDS: Schema = Schema::new([
+    (status::MESSAGE, "message", FieldKind::Str),
+    (status::CODE, "code", FieldKind::Varint),
 ]);
 const STATUS_CODE: u64 = key(status::CODE, VARINT);
 
 const TRACE_ID_SIZE: usize = 16;
 const SPAN_ID_SIZE: usize = 8;
 
-/// The fields of a span as they are read; of a repeated one the last counts.
+/// The fields of a span read so far. Of a repeated field the last counts.
 #[derive(Default)]
 struct Fields<'b> {
     trace_id: &'b [u8],
@@ -80,7 +88,7 @@ struct Fields<'b> {
     n_attributes: u32,
     status_code: i32,
     names: Names<'b>,
-    /// A name came after names had been written into the facts.
+    /// A name was read after names had been kept.
     late_name: bool,
 }
 
@@ -92,7 +100,7 @@ struct Names<'b> {
 
 /// Walks spans.
 pub(super) struct SpanWalk<'k, 'b> {
-    /// Absent where nothing is kept, only validated and counted.
+    /// `None` if spans are only validated and counted.
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
 }
@@ -105,13 +113,13 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         }
     }
 
-    /// All spans were walked: make their facts readable. How many bytes the pieces take that these
-    /// lie in.
+    /// Makes the attributes of all walked spans readable. Returns the bytes of the memory that they
+    /// share.
     pub(super) fn finish(&mut self) -> usize {
         self.keeper.as_mut().map_or(0, Keeper::finish)
     }
 
-    /// Validate a span and add it to the batch, or count it there if it has no ids.
+    /// Validates a span and adds it to the batch, or counts it there if it has no ids.
     pub(super) fn span(
         &mut self,
         bytes: &'b [u8],
@@ -121,8 +129,8 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
     ) -> Result<(), Fault> {
         let mut fields = Fields::default();
         let written = self.fields(bytes, depth, &mut fields, None)?;
-        // Names stand first in the facts. Should one come late, the span is read again knowing
-        // them.
+        // The names come first in the packed layout. If one was read too late, the span is read
+        // again with both names known.
         if fields.late_name {
             let names = fields.names;
             if let Some(keeper) = &mut self.keeper {
@@ -169,9 +177,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Read the fields, keeping attributes and events on the way. Returns whether the names were
-    /// written into the facts: that is done before the first attribute or event that is kept, with
-    /// the names as they are `given`, else as they have been read by then.
+    /// Reads the fields, and keeps attributes and events on the way. Returns whether the names were
+    /// kept: that happens before the first kept attribute or event, with the `given` names, or else
+    /// with those read so far.
     fn fields(
         &mut self,
         bytes: &'b [u8],
@@ -187,14 +195,14 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     fields.n_attributes = fields.n_attributes.saturating_add(1);
                     let encoded = cursor.delimited()?;
                     let depth = enter(depth, encoded)?;
-                    let (known, held) = self
+                    let (known, value) = self
                         .attribute(encoded, depth)
                         .map_err(|fault| fault.within("attributes"))?;
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                     {
                         write_names(keeper, &mut written, given.unwrap_or(fields.names));
-                        keeper.attribute(kept, held, encoded);
+                        keeper.attribute(kept, value, encoded);
                     }
                 }
                 TRACE_ID => fields.trace_id = cursor.delimited()?,
@@ -237,7 +245,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(written)
     }
 
-    /// Validate an event; keep it if its name is in the key set.
+    /// Validates an event, and keeps it if its name is in the key set.
     fn event(
         &mut self,
         bytes: &'b [u8],
@@ -267,14 +275,14 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 EVENT_ATTRIBUTES => {
                     let encoded = cursor.delimited()?;
                     let depth = enter(depth, encoded)?;
-                    let (known, held) = self
+                    let (known, value) = self
                         .attribute(encoded, depth)
                         .map_err(|fault| fault.within("attributes"))?;
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                         && is_open
                     {
-                        keeper.attribute(kept, held, encoded);
+                        keeper.attribute(kept, value, encoded);
                     }
                 }
                 other => EVENT.check_field(other, &mut cursor, depth)?,
@@ -286,13 +294,13 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Ok(())
     }
 
-    /// Validate an attribute: which known key it has, unless it has none, and what it holds.
+    /// Validates an attribute. Returns its key, if it has one, and its value.
     #[inline(always)]
     fn attribute(
         &mut self,
         encoded: &'b [u8],
         depth: u32,
-    ) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+    ) -> Result<(Option<KnownKey>, ScannedValue<'b>), Fault> {
         let Some((key, value)) = plain_key_value(encoded) else {
             return self.rare_attribute(encoded, depth);
         };
@@ -302,11 +310,11 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             .lookup(keys, key)
             .map_err(|fault| fault.within("key"))?;
         let depth = enter(depth, value)?;
-        let held = match short_text(value) {
-            Some(text) => check_utf8(text).map(|()| Held::bytes(HeldKind::Str, text)),
+        let scanned = match short_text(value) {
+            Some(text) => check_utf8(text).map(|()| ScannedValue::bytes(ValueKind::Str, text)),
             None => any_value(value, depth),
         };
-        Ok((Some(known), held.map_err(|fault| fault.within("value"))?))
+        Ok((Some(known), scanned.map_err(|fault| fault.within("value"))?))
     }
 
     #[inline(never)]
@@ -314,14 +322,14 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         &mut self,
         encoded: &'b [u8],
         depth: u32,
-    ) -> Result<(Option<KnownKey>, Held<'b>), Fault> {
+    ) -> Result<(Option<KnownKey>, ScannedValue<'b>), Fault> {
         let keys = self.keeper.as_ref().map(Keeper::keys);
         let mut known = None;
-        let (_, held) = key_value(encoded, depth, |key| {
+        let (_, value) = key_value(encoded, depth, |key| {
             known = Some(self.known_keys.lookup(keys, key)?);
             Ok(())
         })?;
-        Ok((known, held))
+        Ok((known, value))
     }
 }
 
@@ -337,7 +345,7 @@ fn read_status(bytes: &[u8], depth: u32, code: &mut i32) -> Result<(), Fault> {
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_empty() {
         match cursor.varint()? {
-            // An enum is an int32, of which prost keeps the lower half.
+            // An enum is an int32: prost keeps the lower half.
             STATUS_CODE => *code = cursor.varint()? as i32,
             other => STATUS_FIELDS.check_field(other, &mut cursor, depth)?,
         }
@@ -359,7 +367,7 @@ fn check_link(bytes: &[u8], depth: u32) -> Result<(), Fault> {
     check_id(span_id, SPAN_ID_SIZE).map_err(|fault| fault.within("span_id"))
 }
 
-/// An id has its length or is empty: the one thing in which the scan is stricter than prost.
+/// An id must have its length or be empty: the only check in which the scan is stricter than prost.
 #[inline(always)]
 fn check_id(id: &[u8], expected: usize) -> Result<(), Fault> {
     if id.len() == expected || id.is_empty() {

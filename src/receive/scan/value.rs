@@ -1,27 +1,27 @@
-//! Attributes and their values, validated in place: the bytes of a `KeyValue` or `AnyValue` in,
-//! what it holds out. Follows prost where a field is repeated: the last one counts, and messages
-//! merge. Does not know which attributes anybody wants.
+//! Attributes and their values, validated and read in place. Follows prost for repeated fields: the
+//! last one counts, and messages merge. Does not know which attributes are kept.
 
-use super::shape::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
+use super::schema::{ANY_VALUE, ARRAY_VALUE, KEY_VALUE_LIST};
 use crate::wire::otlp::{any_value, key_value};
 use crate::wire::{Cursor, FIXED64, Fault, LEN, VARINT, enter, key};
 
-/// What an `AnyValue` holds. Not an enum with values in it: as separate words it stays in
-/// registers, where the copies of an enum were a third of the scan's time.
+/// The value of an `AnyValue`. It is no enum with data because separate words stay in registers;
+/// copying an enum was a third of the scan's time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held<'b> {
-    pub(super) kind: HeldKind,
+pub(super) struct ScannedValue<'b> {
+    pub(super) kind: ValueKind,
     /// The string or the bytes; else empty.
     pub(super) bytes: &'b [u8],
     /// The bool, integer or double, as its bits.
     pub(super) bits: u64,
 }
 
-/// As wide as the other words: padding, too, would be copied through the stack.
+/// The type of a value. As wide as the other words, since padding would be copied through the
+/// stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum HeldKind {
-    /// Nothing was set.
+pub(super) enum ValueKind {
+    /// No value was set.
     Nothing,
     /// UTF-8.
     Str,
@@ -29,16 +29,16 @@ pub(super) enum HeldKind {
     Int,
     Double,
     Bytes,
-    /// An array or a map: to be read from the encoded value.
+    /// An array or a map, to be read from the encoded value.
     Nested,
-    /// A string by its index, which has a meaning in profiles only.
+    /// The index of a string, which has a meaning in profiles only.
     Index,
 }
 
-impl<'b> Held<'b> {
-    pub(super) const NOTHING: Self = Self::of_kind(HeldKind::Nothing);
+impl<'b> ScannedValue<'b> {
+    pub(super) const NOTHING: Self = Self::of_kind(ValueKind::Nothing);
 
-    pub(super) const fn of_kind(kind: HeldKind) -> Self {
+    pub(super) const fn of_kind(kind: ValueKind) -> Self {
         Self {
             kind,
             bytes: &[],
@@ -47,7 +47,7 @@ impl<'b> Held<'b> {
     }
 
     #[inline(always)]
-    pub(super) fn bytes(kind: HeldKind, bytes: &'b [u8]) -> Self {
+    pub(super) fn bytes(kind: ValueKind, bytes: &'b [u8]) -> Self {
         Self {
             kind,
             bytes,
@@ -56,7 +56,7 @@ impl<'b> Held<'b> {
     }
 
     #[inline(always)]
-    pub(super) fn bits(kind: HeldKind, bits: u64) -> Self {
+    pub(super) fn bits(kind: ValueKind, bits: u64) -> Self {
         Self {
             kind,
             bytes: &[],
@@ -64,10 +64,10 @@ impl<'b> Held<'b> {
         }
     }
 
-    /// What a value is after `later` was merged into it.
+    /// Merges a later value into this one.
     #[inline(always)]
     fn merge(self, later: Self) -> Self {
-        if later.kind == HeldKind::Nothing {
+        if later.kind == ValueKind::Nothing {
             self
         } else {
             later
@@ -90,16 +90,16 @@ pub(super) const KVLIST: u64 = key(any_value::KVLIST, LEN);
 pub(super) const BYTES: u64 = key(any_value::BYTES, LEN);
 pub(super) const STRINDEX: u64 = key(any_value::STRING_STRINDEX, VARINT);
 
-/// Validate a `KeyValue`; its key is passed to `check_key` (which may know it already), so that one
-/// check of UTF-8 serves both.
+/// Validates a `KeyValue`. `check_key` validates the key, and may look it up instead: a known key
+/// has been validated before.
 pub(super) fn key_value<'b>(
     bytes: &'b [u8],
     depth: u32,
     mut check_key: impl FnMut(&'b [u8]) -> Result<(), Fault>,
-) -> Result<(&'b [u8], Held<'b>), Fault> {
+) -> Result<(&'b [u8], ScannedValue<'b>), Fault> {
     let mut cursor = Cursor::new(bytes);
     let mut name: &[u8] = b"";
-    let mut held = Held::NOTHING;
+    let mut scanned = ScannedValue::NOTHING;
     while !cursor.is_empty() {
         match cursor.varint()? {
             KEY => {
@@ -108,7 +108,7 @@ pub(super) fn key_value<'b>(
             }
             VALUE => {
                 let value = cursor.delimited()?;
-                held = held.merge(
+                scanned = scanned.merge(
                     any_value(value, enter(depth, value)?)
                         .map_err(|fault| fault.within("value"))?,
                 );
@@ -117,12 +117,12 @@ pub(super) fn key_value<'b>(
             other => cursor.skip_unread(other, 0b1110, depth)?,
         }
     }
-    Ok((name, held))
+    Ok((name, scanned))
 }
 
-/// Key and value of a `KeyValue` as nearly all look: a key of up to 127 bytes, then one value, and
-/// nothing else. The fast path of [`key_value`], which says what is wrong where this is `None`;
-/// neither has been validated.
+/// Key and value of a `KeyValue` in the usual form: a key of up to 127 bytes, then one value, and
+/// nothing else. This is the fast path of [`key_value`], which decides about any other form. Key
+/// and value are not validated.
 #[inline(always)]
 pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[KEY_BYTE, key_len @ 0..0x80], rest) = bytes.split_first_chunk()? else {
@@ -138,7 +138,8 @@ pub(super) fn plain_key_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     cursor.is_empty().then_some((key, value))
 }
 
-/// The text of an `AnyValue` as most look: a string of up to 127 bytes, not yet known to be UTF-8.
+/// The text of an `AnyValue` in the usual form: a string of up to 127 bytes, not validated as
+/// UTF-8.
 #[inline(always)]
 pub(super) fn short_text(value: &[u8]) -> Option<&[u8]> {
     match value {
@@ -147,39 +148,43 @@ pub(super) fn short_text(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Validate an `AnyValue`.
-pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<Held<'_>, Fault> {
+/// Validates an `AnyValue`.
+pub(super) fn any_value(bytes: &[u8], depth: u32) -> Result<ScannedValue<'_>, Fault> {
     let mut cursor = Cursor::new(bytes);
-    let mut held = Held::NOTHING;
+    let mut scanned = ScannedValue::NOTHING;
     while !cursor.is_empty() {
-        held = match cursor.varint()? {
-            STRING => Held::bytes(HeldKind::Str, cursor.string()?),
-            BOOL => Held::bits(HeldKind::Bool, u64::from(cursor.varint()? != 0)),
-            INT => Held::bits(HeldKind::Int, cursor.varint()?),
-            DOUBLE => Held::bits(HeldKind::Double, cursor.fixed64()?),
-            BYTES => Held::bytes(HeldKind::Bytes, cursor.delimited()?),
-            other => held.merge(Held::of_kind(rare_value(other, &mut cursor, depth)?)),
+        scanned = match cursor.varint()? {
+            STRING => ScannedValue::bytes(ValueKind::Str, cursor.string()?),
+            BOOL => ScannedValue::bits(ValueKind::Bool, u64::from(cursor.varint()? != 0)),
+            INT => ScannedValue::bits(ValueKind::Int, cursor.varint()?),
+            DOUBLE => ScannedValue::bits(ValueKind::Double, cursor.fixed64()?),
+            BYTES => ScannedValue::bytes(ValueKind::Bytes, cursor.delimited()?),
+            other => scanned.merge(ScannedValue::of_kind(rare_value(
+                other,
+                &mut cursor,
+                depth,
+            )?)),
         };
     }
-    Ok(held)
+    Ok(scanned)
 }
 
 #[inline(never)]
-fn rare_value(found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<HeldKind, Fault> {
+fn rare_value(found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<ValueKind, Fault> {
     match found {
         ARRAY => {
             let array = cursor.delimited()?;
             ARRAY_VALUE.check(array, enter(depth, array)?)?;
-            Ok(HeldKind::Nested)
+            Ok(ValueKind::Nested)
         }
         KVLIST => {
             let kvlist = cursor.delimited()?;
             KEY_VALUE_LIST.check(kvlist, enter(depth, kvlist)?)?;
-            Ok(HeldKind::Nested)
+            Ok(ValueKind::Nested)
         }
-        STRINDEX => cursor.varint().map(|_| HeldKind::Index),
+        STRINDEX => cursor.varint().map(|_| ValueKind::Index),
         _ => ANY_VALUE
             .check_field(found, cursor, depth)
-            .map(|()| HeldKind::Nothing),
+            .map(|()| ValueKind::Nothing),
     }
 }

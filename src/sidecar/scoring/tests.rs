@@ -12,7 +12,7 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 use crate::receive::scan;
-use crate::telemetry::Illness;
+use crate::telemetry::Unhealthy;
 
 fn rules() -> Rules {
     let criterion = json!({
@@ -157,7 +157,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
             now(),
         ),
         judge,
-        telemetry.pulse("scoring", arrived.instant),
+        telemetry.heartbeat("scoring", arrived.instant),
     );
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
@@ -198,7 +198,7 @@ fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]
     );
-    assert_eq!(telemetry.ill(now().instant), []);
+    assert_eq!(telemetry.unhealthy(now().instant), []);
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
         Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
     assert!(thread.join().is_err());
     assert_eq!(
-        telemetry.ill(now().instant),
-        [("scoring".to_owned(), Illness::Dead)]
+        telemetry.unhealthy(now().instant),
+        [("scoring".to_owned(), Unhealthy::Dead)]
     );
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
     assert_eq!(telemetry.counter("spanscore_unscored_spans_total", &[]), 2);

@@ -1,21 +1,21 @@
-//! OTLP messages as tables, and the one validating walk over them: bytes and a table in, a verdict
-//! out. What is read closely has a walk of its own; all else is checked here. Knows which fields
-//! messages have; does not know what anybody wants of them.
+//! OTLP messages as tables of fields, and the validating walk over them. Messages that are read
+//! field by field have walks of their own; all others are validated here. Knows the fields of
+//! messages, not their meaning.
 
 use crate::wire::otlp::{any_value, key_value, resource, scope};
 use crate::wire::{
     Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, enter, number_of,
 };
 
-/// A message, by its fields: a fault names the field it lies in.
-pub(in crate::receive) struct Shape {
-    by_tag: [Field; Shape::N_TAGS],
+/// The fields of a message. A fault names the field in which it lies.
+pub(in crate::receive) struct Schema {
+    fields: [Field; Schema::N_FIELDS],
 }
 
-/// Kind of a field, as far as the wire format tells kinds apart.
+/// The type of a field, as far as the wire format distinguishes types.
 #[derive(Clone, Copy)]
-pub(in crate::receive) enum Kind {
-    /// Not in the message: skipped over.
+pub(in crate::receive) enum FieldKind {
+    /// Not a field of the message: skipped.
     Unknown,
     /// bool, enum, int32, int64, sint32, uint32, uint64.
     Varint,
@@ -28,41 +28,41 @@ pub(in crate::receive) enum Kind {
     /// bytes.
     Bytes,
     /// A message, repeated or not.
-    Message(&'static Shape),
+    Message(&'static Schema),
     /// Repeated varints, packed or one by one.
     Varints,
     /// Repeated 64-bit numbers, packed or one by one.
     Fixed64s,
 }
 
-/// Field number, name, kind.
-pub(in crate::receive) type Row = (u64, &'static str, Kind);
+/// Field number, name and kind of a field.
+pub(in crate::receive) type FieldRow = (u64, &'static str, FieldKind);
 
 #[derive(Clone, Copy)]
 struct Field {
     name: &'static str,
-    kind: Kind,
+    kind: FieldKind,
 }
 
-impl Shape {
-    /// OTLP's highest tag is 16.
-    const N_TAGS: usize = 17;
+impl Schema {
+    /// OTLP's highest field number is 16.
+    const N_FIELDS: usize = 17;
 
-    pub(in crate::receive) const fn new<const N: usize>(rows: [Row; N]) -> Self {
-        let mut by_tag = [Field {
+    pub(in crate::receive) const fn new<const N: usize>(rows: [FieldRow; N]) -> Self {
+        let mut fields = [Field {
             name: "",
-            kind: Kind::Unknown,
-        }; Self::N_TAGS];
+            kind: FieldKind::Unknown,
+        }; Self::N_FIELDS];
         let mut i = 0;
         while i < N {
             let (number, name, kind) = rows[i];
-            by_tag[number as usize] = Field { name, kind };
+            fields[number as usize] = Field { name, kind };
             i += 1;
         }
-        Self { by_tag }
+        Self { fields }
     }
 
-    /// Is this a message of this shape? `depth` is what is left to the fields in it.
+    /// Validates a message, in which `depth` levels of nesting are left.
     pub(in crate::receive) fn check(&self, bytes: &[u8], depth: u32) -> Result<(), Fault> {
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
@@ -72,20 +72,19 @@ impl Shape {
         Ok(())
     }
 
-    /// Is what stands behind this key a field of this shape? For walks that read some fields
-    /// themselves.
+    /// Validates the field behind a key, for walks that read other fields themselves.
     pub(in crate::receive) fn check_field(
         &self,
         found: u64,
         cursor: &mut Cursor<'_>,
         depth: u32,
     ) -> Result<(), Fault> {
-        let tag = number_of(found);
-        let field = usize::try_from(tag)
+        let number = number_of(found);
+        let field = usize::try_from(number)
             .ok()
-            .and_then(|tag| self.by_tag.get(tag));
+            .and_then(|number| self.fields.get(number));
         match field {
-            Some(field) if !matches!(field.kind, Kind::Unknown) => {
+            Some(field) if !matches!(field.kind, FieldKind::Unknown) => {
                 check_kind(field.kind, found, cursor, depth)
                     .map_err(|fault| fault.within(field.name))
             }
@@ -94,25 +93,30 @@ impl Shape {
     }
 }
 
-fn check_kind(kind: Kind, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Result<(), Fault> {
+fn check_kind(
+    kind: FieldKind,
+    found: u64,
+    cursor: &mut Cursor<'_>,
+    depth: u32,
+) -> Result<(), Fault> {
     match (kind, found & 7) {
-        (Kind::Varint | Kind::Varints, VARINT) => cursor.varint().map(drop),
-        (Kind::Fixed32, FIXED32) => cursor.fixed32().map(drop),
-        (Kind::Fixed64 | Kind::Fixed64s, FIXED64) => cursor.fixed64().map(drop),
-        (Kind::Str, LEN) => check_utf8(cursor.delimited()?),
-        (Kind::Bytes, LEN) => cursor.delimited().map(drop),
-        (Kind::Message(shape), LEN) => {
+        (FieldKind::Varint | FieldKind::Varints, VARINT) => cursor.varint().map(drop),
+        (FieldKind::Fixed32, FIXED32) => cursor.fixed32().map(drop),
+        (FieldKind::Fixed64 | FieldKind::Fixed64s, FIXED64) => cursor.fixed64().map(drop),
+        (FieldKind::Str, LEN) => check_utf8(cursor.delimited()?),
+        (FieldKind::Bytes, LEN) => cursor.delimited().map(drop),
+        (FieldKind::Message(shape), LEN) => {
             let bytes = cursor.delimited()?;
             shape.check(bytes, enter(depth, bytes)?)
         }
-        (Kind::Varints, LEN) => {
+        (FieldKind::Varints, LEN) => {
             let mut packed = Cursor::new(cursor.delimited()?);
             while !packed.is_empty() {
                 packed.varint()?;
             }
             Ok(())
         }
-        (Kind::Fixed64s, LEN) => {
+        (FieldKind::Fixed64s, LEN) => {
             let packed = cursor.delimited()?;
             if packed.len().is_multiple_of(8) {
                 Ok(())
@@ -120,16 +124,16 @@ fn check_kind(kind: Kind, found: u64, cursor: &mut Cursor<'_>, depth: u32) -> Re
                 Err(Fault::new(FaultKind::PackedLength, packed))
             }
         }
-        // A bit for every tag: the field is known, so its wire type is wrong.
+        // All bits are set: the field is known, so its wire type is wrong.
         _ => cursor.skip_unread(found, u32::MAX, depth),
     }
 }
 
-// === the messages all signals share ===
+// === Messages of all signals ===
 
-use Kind::{Bytes, Fixed64, Message, Str, Varint};
+use FieldKind::{Bytes, Fixed64, Message, Str, Varint};
 
-pub(in crate::receive) static ANY_VALUE: Shape = Shape::new([
+pub(in crate::receive) static ANY_VALUE: Schema = Schema::new([
     (any_value::STRING, "string_value", Str),
     (any_value::BOOL, "bool_value", Varint),
     (any_value::INT, "int_value", Varint),
@@ -140,18 +144,19 @@ pub(in crate::receive) static ANY_VALUE: Shape = Shape::new([
     (any_value::STRING_STRINDEX, "string_value_strindex", Varint),
 ]);
 
-pub(in crate::receive) static ARRAY_VALUE: Shape = Shape::new([(1, "values", Message(&ANY_VALUE))]);
+pub(in crate::receive) static ARRAY_VALUE: Schema =
+    Schema::new([(1, "values", Message(&ANY_VALUE))]);
 
-pub(in crate::receive) static KEY_VALUE_LIST: Shape =
-    Shape::new([(1, "values", Message(&KEY_VALUE))]);
+pub(in crate::receive) static KEY_VALUE_LIST: Schema =
+    Schema::new([(1, "values", Message(&KEY_VALUE))]);
 
-pub(in crate::receive) static KEY_VALUE: Shape = Shape::new([
+pub(in crate::receive) static KEY_VALUE: Schema = Schema::new([
     (key_value::KEY, "key", Str),
     (key_value::VALUE, "value", Message(&ANY_VALUE)),
     (key_value::KEY_STRINDEX, "key_strindex", Varint),
 ]);
 
-pub(in crate::receive) static RESOURCE: Shape = Shape::new([
+pub(in crate::receive) static RESOURCE: Schema = Schema::new([
     (resource::ATTRIBUTES, "attributes", Message(&KEY_VALUE)),
     (
         resource::DROPPED_ATTRIBUTES_COUNT,
@@ -161,14 +166,14 @@ pub(in crate::receive) static RESOURCE: Shape = Shape::new([
     (resource::ENTITY_REFS, "entity_refs", Message(&ENTITY_REF)),
 ]);
 
-static ENTITY_REF: Shape = Shape::new([
+static ENTITY_REF: Schema = Schema::new([
     (1, "schema_url", Str),
     (2, "type", Str),
     (3, "id_keys", Str),
     (4, "description_keys", Str),
 ]);
 
-pub(in crate::receive) static SCOPE: Shape = Shape::new([
+pub(in crate::receive) static SCOPE: Schema = Schema::new([
     (scope::NAME, "name", Str),
     (scope::VERSION, "version", Str),
     (scope::ATTRIBUTES, "attributes", Message(&KEY_VALUE)),

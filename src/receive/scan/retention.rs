@@ -1,46 +1,45 @@
-//! What is kept of the attributes that pass by: validated keys and values in, [`KeptAttributes`] out, within
-//! bounds that hold for any request. Obeys the key set; does not know what the keys mean.
+//! Decides how much of each attribute is kept, within bounds that hold for any request, and keeps
+//! it. Follows the key set; does not know what the keys mean.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::render::value_as_json;
-use super::value::{Held, HeldKind, VALUE};
+use super::any_value_json::value_as_json;
+use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
     Value, cut_at_char,
 };
 use crate::wire::{Fault, check_utf8, delimited_fields, number_of};
 
-/// Longest span name kept, in bytes; a longer one is cut at a character's boundary.
+/// Longest kept span name, in bytes. A longer one is cut at a character boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
-/// Longest trace state kept, in bytes (W3C asks for 512 characters); a longer one is left out,
-/// since a cut one would be wrong.
+/// Longest kept trace state, in bytes (W3C asks for 512 characters). A longer one is dropped, since
+/// a cut one would be wrong.
 pub(super) const MAX_TRACE_STATE_SIZE: usize = 4 << 10;
-/// A value up to this size is small: small values have a room of their own, so that a few huge
-/// values never crowd out a tool's name.
+/// A value up to this size, in bytes, is small. Small values have a budget of their own, so that a
+/// few huge values never displace a tool's name.
 const SMALL: usize = 256;
-/// Bytes of small values (keys' suffixes and entry headers counted) kept of one span.
-const SMALL_ROOM: usize = 64 << 10;
-/// Bytes of larger values kept of one span, at the least; four values of `tools.max_value_size`
-/// fit, up to `MAX_ROOM`.
-const LARGE_ROOM: usize = 64 << 10;
-/// Most of each of these rooms, whatever the settings say: facts find nothing that begins behind
-/// 256 MiB.
-const MAX_ROOM: usize = 32 << 20;
-/// Values that a span says about its own judgement: there are two keys, and keys are unique.
-const MAX_BROUGHT: usize = 4;
+/// Bytes of small values kept of one span, including the suffixes of keys and the heads of entries.
+const SMALL_BUDGET: usize = 64 << 10;
+/// Bytes of larger values kept of one span, at least. Four values of `tools.max_value_size` fit, up
+/// to `MAX_BUDGET`.
+const LARGE_BUDGET: usize = 64 << 10;
+/// Upper bound of each budget, whatever the settings are: the packed layout cannot address an entry
+/// that starts behind 256 MiB.
+const MAX_BUDGET: usize = 32 << 20;
+/// Number of expectations kept of one span: there are two keys, and keys are unique.
+const MAX_EXPECTATIONS: usize = 4;
 
-/// Keeps facts, one span at a time.
+/// Keeps attributes, one span at a time.
 ///
 /// # Bounds
-/// Whatever a span holds, its facts take at most 1 KiB of name, 4 KiB of trace state, 64 KiB of
-/// small values, the larger of 64 KiB and `4 * max_value_size` of larger ones, and
-/// `max_messages_size` of messages, and `max_brought_size` of what it says about its own judgement,
-/// each of the last three at most 32 MiB; values that are bytes take a seventh more. A value for
-/// which there is no room is cut and marked; once the room for small values is used up, further
-/// ones are left out.
+/// Whatever a span holds, at most these sizes are kept of it: 1 KiB of name, 4 KiB of trace state,
+/// 64 KiB of small values, the larger of 64 KiB and `4 * max_value_size` of larger values,
+/// `max_messages_size` of messages, and `max_expectations_size` of expectations, each of the last
+/// three at most 32 MiB. Values of the type bytes take a seventh more. A value that does not fit is
+/// cut and marked. Once the budget for small values is used up, further ones are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
@@ -48,43 +47,38 @@ pub(super) struct Keeper<'k> {
     json: Vec<u8>,
     /// A value up to this size is small and never cut.
     small_value: usize,
-    small_room: usize,
-    large_room: usize,
-    messages_room: usize,
-    brought_room: usize,
-    n_brought: usize,
+    /// What is left of the budgets of the current span, in bytes.
+    small_budget: usize,
+    large_budget: usize,
+    messages_budget: usize,
+    expectations_budget: usize,
+    n_expectations: usize,
 }
 
 impl<'k> Keeper<'k> {
     pub(super) fn new(keys: &'k KeySet) -> Self {
-        let (builder, arena, json) = (
-            KeptAttributesBuilder::default(),
-            RequestArena::default(),
-            Vec::new(),
-        );
-        let small_value = SMALL.min(keys.max_value_size);
         let mut keeper = Self {
             keys,
-            builder,
-            arena,
-            json,
-            small_value,
-            small_room: 0,
-            large_room: 0,
-            messages_room: 0,
-            brought_room: 0,
-            n_brought: 0,
+            builder: KeptAttributesBuilder::default(),
+            arena: RequestArena::default(),
+            json: Vec::new(),
+            small_value: SMALL.min(keys.max_value_size),
+            small_budget: 0,
+            large_budget: 0,
+            messages_budget: 0,
+            expectations_budget: 0,
+            n_expectations: 0,
         };
-        keeper.make_room();
+        keeper.reset_budgets();
         keeper
     }
 
-    /// The key set that is obeyed.
+    /// The key set that says what to keep.
     pub(super) fn keys(&self) -> &'k KeySet {
         self.keys
     }
 
-    /// Name and trace state come before all else.
+    /// Keeps name and trace state, before anything else.
     #[inline]
     pub(super) fn names(&mut self, name: &[u8], trace_state: &[u8]) {
         if !name.is_empty() {
@@ -95,55 +89,56 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keep an attribute as its key's rule says. An attribute without a value is as good as absent.
-    pub(super) fn attribute(&mut self, kept: Kept<'_>, held: Held<'_>, encoded: &[u8]) {
+    /// Keeps an attribute as the rule of its key says. An attribute without a value counts as
+    /// absent.
+    pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
             return;
         }
-        let bits = held.bits;
-        match (kept.keep, held.kind) {
-            (_, HeldKind::Nothing | HeldKind::Index) | (Keep::Own, _) => {}
+        let bits = value.bits;
+        match (kept.keep, value.kind) {
+            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Own, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
-            (Keep::Messages, _) if !may_hold_call(kept.suffix, held, encoded, number_of(VALUE)) => {
-            }
-            (_, HeldKind::Str) => self.text(kept, held.bytes),
-            (_, HeldKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
+            (Keep::Messages, _)
+                if !may_hold_call(kept.suffix, value, encoded, number_of(VALUE)) => {}
+            (_, ValueKind::Str) => self.text(kept, value.bytes),
+            (_, ValueKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Bool(bits != 0)
             }),
-            (_, HeldKind::Int) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
+            (_, ValueKind::Int) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Int(bits as i64)
             }),
-            (_, HeldKind::Double) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
+            (_, ValueKind::Double) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Double(f64::from_bits(bits))
             }),
-            (_, HeldKind::Bytes) => {
-                if let Some(granted) = self.grant(kept, held.bytes.len()) {
-                    // What they take beyond themselves comes off the room of their like, so that
-                    // huge ones crowd out no tool's name.
-                    let room = if granted > SMALL {
-                        &mut self.large_room
+            (_, ValueKind::Bytes) => {
+                if let Some(granted) = self.grant(kept, value.bytes.len()) {
+                    // The extra seventh counts against the budget of its size class, so that huge
+                    // values displace no tool's name.
+                    let budget = if granted > SMALL {
+                        &mut self.large_budget
                     } else {
-                        &mut self.small_room
+                        &mut self.small_budget
                     };
-                    *room = room.saturating_sub(granted.div_ceil(7));
+                    *budget = budget.saturating_sub(granted.div_ceil(7));
                     self.builder.bytes(
                         kept.key,
                         kept.suffix,
-                        &held.bytes[..granted],
-                        granted < held.bytes.len(),
+                        &value.bytes[..granted],
+                        granted < value.bytes.len(),
                     );
                 }
             }
-            (_, HeldKind::Nested) => self.nested(kept, encoded, number_of(VALUE), false),
+            (_, ValueKind::Nested) => self.nested(kept, encoded, number_of(VALUE), false),
         }
     }
 
-    /// Keep the body of a log record, its field `field`, as messages; with `whole` also where
-    /// nothing in it speaks of a call.
+    /// Keeps the body of a log record, its field `field`, as messages; with `whole` also if it
+    /// mentions no tool call.
     pub(super) fn body(
         &mut self,
         key: KeyId,
-        held: Held<'_>,
+        value: ScannedValue<'_>,
         record: &[u8],
         field: u64,
         whole: bool,
@@ -153,68 +148,68 @@ impl<'k> Keeper<'k> {
             keep: Keep::Messages,
             suffix: b"",
         };
-        if !(whole || may_hold_call(b"", held, record, field)) {
+        if !(whole || may_hold_call(b"", value, record, field)) {
             return;
         }
-        match held.kind {
-            HeldKind::Str => self.text(kept, held.bytes),
-            HeldKind::Nested => self.nested(kept, record, field, whole),
+        match value.kind {
+            ValueKind::Str => self.text(kept, value.bytes),
+            ValueKind::Nested => self.nested(kept, record, field, whole),
             _ => {}
         }
     }
 
-    /// Open an event if there is room for it.
+    /// Opens an event, unless the budget is used up.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        let Some(room) = self
-            .small_room
+        let Some(budget) = self
+            .small_budget
             .checked_sub(KeptAttributesBuilder::HEAD_SIZE)
         else {
             return false;
         };
-        self.small_room = room;
+        self.small_budget = budget;
         self.builder.begin_event(name);
         true
     }
 
-    /// Close the open event.
+    /// Closes the open event.
     pub(super) fn end_event(&mut self) {
         self.builder.end_event();
     }
 
-    /// Hand out what was kept, and make room for the next span. It can be read after
+    /// Hands out the kept attributes and starts the next span. They can be read after
     /// [`Self::finish`].
     pub(super) fn take(&mut self) -> KeptAttributes {
-        self.make_room();
+        self.reset_budgets();
         self.arena.add(&mut self.builder)
     }
 
-    /// The same in memory of its own, for what outlives the request.
+    /// Like [`Self::take`], but in memory of their own, for attributes that outlive the request.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
-        self.make_room();
+        self.reset_budgets();
         self.builder.finish()
     }
 
-    /// Forget what was kept since the last was taken.
+    /// Drops the attributes of the current span.
     pub(super) fn discard(&mut self) {
         if !self.builder.is_empty() {
             drop(self.builder.finish());
         }
-        self.make_room();
+        self.reset_budgets();
     }
 
-    /// Make readable what was taken. How many bytes the pieces take that it lies in.
+    /// Makes all handed-out attributes readable. Returns the bytes of the memory that they share.
     pub(super) fn finish(&mut self) -> usize {
         self.arena.finish()
     }
 
-    fn make_room(&mut self) {
-        self.small_room = SMALL_ROOM;
-        self.large_room = LARGE_ROOM
+    fn reset_budgets(&mut self) {
+        self.small_budget = SMALL_BUDGET;
+        self.large_budget = LARGE_BUDGET
             .max(self.keys.max_value_size.saturating_mul(4))
-            .min(MAX_ROOM);
-        self.messages_room = self.keys.max_messages_size.min(MAX_ROOM);
-        self.brought_room = self.keys.max_brought_size.min(MAX_ROOM);
-        self.n_brought = 0;
+            .min(MAX_BUDGET);
+        self.messages_budget = self.keys.max_messages_size.min(MAX_BUDGET);
+        self.expectations_budget = self.keys.max_expectations_size.min(MAX_BUDGET);
+        self.n_expectations = 0;
     }
 
     fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
@@ -244,7 +239,7 @@ impl<'k> Keeper<'k> {
     fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, whole: bool) {
         let mut json = std::mem::take(&mut self.json);
         let cut = value_as_json(encoded, field, self.largest(kept), &mut json);
-        // The encoding may hold words that a later value replaced, or in fields that nobody knows.
+        // The encoding may hold words in values that were replaced later, or in unknown fields.
         let is_wanted = whole
             || kept.keep != Keep::Messages
             || cut
@@ -267,13 +262,13 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    /// How many of the wanted bytes may be kept? `None`: not even the entry.
+    /// Returns how many of the wanted bytes may be kept; `None` if not even the entry may.
     #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
-        // Nearly all values are such.
+        // Nearly all values take this path.
         if kept.keep == Keep::Value && wanted <= self.small_value {
-            self.small_room = self
-                .small_room
+            self.small_budget = self
+                .small_budget
                 .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + wanted)?;
             return Some(wanted);
         }
@@ -283,36 +278,36 @@ impl<'k> Keeper<'k> {
                 if granted == 0 && wanted > 0 {
                     return None;
                 }
-                self.messages_room = self
-                    .messages_room
+                self.messages_budget = self
+                    .messages_budget
                     .checked_sub(kept.suffix.len() + granted)?;
             }
-            // A room of its own, and an entry however little of it is left: that there is a value
+            // An entry is kept however little of the budget is left: the presence of an expectation
             // must be known.
-            Keep::Brought if self.n_brought == MAX_BROUGHT => return None,
-            Keep::Brought => {
-                self.n_brought += 1;
-                self.brought_room -= granted;
+            Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
+            Keep::Expectation => {
+                self.n_expectations += 1;
+                self.expectations_budget -= granted;
             }
             Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => {
-                self.large_room -= granted
+                self.large_budget -= granted
             }
             Keep::Value | Keep::Presence | Keep::Own => {
-                self.small_room = self
-                    .small_room
+                self.small_budget = self
+                    .small_budget
                     .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
             }
         }
         Some(granted)
     }
 
-    /// The largest value there is room for.
+    /// Size of the largest value that fits its budget.
     #[inline]
     fn largest(&self, kept: Kept<'_>) -> usize {
         match kept.keep {
-            Keep::Messages => self.messages_room.saturating_sub(kept.suffix.len()),
-            Keep::Brought => self.brought_room,
-            Keep::Value | Keep::Presence | Keep::Own => self.large_room.max(SMALL).min(
+            Keep::Messages => self.messages_budget.saturating_sub(kept.suffix.len()),
+            Keep::Expectation => self.expectations_budget,
+            Keep::Value | Keep::Presence | Keep::Own => self.large_budget.max(SMALL).min(
                 self.keys
                     .max_value_size
                     .max(KeptAttributesBuilder::NUMBER_SIZE),
@@ -321,20 +316,21 @@ impl<'k> Keeper<'k> {
     }
 }
 
-/// Might there be a tool call or its result in these messages, the field `field` of what is
-/// encoded, or does their key speak of one?
-fn may_hold_call(suffix: &[u8], held: Held<'_>, encoded: &[u8], field: u64) -> bool {
+/// Can these messages, the field `field` of `encoded`, contain a tool call or its result, by their
+/// text or their key?
+fn may_hold_call(suffix: &[u8], value: ScannedValue<'_>, encoded: &[u8], field: u64) -> bool {
     names_tool_call(suffix)
-        || match held.kind {
-            HeldKind::Str | HeldKind::Bytes => names_tool_call(held.bytes),
-            HeldKind::Nested => delimited_fields(encoded, field).any(names_tool_call),
+        || match value.kind {
+            ValueKind::Str | ValueKind::Bytes => names_tool_call(value.bytes),
+            ValueKind::Nested => delimited_fields(encoded, field).any(names_tool_call),
             _ => false,
         }
 }
 
-/// Looks for the words in which the known message formats speak of tool calls and results
+/// Looks for the words by which the known message formats mark tool calls and results
 /// (`tool_call`, `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`,
-/// `functionResponse`, …), at the speed of a substring search. A false alarm costs memory, no more.
+/// `functionResponse`, …), at the speed of a substring search. A false positive costs memory
+/// only.
 fn names_tool_call(text: &[u8]) -> bool {
     static TOOL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"ool"));
     static FUNCTION: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"unction"));
@@ -353,7 +349,7 @@ fn names_tool_call(text: &[u8]) -> bool {
 }
 
 /// Is there a word that begins with `first` (in either case) and the stem, followed by one of
-/// `endings` with or without a separator?
+/// `endings`, with or without a separator?
 fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> bool {
     stem.find_iter(text).any(|at| {
         let after = &text[at + stem.needle().len()..];
@@ -373,18 +369,17 @@ fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> b
 
 // === KnownKeys ===
 
-/// As many as a byte tells apart, so that no index has to be checked.
+/// As many as a byte can address, so that no index needs a bounds check.
 const N_SLOTS: usize = 256;
 
-/// Keys seen before in this request, with what the key set says of them: a request names the same
-/// few dozen keys over and over, and a key that equals one seen before is neither checked for UTF-8
-/// nor looked up again.
+/// Keys seen before in this request, with their rules: a request repeats a few dozen keys, and a
+/// key that was seen before is neither validated as UTF-8 nor looked up again.
 pub(super) struct KnownKeys<'b> {
     keys: [&'b [u8]; N_SLOTS],
     kept: [Option<Kept<'b>>; N_SLOTS],
 }
 
-/// Where a key stands among the known ones, until another is looked up.
+/// The slot of a known key, valid until the next lookup.
 #[derive(Clone, Copy)]
 pub(super) struct KnownKey(u8);
 
@@ -396,7 +391,7 @@ impl<'b> KnownKeys<'b> {
         }
     }
 
-    /// Check that a key is UTF-8; it is known from then on.
+    /// Validates a key as UTF-8, after which it is known.
     #[inline(always)]
     pub(super) fn lookup(
         &mut self,
@@ -410,7 +405,7 @@ impl<'b> KnownKeys<'b> {
         Ok(known)
     }
 
-    /// What is kept of it.
+    /// Its rule, if it is kept.
     #[inline(always)]
     pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
         self.kept[usize::from(known.0)]
@@ -430,8 +425,8 @@ impl<'b> KnownKeys<'b> {
     }
 }
 
-/// Are these the same key? Those of 8 to 32 bytes, that is nearly all, are compared by overlapping
-/// words, without a call. The empty key is no key that is known: it stands in the empty slots.
+/// Are these keys equal? Keys of 8 to 32 bytes, nearly all, are compared by overlapping words,
+/// without a call. The empty key is never known: the empty slots hold it.
 #[inline(always)]
 fn is_same(known: &[u8], key: &[u8]) -> bool {
     if known.len() != key.len() {
@@ -451,7 +446,8 @@ fn is_same(known: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// A slot by length and last eight bytes: the keys of one namespace differ at their ends.
+/// The slot of a key, by its length and last eight bytes: keys of one namespace differ at their
+/// ends.
 #[inline(always)]
 fn slot_of(key: &[u8]) -> KnownKey {
     let end = match key.last_chunk::<8>() {

@@ -1,0 +1,186 @@
+//! Writes OTLP arrays and maps as compact JSON of bounded length. Bytes become base64, NaN and the
+//! infinities strings, as in OTLP/JSON; repeated fields merge as in prost. Does not know where the
+//! text is used.
+
+use std::io;
+
+use data_encoding::BASE64;
+use smallvec::{SmallVec, smallvec};
+
+use super::value::{
+    ARRAY, BOOL, BYTES, DOUBLE, INT, KEY, KVLIST, STRINDEX, STRING, ScannedValue, VALUE, ValueKind,
+};
+use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
+
+/// The occurrences of one value: a repeated message field means all its occurrences together.
+type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
+
+/// Writes a value, the field `field` of a message, as JSON to `text`, at most `limit` bytes of it.
+/// Returns whether it was cut. A cut text ends at a character boundary.
+pub(super) fn value_as_json(message: &[u8], field: u64, limit: usize, text: &mut Vec<u8>) -> bool {
+    text.clear();
+    let mut out = Bounded { text, limit };
+    let cut = write_value(&delimited_fields(message, field).collect(), &mut out).is_err();
+    if cut && let Err(error) = std::str::from_utf8(text) {
+        text.truncate(error.valid_up_to());
+    }
+    cut
+}
+
+/// The limit is reached. Nothing else can fail, since the bytes are validated.
+struct LimitReached;
+
+impl From<serde_json::Error> for LimitReached {
+    fn from(_: serde_json::Error) -> Self {
+        Self
+    }
+}
+
+impl From<Fault> for LimitReached {
+    fn from(_: Fault) -> Self {
+        Self
+    }
+}
+
+impl From<io::Error> for LimitReached {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+/// Takes `limit` bytes and refuses any more.
+struct Bounded<'t> {
+    text: &'t mut Vec<u8>,
+    limit: usize,
+}
+
+impl io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n_taken = bytes.len().min(self.limit - self.text.len());
+        self.text.extend_from_slice(&bytes[..n_taken]);
+        Ok(n_taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_value(occurrences: &Occurrences<'_>, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    let mut value = ScannedValue::NOTHING;
+    // An array after an array is merged into it, an array after a map replaces it.
+    let mut nested_key = 0;
+    let mut nested = Occurrences::new();
+    for occurrence in occurrences {
+        let mut cursor = Cursor::new(occurrence);
+        while !cursor.is_empty() {
+            let found = cursor.varint()?;
+            value = match found {
+                STRING => ScannedValue::bytes(ValueKind::Str, cursor.delimited()?),
+                BOOL => ScannedValue::bits(ValueKind::Bool, u64::from(cursor.varint()? != 0)),
+                INT => ScannedValue::bits(ValueKind::Int, cursor.varint()?),
+                DOUBLE => ScannedValue::bits(ValueKind::Double, cursor.fixed64()?),
+                BYTES => ScannedValue::bytes(ValueKind::Bytes, cursor.delimited()?),
+                STRINDEX => cursor
+                    .varint()
+                    .map(|_| ScannedValue::of_kind(ValueKind::Index))?,
+                ARRAY | KVLIST => {
+                    if value.kind != ValueKind::Nested || nested_key != found {
+                        nested.clear();
+                    }
+                    nested_key = found;
+                    nested.push(cursor.delimited()?);
+                    ScannedValue::of_kind(ValueKind::Nested)
+                }
+                other => {
+                    cursor.skip_unread(other, 0, RECURSION_LIMIT)?;
+                    value
+                }
+            };
+        }
+    }
+    match value.kind {
+        ValueKind::Nothing | ValueKind::Index => write(out, b"null"),
+        ValueKind::Bool => write(out, if value.bits == 0 { b"false" } else { b"true" }),
+        ValueKind::Int => Ok(serde_json::to_writer(out, &(value.bits as i64))?),
+        ValueKind::Double => write_double(f64::from_bits(value.bits), out),
+        ValueKind::Str => write_string(value.bytes, out),
+        ValueKind::Bytes => write_bytes(value.bytes, out),
+        ValueKind::Nested if nested_key == ARRAY => write_array(&nested, out),
+        ValueKind::Nested => write_map(&nested, out),
+    }
+}
+
+fn write_array(occurrences: &Occurrences<'_>, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    write(out, b"[")?;
+    let values = occurrences
+        .iter()
+        .flat_map(|array| delimited_fields(array, 1));
+    for (i, value) in values.enumerate() {
+        if i > 0 {
+            write(out, b",")?;
+        }
+        write_value(&smallvec![value], out)?;
+    }
+    write(out, b"]")
+}
+
+fn write_map(occurrences: &Occurrences<'_>, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    write(out, b"{")?;
+    let key_values = occurrences
+        .iter()
+        .flat_map(|kvlist| delimited_fields(kvlist, 1));
+    for (i, key_value) in key_values.enumerate() {
+        if i > 0 {
+            write(out, b",")?;
+        }
+        write_string(
+            delimited_fields(key_value, number_of(KEY))
+                .last()
+                .unwrap_or_default(),
+            out,
+        )?;
+        write(out, b":")?;
+        write_value(
+            &delimited_fields(key_value, number_of(VALUE)).collect(),
+            out,
+        )?;
+    }
+    write(out, b"}")
+}
+
+fn write_double(value: f64, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    if value.is_finite() {
+        return Ok(serde_json::to_writer(out, &value)?);
+    }
+    let name: &[u8] = match value {
+        f64::INFINITY => b"\"Infinity\"",
+        f64::NEG_INFINITY => b"\"-Infinity\"",
+        _ => b"\"NaN\"",
+    };
+    write(out, name)
+}
+
+fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    // Escaping only lengthens a text, so the bytes beyond the limit are not needed. A character
+    // that is split there is replaced and then cut off.
+    let head = &text[..text.len().min(out.limit.saturating_add(4))];
+    Ok(serde_json::to_writer(
+        out,
+        String::from_utf8_lossy(head).as_ref(),
+    )?)
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    write(out, b"\"")?;
+    // Three bytes become four letters, so the limit bounds the work too. Chunks of 48 bytes need no
+    // padding between them.
+    for chunk in bytes.chunks(48) {
+        write(out, BASE64.encode(chunk).as_bytes())?;
+    }
+    write(out, b"\"")
+}
+
+fn write(out: &mut Bounded<'_>, bytes: &[u8]) -> Result<(), LimitReached> {
+    Ok(io::Write::write_all(out, bytes)?)
+}
