@@ -10,6 +10,7 @@ mod backends;
 mod captures;
 mod cli;
 mod conformance;
+mod contributing;
 mod corpus;
 mod cross_trace_results;
 mod end_to_end;
