@@ -1,18 +1,22 @@
-//! Compiles the definitions in `proto/` into descriptor sets: OTLP's for `receive/json.rs`, our own
-//! for `register/grpc.rs`. Pure Rust: no `protoc` is needed.
+//! Compiles the definitions in `proto/`: OTLP's to descriptors for `receive/json.rs`, our own to
+//! descriptors and messages for `register/grpc.rs`. Pure Rust: no `protoc` is needed.
 
 use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-const SERVICES: [&str; 3] = [
+use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorSet};
+
+const OTLP_SERVICES: [&str; 3] = [
     "opentelemetry/proto/collector/trace/v1/trace_service.proto",
     "opentelemetry/proto/collector/logs/v1/logs_service.proto",
     "opentelemetry/proto/collector/metrics/v1/metrics_service.proto",
 ];
 
-/// Served by the admin port.
-const OWN: [&str; 2] = ["spanscore/v1/criteria.proto", "grpc/health/v1/health.proto"];
+/// The services of the admin port.
+const OWN_SERVICES: [&str; 2] = ["spanscore/v1/criteria.proto", "grpc/health/v1/health.proto"];
+
+const OWN_PACKAGE: &str = "spanscore.v1";
 
 #[expect(
     clippy::disallowed_methods,
@@ -21,23 +25,89 @@ const OWN: [&str; 2] = ["spanscore/v1/criteria.proto", "grpc/health/v1/health.pr
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     println!("cargo::rerun-if-changed=build.rs");
-    let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler
-        .include_imports(true)
+    let out_dir = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+    let out_dir = Path::new(&out_dir);
+
+    let mut otlp = protox::Compiler::new(["proto"])?;
+    otlp.include_imports(true)
         .include_source_info(false)
-        .open_files(SERVICES)?;
+        .open_files(OTLP_SERVICES)?;
+    fs::write(
+        out_dir.join("otlp_descriptors.bin"),
+        otlp.encode_file_descriptor_set(),
+    )?;
+
     let mut own = protox::Compiler::new(["proto"])?;
     own.include_imports(true)
         .include_source_info(true)
-        .open_files(OWN)?;
-    let out_dir = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+        .open_files(OWN_SERVICES)?;
     fs::write(
-        Path::new(&out_dir).join("otlp_descriptors.bin"),
-        compiler.encode_file_descriptor_set(),
-    )?;
-    fs::write(
-        Path::new(&out_dir).join("spanscore_descriptors.bin"),
+        out_dir.join("spanscore_descriptors.bin"),
         own.encode_file_descriptor_set(),
     )?;
+    generate_messages(own.file_descriptor_set(), out_dir)?;
     Ok(())
+}
+
+/// Generates the messages of [`OWN_PACKAGE`]. Those that a document holds, a criterion or a
+/// trajectory, also get the JSON form of configuration files from serde: fields under their names,
+/// without those that have their default.
+fn generate_messages(files: FileDescriptorSet, out_dir: &Path) -> Result<(), Box<dyn Error>> {
+    let mut config = prost_build::Config::new();
+    config
+        .out_dir(out_dir)
+        .btree_map(["."])
+        .compile_well_known_types()
+        .extern_path(".google.protobuf", "::prost_reflect::prost_types")
+        .extern_path(".opentelemetry.proto", "::opentelemetry_proto::tonic");
+    let own = files
+        .file
+        .iter()
+        .filter(|file| file.package() == OWN_PACKAGE);
+    for message in own.flat_map(|file| &file.message_type) {
+        if is_in_documents(message.name()) {
+            derive_serde(message, &mut config);
+        }
+    }
+    config.compile_fds(files)?;
+    Ok(())
+}
+
+/// Requests, responses and registrations are envelopes around documents.
+fn is_in_documents(message: &str) -> bool {
+    let is_envelope = message.ends_with("Request") || message.ends_with("Response");
+    !is_envelope && !matches!(message, "Registration" | "Shadowed")
+}
+
+fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
+    const DERIVE: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
+    let path = format!(".{OWN_PACKAGE}.{}", message.name());
+    // A pair in documents: `grpc/json.rs` implements serde for it.
+    if message.name() == "Count" {
+        return;
+    }
+    if message.name() == "Evaluator" {
+        config
+            .message_attribute(&path, DERIVE)
+            .message_attribute(&path, "#[serde(transparent)]")
+            .enum_attribute(&path, DERIVE)
+            .enum_attribute(&path, "#[serde(rename_all = \"snake_case\")]");
+        return;
+    }
+    config
+        .message_attribute(&path, DERIVE)
+        .message_attribute(&path, "#[serde(default, deny_unknown_fields)]");
+    for field in &message.field {
+        let path = format!("{path}.{}", field.name());
+        config.field_attribute(
+            &path,
+            "#[serde(skip_serializing_if = \"super::json::is_default\")]",
+        );
+        let json = match field.type_name() {
+            ".google.protobuf.Value" => "#[serde(with = \"super::json::value\")]",
+            ".google.protobuf.Struct" => "#[serde(with = \"super::json::object\")]",
+            _ => continue,
+        };
+        config.field_attribute(&path, json);
+    }
 }

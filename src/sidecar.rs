@@ -30,7 +30,7 @@ use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
-use crate::register::{self, Origin, Register, StateError};
+use crate::register::{self, ConfigOrigin, Register, StateError};
 use crate::span::{KeySet, Now};
 use crate::telemetry::{DrainBegun, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::{ServerTls, TlsError};
@@ -70,7 +70,7 @@ pub struct Plan {
     /// The configuration; every value has been checked.
     pub config: Config,
     /// Where the configuration was read from, and can be read from again.
-    pub origin: Option<Origin>,
+    pub origin: Option<ConfigOrigin>,
     /// What traces are judged by.
     pub rules: Rules,
     /// The memory limit of our cgroup, in bytes, if there is one.
@@ -199,17 +199,17 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let plan = register::Plan {
+        let setup = register::RegisterSetup {
             config: config.clone(),
             origin,
             rules: rules.clone(),
             clock: now,
         };
-        let (register, watcher) = Register::open(plan, &telemetry)?;
+        let (register, reloader) = register::open(setup, &telemetry)?;
         let mut watching = JoinSet::new();
         let (end_watching, ended) = oneshot::channel::<Infallible>();
         let ended = async move { drop(ended.await) };
-        watching.spawn(watcher.run(telemetry.heartbeat("register", started.instant), ended));
+        watching.spawn(reloader.run(telemetry.heartbeat("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
             let (scoring, thread) = Scoring::start(
@@ -239,7 +239,7 @@ impl Sidecar {
         let scores = exporter.routes();
         let score_metrics: MetricsSource = Arc::new(move |page| exporter.write_metrics(page));
         let metrics = vec![receiver.metrics(), score_metrics];
-        let api = register.routes().merge(scores);
+        let api = register::routes(&register).merge(scores);
         let page = Admin {
             telemetry: telemetry.clone(),
             metrics,

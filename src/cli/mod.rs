@@ -1,5 +1,5 @@
-//! A command line and the environment in, an exit code out: one file per subcommand. Results go to
-//! standard output, messages to standard error.
+//! Runs the subcommands, one file each, and returns an exit code. Prints results to standard output
+//! and messages to standard error. Knows neither how spans are scored nor how bytes travel.
 
 pub mod args;
 pub mod configuration;
@@ -35,29 +35,29 @@ use clap::Parser;
 use crate::config::{Config, Loaded, Signal};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
-use crate::register::{self, Origin};
+use crate::register::{self, ConfigOrigin};
 
 use args::{Cli, Command, Global};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well.
+    /// Success.
     Fine,
     /// A criterion failed, or nothing was judged.
     CriterionFailed,
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is invalid.
     Usage,
     /// The input cannot be read, or is not OTLP.
     Unreadable,
-    /// A port could not be had, or something else that is needed to start.
+    /// The sidecar could not start, for example because a port is taken.
     NoStart,
-    /// Told to stop at once, by a second signal.
+    /// Stopped at once by a second signal.
     Cut,
 }
 
 impl Exit {
-    /// The number the process exits with (DESIGN 8).
+    /// The exit code of the process (docs/design.md#exit-codes).
     pub fn code(self) -> u8 {
         match self {
             Self::Fine => 0,
@@ -65,7 +65,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Unreadable => 3,
             Self::NoStart => 4,
-            // What a shell says of a process that SIGINT ended.
+            // What a shell reports for a process that SIGINT ended.
             Self::Cut => 130,
         }
     }
@@ -77,9 +77,9 @@ struct Streams<'a> {
     out: &'a mut dyn Write,
     /// Messages.
     err: &'a mut dyn Write,
-    /// Results are looked at on a terminal, and `NO_COLOR` is not set.
+    /// Whether results go to a terminal and `NO_COLOR` is not set.
     colour: bool,
-    /// Messages are.
+    /// Whether messages do.
     err_colour: bool,
 }
 
@@ -89,7 +89,7 @@ impl Streams<'_> {
     }
 }
 
-/// Runs the command that the arguments ask for. `environment` holds all variables.
+/// Runs the subcommand of the arguments. `environment` holds all variables.
 pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
@@ -97,8 +97,7 @@ pub fn main(
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failure; a closed pipe is none
-            // either.
+            // Help and version go to standard output and are no failure; nor is a closed pipe.
             let _ = error.print();
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }
@@ -121,7 +120,7 @@ pub fn main(
     let outcome = dispatch(&cli, environment, &mut streams);
     match outcome.and_then(|code| out.flush().map(|()| code)) {
         Ok(code) => code,
-        // Whoever read our results has seen enough.
+        // The reader of our results has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Fine.code(),
         Err(error) => {
             let _ = writeln!(err, "error: cannot write the results: {error}");
@@ -151,7 +150,7 @@ fn dispatch(
         Command::Schema => return schema::schema(streams.out),
         Command::Completions(args) => return completions::completions(args, streams.out),
         Command::Init(args) => {
-            // Recordings are read by the default rules: there is no configuration yet.
+            // There is no configuration yet, so recordings are read by the default rules.
             let replayed =
                 match replay::judge_files(&args.from, Signal::Traces, &rules(&Config::default())) {
                     Ok(replayed) => replayed,
@@ -181,12 +180,12 @@ fn dispatch(
             let global = args.applied_to(global);
             match load(&global, environment, streams)? {
                 Some((loaded, path)) => {
-                    let origin = path.map(|path| Origin {
+                    let origin = path.map(|path| ConfigOrigin {
                         path,
                         environment: environment.clone(),
                         flags: global.set.clone(),
                         files: Arc::new(configuration::Disk),
-                        agreement: register::AGREEMENT,
+                        settle_time: register::SETTLE_TIME,
                     });
                     run::run(loaded, origin, environment, streams)?
                 }
@@ -213,7 +212,7 @@ fn dispatch(
     Ok(exit.code())
 }
 
-/// The configuration, or every problem with it on standard error.
+/// Loads the configuration, or prints every problem to standard error.
 fn load(
     global: &Global,
     environment: &BTreeMap<String, String>,
@@ -230,7 +229,7 @@ fn load(
     }
 }
 
-/// What traces are judged by.
+/// The rules that traces are judged by.
 fn rules(config: &Config) -> Rules {
     register::merge::rules(config, config.criteria.clone(), None)
 }

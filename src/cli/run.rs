@@ -1,4 +1,5 @@
-//! `spanscore run`: starts the sidecar, and stops it in good order when it is told to.
+//! `spanscore run`: starts the sidecar, and shuts it down gracefully on a signal. Decides nothing
+//! about spans or scores.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -10,11 +11,11 @@ use super::{Exit, Streams, logging, rules};
 use crate::config::{Config, Loaded, Shape};
 use crate::export::score_line::Colour;
 use crate::export::{Form, Print};
-use crate::register::Origin;
+use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
 
-/// Proxies that other programs would go through.
+/// Proxy variables, which other programs obey and this one does not.
 const PROXIES: [&str; 6] = [
     "HTTPS_PROXY",
     "https_proxy",
@@ -27,7 +28,7 @@ const PROXIES: [&str; 6] = [
 /// Runs the command.
 pub(super) fn run(
     loaded: Loaded,
-    origin: Option<Origin>,
+    origin: Option<ConfigOrigin>,
     environment: &BTreeMap<String, String>,
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
@@ -74,13 +75,13 @@ pub(super) fn run(
             Exit::NoStart
         }
     };
-    // What still blocks a thread (a name being looked up) must not keep us.
+    // A thread that is still blocked (in a name lookup) must not delay the exit.
     runtime.shutdown_background();
     Ok(exit)
 }
 
 async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
-    // Before anything is bound: a signal that comes while we start must not kill us half way.
+    // Before any port is bound: a signal during the start must not kill us half way.
     let mut signals = Signals {
         term: signal(SignalKind::terminate())?,
         int: signal(SignalKind::interrupt())?,
@@ -120,7 +121,7 @@ impl Signals {
     }
 }
 
-/// With no endpoint for any shape of score, and so nobody to read it, evaluations are printed.
+/// Evaluations are printed if no score has an endpoint: nothing else would show them.
 fn print(config: &Config, colour: bool) -> Option<Print> {
     if Shape::ALL
         .into_iter()

@@ -1,29 +1,28 @@
-//! Criteria from files and from the API in, one immutable set out: who wins, what is shadowed, what
-//! has run out. Pure: time is an argument. Does not know where files are, who called, or what a set
-//! is swapped into.
+//! Merges the criteria of the files and of the API into one immutable set: registrations replace
+//! criteria of the files by name until they are deleted or expire. Pure; time is an argument. Knows
+//! nothing of callers, paths or the lock around the set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::config::Config;
 use crate::evaluate::Criterion;
 use crate::pipeline::Rules;
-use crate::text::{hex, rfc3339};
+use crate::text::hex;
 
 /// Where a criterion was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum CriterionSource {
     /// The configuration file, or one of `criteria_files`.
     File,
     /// The API.
     Api,
 }
 
-impl Source {
-    /// The word of the API and of metrics.
+impl CriterionSource {
+    /// The name in the API and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -32,38 +31,38 @@ impl Source {
     }
 }
 
-/// A criterion that came by the API.
+/// A criterion registered by the API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
     /// The criterion.
     pub criterion: Arc<Criterion>,
-    /// When it is taken out, Unix nanoseconds; `None` never.
+    /// When it expires, in Unix nanoseconds; `None` for never.
     pub expires_unix_nanos: Option<u64>,
 }
 
-/// Every registered criterion, by source. Immutable: each change makes a new one.
+/// Every criterion, by source. Immutable: each change makes a new set.
 #[derive(Debug, Clone, Default)]
-pub struct Registered {
+pub struct CriteriaSet {
     file: Arc<[Arc<Criterion>]>,
     api: BTreeMap<String, Registration>,
 }
 
-/// One name of the set.
+/// What is in force under one name of the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Entry<'a> {
+pub struct EntryInForce<'a> {
     /// The criterion in force.
     pub criterion: &'a Arc<Criterion>,
-    /// Where it comes from.
-    pub source: Source,
-    /// When it is taken out, Unix nanoseconds.
+    /// The source of that criterion.
+    pub source: CriterionSource,
+    /// When it expires, in Unix nanoseconds.
     pub expires_unix_nanos: Option<u64>,
-    /// The one of the file that it stands in front of.
+    /// The file's criterion of this name that it replaces.
     pub shadowed: Option<&'a Arc<Criterion>>,
 }
 
-/// What two sets differ in, by name, sorted.
+/// The differences between two sets, as sorted names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct SetChanges {
     /// In the later set only.
     pub added: Vec<String>,
     /// In both, with another revision.
@@ -72,8 +71,8 @@ pub struct Changes {
     pub removed: Vec<String>,
 }
 
-/// What traces are judged by, given the set. With `previous`, spans taken in under those rules can
-/// still be read.
+/// The rules that traces are judged by. With `previous`, spans received under those rules can still
+/// be read.
 pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>) -> Rules {
     Rules::following(
         previous,
@@ -85,8 +84,8 @@ pub fn rules(config: &Config, criteria: Vec<Criterion>, previous: Option<&Rules>
     .expecting(config.expectations())
 }
 
-impl Registered {
-    /// A set of these two.
+impl CriteriaSet {
+    /// Merges the criteria of the files with the registrations of the API.
     pub fn new(file: Vec<Criterion>, api: impl IntoIterator<Item = Registration>) -> Self {
         let api = api
             .into_iter()
@@ -98,7 +97,7 @@ impl Registered {
         }
     }
 
-    /// The same with another file.
+    /// This set with other criteria of the files.
     pub fn with_file(&self, file: Vec<Criterion>) -> Self {
         Self {
             file: file.into_iter().map(Arc::new).collect(),
@@ -106,7 +105,7 @@ impl Registered {
         }
     }
 
-    /// The same with one registration more, or another one of its name.
+    /// This set with a registration added or replaced.
     pub fn with(&self, registration: Registration) -> Self {
         let mut next = self.clone();
         next.api
@@ -114,14 +113,14 @@ impl Registered {
         next
     }
 
-    /// The same without the registration of this name.
+    /// This set without the registration of this name.
     pub fn without(&self, name: &str) -> Self {
         let mut next = self.clone();
         next.api.remove(name);
         next
     }
 
-    /// The same with these registrations and no others.
+    /// This set with exactly these registrations.
     pub fn with_all(&self, api: impl IntoIterator<Item = Registration>) -> Self {
         let api = api
             .into_iter()
@@ -133,21 +132,21 @@ impl Registered {
         }
     }
 
-    /// The same without what has run out; `None` if nothing has.
+    /// This set without expired registrations; `None` if none has expired.
     pub fn expired(&self, now_unix_nanos: u64) -> Option<Self> {
-        let is_over = |registration: &Registration| {
+        let is_expired = |registration: &Registration| {
             registration
                 .expires_unix_nanos
                 .is_some_and(|expires| expires <= now_unix_nanos)
         };
-        self.api.values().any(is_over).then(|| {
+        self.api.values().any(is_expired).then(|| {
             let mut next = self.clone();
-            next.api.retain(|_, registration| !is_over(registration));
+            next.api.retain(|_, registration| !is_expired(registration));
             next
         })
     }
 
-    /// When the next registration runs out, Unix nanoseconds.
+    /// When the next registration expires, in Unix nanoseconds.
     pub fn next_expiry(&self) -> Option<u64> {
         self.api
             .values()
@@ -155,68 +154,68 @@ impl Registered {
             .min()
     }
 
-    /// What came by the API, by name.
+    /// The registrations of the API, by name.
     pub fn registrations(&self) -> impl ExactSizeIterator<Item = &Registration> {
         self.api.values()
     }
 
-    /// The criteria to judge by: those of the file in its order, each replaced by the registration
+    /// The criteria in force: those of the files in their order, each replaced by the registration
     /// of its name, then the other registrations by name.
     pub fn in_force(&self) -> Vec<&Arc<Criterion>> {
-        let of_file = self.file.iter().map(|criterion| {
+        let from_file = self.file.iter().map(|criterion| {
             self.api
                 .get(&criterion.name)
-                .map_or(criterion, |own| &own.criterion)
+                .map_or(criterion, |registration| &registration.criterion)
         });
-        let further = self
+        let is_in_file = |criterion: &Criterion| {
+            self.file
+                .iter()
+                .any(|from_file| from_file.name == criterion.name)
+        };
+        let only_api = self
             .api
             .values()
-            .map(|registration| &registration.criterion);
-        of_file
-            .chain(
-                further.filter(|criterion| {
-                    !self.file.iter().any(|other| other.name == criterion.name)
-                }),
-            )
-            .collect()
+            .map(|registration| &registration.criterion)
+            .filter(|criterion| !is_in_file(criterion));
+        from_file.chain(only_api).collect()
     }
 
-    /// What stands under a name.
-    pub fn get(&self, name: &str) -> Option<Entry<'_>> {
-        let of_file = self.file.iter().find(|criterion| criterion.name == name);
+    /// The criterion in force under a name.
+    pub fn get(&self, name: &str) -> Option<EntryInForce<'_>> {
+        let from_file = self.file.iter().find(|criterion| criterion.name == name);
         match self.api.get(name) {
             Some(Registration {
                 criterion,
                 expires_unix_nanos,
-            }) => Some(Entry {
+            }) => Some(EntryInForce {
                 criterion,
-                source: Source::Api,
+                source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
-                shadowed: of_file,
+                shadowed: from_file,
             }),
-            None => of_file.map(|criterion| Entry {
+            None => from_file.map(|criterion| EntryInForce {
                 criterion,
-                source: Source::File,
+                source: CriterionSource::File,
                 expires_unix_nanos: None,
                 shadowed: None,
             }),
         }
     }
 
-    /// Every name with what stands under it, sorted.
-    pub fn entries(&self) -> BTreeMap<&str, Entry<'_>> {
-        let of_file = self.file.iter().map(|criterion| {
+    /// Every name with the criterion in force under it, sorted.
+    pub fn entries(&self) -> BTreeMap<&str, EntryInForce<'_>> {
+        let from_file = self.file.iter().map(|criterion| {
             (
                 criterion.name.as_str(),
-                Entry {
+                EntryInForce {
                     criterion,
-                    source: Source::File,
+                    source: CriterionSource::File,
                     expires_unix_nanos: None,
                     shadowed: None,
                 },
             )
         });
-        let mut entries: BTreeMap<&str, Entry<'_>> = of_file.collect();
+        let mut entries: BTreeMap<&str, EntryInForce<'_>> = from_file.collect();
         for (
             name,
             Registration {
@@ -226,9 +225,9 @@ impl Registered {
         ) in &self.api
         {
             let shadowed = entries.get(name.as_str()).map(|entry| entry.criterion);
-            let entry = Entry {
+            let entry = EntryInForce {
                 criterion,
-                source: Source::Api,
+                source: CriterionSource::Api,
                 expires_unix_nanos: *expires_unix_nanos,
                 shadowed,
             };
@@ -237,19 +236,19 @@ impl Registered {
         entries
     }
 
-    /// How many criteria are in force.
+    /// The number of criteria in force.
     pub fn len(&self) -> usize {
         self.in_force().len()
     }
 
-    /// Is there none?
+    /// Whether no criterion is in force.
     pub fn is_empty(&self) -> bool {
         self.file.is_empty() && self.api.is_empty()
     }
 
     /// The revision of the set: the first 12 hex digits of the SHA-256 of the names and revisions
-    /// in force, sorted by name. Where they came from and when they run out is no part of it: the
-    /// same criteria judge the same.
+    /// in force, sorted by name. Sources and expiries are not part of it: they do not change any
+    /// judgement.
     pub fn revision(&self) -> String {
         let mut hash = Sha256::new();
         for (name, entry) in self.entries() {
@@ -260,18 +259,21 @@ impl Registered {
         hex(&hash.finalize()[..6])
     }
 
-    /// Tells whether anything of the set is another one, for `If-Match`: unlike the revision it
-    /// also tells sources and expiries apart.
+    /// Changes whenever anything in the set changes, for `If-Match`. Unlike the revision it also
+    /// covers sources and expiries.
     pub fn etag(&self) -> String {
         hex(&Sha256::digest(
-            self.entries().values().map(Entry::etag).collect::<String>(),
+            self.entries()
+                .values()
+                .map(EntryInForce::etag)
+                .collect::<String>(),
         ))
     }
 
-    /// What the later set has that this one has not, and the other way round.
-    pub fn changes_to(&self, later: &Self) -> Changes {
+    /// The differences between this set and a later one.
+    pub fn changes_to(&self, later: &Self) -> SetChanges {
         let (before, after) = (self.entries(), later.entries());
-        let mut changes = Changes::default();
+        let mut changes = SetChanges::default();
         for (name, entry) in &after {
             match before.get(name) {
                 None => changes.added.push((*name).to_owned()),
@@ -290,32 +292,8 @@ impl Registered {
     }
 }
 
-impl Entry<'_> {
-    /// As the API shows it.
-    pub fn to_json(&self) -> Value {
-        let mut shown = Map::new();
-        shown.insert("name".to_owned(), json!(self.criterion.name));
-        shown.insert("criterion".to_owned(), json!(self.criterion));
-        shown.insert("revision".to_owned(), json!(self.criterion.revision()));
-        shown.insert("source".to_owned(), json!(self.source.as_str()));
-        if let Some(expires) = self.expires_unix_nanos {
-            shown.insert("expires_at".to_owned(), json!(rfc3339(expires)));
-        }
-        if let Some(shadowed) = self.shadowed {
-            shown.insert(
-                "shadows".to_owned(),
-                json!({ "source": Source::File.as_str(), "revision": shadowed.revision() }),
-            );
-        }
-        let warnings = self.criterion.warnings();
-        if !warnings.is_empty() {
-            shown.insert("warnings".to_owned(), json!(warnings));
-        }
-        shown.insert("etag".to_owned(), json!(self.etag()));
-        Value::Object(shown)
-    }
-
-    /// Tells whether anything that is shown is another one.
+impl EntryInForce<'_> {
+    /// Changes whenever anything that the API shows changes.
     pub fn etag(&self) -> String {
         let Self {
             criterion,
@@ -336,8 +314,8 @@ impl Entry<'_> {
     }
 }
 
-impl Changes {
-    /// Is there no difference?
+impl SetChanges {
+    /// Whether the sets are equal.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }

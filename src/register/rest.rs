@@ -1,6 +1,5 @@
-//! The API as REST: requests in, answers and `application/problem+json` out. Knows paths, headers
-//! and bodies; what they ask for is done by
-//! [`Register`].
+//! The REST API: paths, headers and bodies of HTTP requests. Knows nothing of how [`Register`]
+//! changes the set.
 
 use std::time::Duration;
 
@@ -14,20 +13,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
+use serde::Serialize;
 
-use super::problem::ApiError;
-use super::watch::Outcome;
-use super::{Change, Condition, MAX_BODY_SIZE, MAX_TTL, Register, Tags, openapi};
+use super::error::ApiError;
+use super::evaluate::EvaluateRequest;
+use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl, frugal};
+use super::openapi;
+use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, Upserted};
+use super::view::page_after;
 use crate::config;
 use crate::text::truncated;
 
-/// Longest time that a body may take to come in.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Criteria on a page, unless asked otherwise, and at most.
-pub(super) const PAGE_SIZE: usize = 100;
-pub(super) const MAX_PAGE_SIZE: usize = 1_000;
+/// Longest time that a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn routes(register: Register) -> Router {
     Router::new()
@@ -44,7 +42,7 @@ pub(super) fn routes(register: Register) -> Router {
         .with_state(register)
 }
 
-/// The name in the address.
+/// The name in the path.
 type Name = Result<Path<String>, PathRejection>;
 
 impl From<PathRejection> for ApiError {
@@ -70,7 +68,7 @@ async fn list(
             .filter(|size| (1..=MAX_PAGE_SIZE).contains(size))
             .ok_or_else(|| ApiError::Argument {
                 name: "page_size",
-                detail: format!("a whole number from 1 to {MAX_PAGE_SIZE}"),
+                detail: format!("must be a whole number from 1 to {MAX_PAGE_SIZE}"),
             })?,
     };
     let after = query
@@ -78,7 +76,8 @@ async fn list(
         .filter(|token| !token.is_empty())
         .map(|token| page_after(&token))
         .transpose()?;
-    shown(&headers, register.list(page_size, after.as_deref()))
+    let page = register.list(page_size, after.as_deref());
+    tagged(&headers, &page.etag, &page)
 }
 
 async fn get_one(
@@ -88,7 +87,8 @@ async fn get_one(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
-    shown(&headers, register.get(&name?.0)?)
+    let registration = register.get(&name?.0)?;
+    tagged(&headers, &registration.etag, &registration)
 }
 
 async fn upsert(
@@ -97,11 +97,15 @@ async fn upsert(
     request: Request,
 ) -> Result<Response, ApiError> {
     let Path(name) = name?;
-    let (change, text) = change_and_text(&register, request).await?;
-    let (criterion, is_new) = register
-        .work(move |register| register.upsert(Some(&name), &text, &change))
+    let options = change_options(request.headers(), request.uri(), &["validate_only", "ttl"])?;
+    let text = text(&register, request).await?;
+    let Upserted {
+        registration,
+        is_new,
+    } = register
+        .work(move |register| register.upsert(Some(&name), &text, &options))
         .await?;
-    let mut response = shown(&HeaderMap::new(), criterion)?;
+    let mut response = tagged(&HeaderMap::new(), &registration.etag, &registration)?;
     if is_new {
         *response.status_mut() = StatusCode::CREATED;
     }
@@ -114,19 +118,20 @@ async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let Path(name) = name?;
-    let change = change_of(request.headers(), request.uri(), false)?;
-    let gone = register
-        .work(move |register| register.delete(&name, &change))
+    let options = change_options(request.headers(), request.uri(), &["validate_only"])?;
+    let deleted = register
+        .work(move |register| register.delete(&name, &options))
         .await?;
-    Ok(json(gone))
+    Ok(json(&deleted))
 }
 
 async fn replace(State(register): State<Register>, request: Request) -> Result<Response, ApiError> {
-    let (change, text) = change_and_text(&register, request).await?;
+    let options = change_options(request.headers(), request.uri(), &["validate_only", "ttl"])?;
+    let text = text(&register, request).await?;
     let replaced = register
-        .work(move |register| register.replace(&text, &change))
+        .work(move |register| register.replace(&text, &options))
         .await?;
-    shown(&HeaderMap::new(), replaced)
+    tagged(&HeaderMap::new(), &replaced.etag, &replaced)
 }
 
 async fn evaluate(
@@ -135,21 +140,23 @@ async fn evaluate(
 ) -> Result<Response, ApiError> {
     Query::read(request.uri(), &[])?;
     let text = text(&register, request).await?;
-    Ok(json(
-        register
-            .work(move |register| register.evaluate(&text))
-            .await?,
-    ))
+    let evaluations = register
+        .work(move |register| {
+            let request = frugal(|| EvaluateRequest::read(&text))?;
+            register.evaluate(request)
+        })
+        .await?;
+    Ok(json(&evaluations))
 }
 
 async fn status(State(register): State<Register>, uri: Uri) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
-    Ok(json(register.status()))
+    Ok(json(&register.status()))
 }
 
 async fn openapi(uri: Uri) -> Result<Response, ApiError> {
     Query::read(&uri, &[])?;
-    Ok(json(openapi::document().clone()))
+    Ok(json(openapi::document()))
 }
 
 async fn reload(State(register): State<Register>, uri: Uri) -> Result<Response, ApiError> {
@@ -159,18 +166,22 @@ async fn reload(State(register): State<Register>, uri: Uri) -> Result<Response, 
         .await
         .map_err(|stopped| ApiError::Internal(stopped.to_string()))?;
     match outcome {
-        Outcome::Refused { problems } => Err(ApiError::Forbidden(format!(
-            "the last good configuration stays in force: {problems}"
+        ReloadOutcome::Refused { problems } => Err(ApiError::Forbidden(format!(
+            "the configuration is invalid; the last valid one stays in force: {problems}"
         ))),
-        Outcome::NoFile => Err(ApiError::Forbidden(
-            "there is no configuration file to read again".to_owned(),
+        ReloadOutcome::NoFile => Err(ApiError::Forbidden(
+            "there is no configuration file to reload".to_owned(),
         )),
-        applied @ Outcome::Applied { .. } => Ok(json(applied.to_json())),
+        applied @ ReloadOutcome::Applied { .. } => Ok(json(&applied.to_json())),
     }
 }
 
 async fn wrong_method() -> Response {
-    let problem = serde_json::json!({ "title": "Method Not Allowed", "status": 405, "detail": "see GET /v1/openapi.json for what can be asked" });
+    let problem = serde_json::json!({
+        "title": "Method Not Allowed",
+        "status": 405,
+        "detail": "GET /v1/openapi.json lists the methods of each path",
+    });
     (
         StatusCode::METHOD_NOT_ALLOWED,
         [(CONTENT_TYPE, "application/problem+json")],
@@ -179,86 +190,62 @@ async fn wrong_method() -> Response {
         .into_response()
 }
 
-// === answers ===
+// === responses ===
 
-fn json(value: Value) -> Response {
+fn json(value: &impl Serialize) -> Response {
+    let value = serde_json::json!(value);
     ([(CONTENT_TYPE, "application/json")], format!("{value}\n")).into_response()
 }
 
-/// What has an ETag, or that the caller has it already.
-fn shown(headers: &HeaderMap, value: Value) -> Result<Response, ApiError> {
-    let etag = format!("\"{}\"", value["etag"].as_str().unwrap_or_default());
-    let condition = tags(headers, &IF_NONE_MATCH)?;
-    let has_it = match &condition {
-        Some(Tags::Any) => true,
-        Some(Tags::These(tags)) => tags.iter().any(|tag| format!("\"{tag}\"") == etag),
+/// A response with an ETag, or 304 if the caller already has this version.
+fn tagged(headers: &HeaderMap, etag: &str, view: &impl Serialize) -> Result<Response, ApiError> {
+    let is_known = match etags(headers, &IF_NONE_MATCH)? {
+        Some(EtagMatch::Any) => true,
+        Some(EtagMatch::OneOf(tags)) => tags.iter().any(|tag| tag == etag),
         None => false,
     };
-    let mut response = if has_it {
+    let mut response = if is_known {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        json(value)
+        json(view)
     };
-    if let Ok(etag) = HeaderValue::try_from(etag) {
+    if let Ok(etag) = HeaderValue::try_from(format!("\"{etag}\"")) {
         response.headers_mut().insert(ETAG, etag);
     }
     Ok(response)
 }
 
-// === questions ===
+// === requests ===
 
-/// The name behind which a page begins.
-pub(super) fn page_after(token: &str) -> Result<String, ApiError> {
-    let name = data_encoding::BASE64URL_NOPAD
-        .decode(token.as_bytes())
-        .ok()
-        .and_then(|name| String::from_utf8(name).ok());
-    name.ok_or_else(|| ApiError::Argument {
-        name: "page_token",
-        detail: "not a token of an earlier page".to_owned(),
-    })
-}
-
-async fn change_and_text(
-    register: &Register,
-    request: Request,
-) -> Result<(Change, String), ApiError> {
-    let change = change_of(request.headers(), request.uri(), true)?;
-    Ok((change, text(register, request).await?))
-}
-
-fn change_of(headers: &HeaderMap, uri: &Uri, may_end: bool) -> Result<Change, ApiError> {
-    let mut query = Query::read(
-        uri,
-        if may_end {
-            &["validate_only", "ttl"]
-        } else {
-            &["validate_only"]
-        },
-    )?;
+fn change_options(
+    headers: &HeaderMap,
+    uri: &Uri,
+    allowed: &[&str],
+) -> Result<ChangeOptions, ApiError> {
+    let mut query = Query::read(uri, allowed)?;
     let validate_only = match query.take("validate_only").as_deref() {
         None | Some("false") => false,
         Some("true" | "") => true,
         Some(_) => {
             return Err(ApiError::Argument {
                 name: "validate_only",
-                detail: "`true` or `false`".to_owned(),
+                detail: "must be `true` or `false`".to_owned(),
             });
         }
     };
-    let ttl = query.take("ttl").map(|text| ttl_of(&text)).transpose()?;
-    let condition = Condition {
-        if_match: tags(headers, &IF_MATCH)?,
-        if_none_match: tags(headers, &IF_NONE_MATCH)?,
+    let ttl = query.take("ttl").map(|text| parse_ttl(&text)).transpose()?;
+    let precondition = Precondition {
+        if_match: etags(headers, &IF_MATCH)?,
+        if_none_match: etags(headers, &IF_NONE_MATCH)?,
     };
-    Ok(Change {
-        condition,
+    Ok(ChangeOptions {
+        precondition,
         ttl,
         validate_only,
     })
 }
 
-fn ttl_of(text: &str) -> Result<Duration, ApiError> {
+fn parse_ttl(text: &str) -> Result<Duration, ApiError> {
     let ttl = config::Duration::parse(text)
         .map_err(|detail| ApiError::Argument {
             name: "ttl",
@@ -268,43 +255,30 @@ fn ttl_of(text: &str) -> Result<Duration, ApiError> {
     check_ttl(ttl)
 }
 
-/// A time that is neither nothing nor for ever.
-pub(super) fn check_ttl(ttl: Duration) -> Result<Duration, ApiError> {
-    match ttl.is_zero() || ttl > MAX_TTL {
-        true => Err(ApiError::Argument {
-            name: "ttl",
-            detail: "more than nothing, and at most 366 days; leave it out to keep it for good"
-                .to_owned(),
-        }),
-        false => Ok(ttl),
-    }
-}
-
-/// ETags are compared as strong ones.
-fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, ApiError> {
+/// The ETags of a header. Weak ones are compared as strong ones.
+fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, ApiError> {
     let mut tags = Vec::new();
     for value in headers.get_all(name) {
         let value = value.to_str().unwrap_or_default();
         if value.trim() == "*" {
-            return Ok(Some(Tags::Any));
+            return Ok(Some(EtagMatch::Any));
         }
         for tag in value.split(',').map(str::trim) {
             let tag = tag.strip_prefix("W/").unwrap_or(tag);
             let Some(tag) = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) else {
-                let which = if *name == IF_MATCH {
-                    "if-match"
-                } else {
-                    "if-none-match"
-                };
                 return Err(ApiError::Argument {
-                    name: which,
-                    detail: "an ETag stands in double quotes, or is `*`".to_owned(),
+                    name: if *name == IF_MATCH {
+                        "if-match"
+                    } else {
+                        "if-none-match"
+                    },
+                    detail: "an ETag must be in double quotes, or be `*`".to_owned(),
                 });
             };
             tags.push(tag.to_owned());
         }
     }
-    Ok((!tags.is_empty()).then_some(Tags::These(tags)))
+    Ok((!tags.is_empty()).then_some(EtagMatch::OneOf(tags)))
 }
 
 /// The body as text: YAML or JSON, which is YAML.
@@ -328,19 +302,21 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
         .contains(&kind.as_str());
         if !is_known {
             return Err(ApiError::Unsupported(format!(
-                "`{kind}` is not taken: send application/json or application/yaml (curl: -H 'content-type: application/yaml')"
+                "unsupported content type `{kind}`: send application/json or application/yaml \
+                 (curl: -H 'content-type: application/yaml')"
             )));
         }
     }
-    // Bodies are held while they come in, so only some may come in at once.
+    // Bodies are held in memory while they arrive, so only a few may arrive at once.
     let _permit = register
         .0
+        .slots
         .bodies
         .acquire()
         .await
         .map_err(|_| ApiError::Busy)?;
     let body = tokio::time::timeout(
-        PATIENCE,
+        BODY_TIMEOUT,
         Limited::<Body>::new(request.into_body(), MAX_BODY_SIZE).collect(),
     )
     .await;
@@ -348,37 +324,37 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             return Err(ApiError::TooLarge(format!(
-                "a body has at most {} MiB",
+                "the body is larger than {} MiB",
                 MAX_BODY_SIZE >> 20
             )));
         }
         Ok(Err(error)) => {
             return Err(ApiError::Argument {
                 name: "body",
-                detail: format!("it broke off: {error}"),
+                detail: format!("cut off: {error}"),
             });
         }
         Err(_) => {
             return Err(ApiError::Argument {
                 name: "body",
-                detail: format!("it did not come in within {} s", PATIENCE.as_secs()),
+                detail: format!("did not arrive within {} s", BODY_TIMEOUT.as_secs()),
             });
         }
     };
     String::from_utf8(body.into()).map_err(|error| ApiError::Argument {
         name: "body",
         detail: format!(
-            "it is not UTF-8 from byte {} on",
+            "not UTF-8 from byte {} on",
             error.utf8_error().valid_up_to()
         ),
     })
 }
 
-/// The arguments behind the `?`.
+/// The query parameters.
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn read(uri: &Uri, known: &[&str]) -> Result<Self, ApiError> {
+    fn read(uri: &Uri, allowed: &[&str]) -> Result<Self, ApiError> {
         let pairs = uri
             .query()
             .unwrap_or_default()
@@ -390,15 +366,18 @@ impl Query {
             .map(|(key, value)| (decoded(key), decoded(value)))
             .collect();
         for (at, (key, _)) in pairs.iter().enumerate() {
-            let wrong = match () {
-                () if !known.contains(&key.as_str()) => "is not known here",
-                () if pairs[..at].iter().any(|(other, _)| other == key) => "is given twice",
+            let mistake = match () {
+                () if !allowed.contains(&key.as_str()) => "is not a parameter of this path",
+                () if pairs[..at].iter().any(|(earlier, _)| earlier == key) => "is given twice",
                 () => continue,
             };
             let key = truncated(key, 60);
             return Err(ApiError::Argument {
                 name: "query",
-                detail: format!("`{key}` {wrong}; known: {}", known.join(", ")),
+                detail: match allowed {
+                    [] => format!("`{key}` {mistake}, which takes none"),
+                    _ => format!("`{key}` {mistake}; it takes {}", allowed.join(", ")),
+                },
             });
         }
         Ok(Self(pairs))

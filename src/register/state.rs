@@ -1,9 +1,9 @@
-//! Registrations in, the state file out, and back at the next start. Knows how a file is replaced
-//! so that a crash leaves the old one or the new one; does not know what is registered.
+//! Keeps registrations in the state file over restarts. Replaces the file so that a crash leaves
+//! the old one or the new one. Knows nothing of what uses the registrations.
 //!
-//! A file that cannot be read or written stops the start: that is a mistake of whoever deployed it.
-//! One that can be read but not understood does not, since telemetry must flow: what can be used is
-//! used, and the file is kept beside it as `….unusable`.
+//! A file that cannot be read or written stops the start: that is a deployment mistake. A file that
+//! cannot be parsed does not, since telemetry must flow: the usable registrations are restored, and
+//! a copy of the file is kept as `….unusable`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,19 +16,19 @@ use super::merge::Registration;
 use crate::config;
 use crate::text::{rfc3339, unix_nanos_from_rfc3339};
 
-/// Most bytes that are read of it: many times what may be registered.
+/// Most bytes that are read from the file: many times what the API may register.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// The form of the file.
+/// The version of the file's format.
 const VERSION: u32 = 1;
 
-/// The file that keeps what came by the API.
+/// The file that keeps the registrations of the API.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
 }
 
-/// Why a sidecar cannot start with its state file.
+/// Why a sidecar cannot use its state file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use `admin.state_file`: `{}` {problem}", path.display())]
 pub struct StateError {
@@ -36,11 +36,11 @@ pub struct StateError {
     problem: String,
 }
 
-/// What stood in the file.
+/// The contents of the file at the start.
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) registrations: Vec<Registration>,
-    /// What could not be used, and why; the file it stood in is kept.
+    /// Why parts of the file could not be used; a copy of the file is then kept.
     pub(super) unusable: Vec<String>,
 }
 
@@ -51,15 +51,16 @@ struct State {
 }
 
 impl StateFile {
-    /// Reads the file, if it is there, and makes sure that it can be written.
+    /// Reads the file, if it exists, and checks that it can be written.
     ///
     /// # Errors
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     pub(super) fn open(path: &Path) -> Result<(Self, Restored), StateError> {
-        let wrong = |what: &str, error: io::Error| StateError {
+        let unusable = |what: &str, error: io::Error| StateError {
             path: path.to_owned(),
             problem: format!(
-                "cannot be {what}: {error}; check the path and its permissions (the folder must be writable too)"
+                "cannot be {what}: {error}; check the path and its permissions (the folder must \
+                 be writable too)"
             ),
         };
         let file = Self {
@@ -68,23 +69,22 @@ impl StateFile {
         let restored = match read(path) {
             Ok(text) => restore(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Restored::default(),
-            Err(error) => return Err(wrong("read", error)),
+            Err(error) => return Err(unusable("read", error)),
         };
         if !restored.unusable.is_empty() {
-            fs::copy(path, file.beside("unusable"))
-                .map_err(|error| wrong("kept beside itself", error))?;
+            fs::copy(path, file.beside("unusable")).map_err(|error| unusable("copied", error))?;
         }
         file.write(&restored.registrations)
-            .map_err(|error| wrong("written", error))?;
+            .map_err(|error| unusable("written", error))?;
         Ok((file, restored))
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces the file. Once this returns, the new one is what a crash leaves behind.
+    /// Replaces the file. Once this returns, the new contents survive a crash.
     pub(super) fn write<'a>(
         &self,
         registrations: impl IntoIterator<Item = &'a Registration>,
@@ -112,7 +112,7 @@ impl StateFile {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
-        // The new name is on disk only once the folder is.
+        // The rename is on disk only after the folder is synced.
         let folder = self
             .path
             .parent()
@@ -147,14 +147,14 @@ fn restore(text: &[u8]) -> Restored {
         },
         Ok(State { version, .. }) => {
             restored.unusable.push(format!(
-                "it has version {version}, and only version {VERSION} is known"
+                "the file has version {version}; only version {VERSION} is supported"
             ));
             return restored;
         }
         Err(error) => {
             restored
                 .unusable
-                .push(format!("it is not what was written: {error}"));
+                .push(format!("the file cannot be parsed: {error}"));
             return restored;
         }
     };
@@ -173,7 +173,7 @@ fn registration_of(written: &Value) -> Result<Registration, String> {
     let text = written
         .get("criterion")
         .map(Value::to_string)
-        .ok_or("it has no criterion")?;
+        .ok_or("`criterion` is missing")?;
     let criterion = config::criterion(&text, None).map_err(|problems| {
         problems
             .iter()
@@ -185,7 +185,7 @@ fn registration_of(written: &Value) -> Result<Registration, String> {
         None => None,
         Some(expires) => {
             let expires = expires.as_str().and_then(unix_nanos_from_rfc3339);
-            Some(expires.ok_or("`expires_at` is no time")?)
+            Some(expires.ok_or("`expires_at` is not a time")?)
         }
     };
     Ok(Registration {

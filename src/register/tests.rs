@@ -1,6 +1,6 @@
-//! The API through its routes, without a socket: what is answered, what is refused, and that what
-//! it changes is what traces are judged by. They do not prove that the OpenAPI document fits every
-//! answer (schemathesis does that against a running sidecar), nor what gRPC looks like to others.
+//! Calls the API through its routes, without a socket, and checks its responses and the rules that
+//! traces are judged by afterwards. They do not prove that the OpenAPI document fits every response
+//! (schemathesis does that against a running sidecar), nor that other gRPC clients can use it.
 
 mod abuse;
 mod calls;
@@ -9,6 +9,11 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use tower::ServiceExt;
 
+use serde_json::{Value, json};
+
+use super::limits::{
+    MAX_BODY_SIZE, MAX_KEYS, MAX_NAME_LENGTH, MAX_PAGE_SIZE, MAX_REGISTRATIONS, PAGE_SIZE,
+};
 use super::*;
 use crate::config::Sources;
 use crate::sidecar;
@@ -18,16 +23,16 @@ pub(in crate::register) fn register(text: &str) -> Register {
     opened(text, sidecar::now).0
 }
 
-pub(super) fn opened(text: &str, clock: fn() -> Now) -> (Register, Watcher) {
+pub(super) fn opened(text: &str, clock: fn() -> Now) -> (Register, Reloader) {
     let config = loaded(text);
     let rules = merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan {
+    let setup = RegisterSetup {
         config,
         origin: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),
         clock,
     };
-    Register::open(plan, &Arc::default()).unwrap()
+    open(setup, &Arc::default()).unwrap()
 }
 
 fn loaded(text: &str) -> Config {
@@ -55,8 +60,7 @@ pub(in crate::register) async fn call(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = register
-        .routes()
+    let response = routes(register)
         .oneshot(request.body(Body::from(body.to_owned())).unwrap())
         .await
         .unwrap();

@@ -1,6 +1,7 @@
-//! Calls as they lie in HTTP/2's frames, without a socket: what is answered, by whom, and that it
-//! is what REST says. They do not prove that clients of other languages read it, which a Python
-//! client does in the transcript of docs/criteria-api.md.
+//! Calls of gRPC methods as HTTP/2 frames, without a socket, and their responses compared with
+//! those of REST. The client knows messages by their descriptors only, not by the generated types.
+//! They do not prove that clients in other languages work, which a Python client does in the
+//! transcript of docs/criteria-api.md.
 
 use axum::body::{Bytes, to_bytes};
 use http_body_util::BodyExt;
@@ -8,10 +9,27 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::json;
+
 use super::super::tests::{call, register};
 use super::*;
 
 const SERVICE: &str = "spanscore.v1.CriteriaService";
+
+pub(super) static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).unwrap());
+
+fn from_json(json: Value, descriptor: MessageDescriptor) -> DynamicMessage {
+    DynamicMessage::deserialize(descriptor, json).unwrap()
+}
+
+fn to_json(message: &DynamicMessage) -> Value {
+    let options = SerializeOptions::new().use_proto_field_name(true);
+    message
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .unwrap()
+}
 
 fn framed(message: &impl prost::Message) -> Vec<u8> {
     let message = message.encode_to_vec();
@@ -47,19 +65,19 @@ async fn post(routes: &mut Router, path: &str, body: Vec<u8>) -> Response {
         .unwrap()
 }
 
-/// The status, which comes as a header where there is no answer, and the answer as JSON.
-async fn ask(routes: &mut Router, method: &str, question: Value) -> (Status, Value) {
+/// The status, which is a header where there is no response, and the response as JSON.
+async fn call_method(routes: &mut Router, method: &str, request: Value) -> (Status, Value) {
     let method = POOL
         .get_service_by_name(SERVICE)
         .unwrap()
         .methods()
         .find(|known| known.name() == method)
         .unwrap();
-    let question = spelling::from_json(&question, method.input()).unwrap();
+    let request = from_json(request, method.input());
     let response = post(
         routes,
         &format!("/{SERVICE}/{}", method.name()),
-        framed(&question),
+        framed(&request),
     )
     .await;
     let headers = response.headers().clone();
@@ -69,42 +87,43 @@ async fn ask(routes: &mut Router, method: &str, question: Value) -> (Status, Val
         .or_else(|| Status::from_header_map(&trailers))
         .unwrap();
     let body = collected.to_bytes();
-    let answer = messages(&body)
+    let response = messages(&body)
         .first()
         .map(|message| DynamicMessage::decode(method.output(), *message).unwrap());
     (
         status,
-        answer.map_or(Value::Null, |answer| spelling::to_json(&answer).unwrap()),
+        response.map_or(Value::Null, |response| to_json(&response)),
     )
 }
 
 #[tokio::test]
 async fn a_criterion_is_registered_read_and_taken_out_by_either_api() {
     let register = register("");
-    let mut routes = register.routes();
+    let mut routes = routes(&register);
     let criterion = json!({ "name": "b", "evaluate": { "tool_call_order": { "tool_calls_order": ["x", "y"] } } });
-    let (status, made) = ask(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
+    let (status, made) =
+        call_method(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
     assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
     let (_, _, read) = call(&register, "GET", "/v1/criteria/b", &[], "").await;
     assert_eq!(
         (&made["revision"], &made["etag"], &made["source"]),
         (&read["revision"], &read["etag"], &json!("api"))
     );
-    let (_, got) = ask(&mut routes, "Get", json!({ "name": "b" })).await;
+    let (_, got) = call_method(&mut routes, "Get", json!({ "name": "b" })).await;
     assert_eq!(got, made);
-    let (_, listed) = ask(&mut routes, "List", json!({})).await;
+    let (_, listed) = call_method(&mut routes, "List", json!({})).await;
     assert_eq!(listed["criteria"], json!([made]));
-    let (status, _) = ask(
+    let (status, _) = call_method(
         &mut routes,
         "Upsert",
         json!({ "criterion": criterion, "create_only": true }),
     )
     .await;
     assert_eq!(status.code(), tonic::Code::AlreadyExists, "{status:?}");
-    let (status, _) = ask(&mut routes, "Delete", json!({ "name": "b" })).await;
+    let (status, _) = call_method(&mut routes, "Delete", json!({ "name": "b" })).await;
     assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
     assert_eq!(
-        ask(&mut routes, "Get", json!({ "name": "b" }))
+        call_method(&mut routes, "Get", json!({ "name": "b" }))
             .await
             .0
             .code(),
@@ -119,9 +138,9 @@ async fn a_criterion_is_registered_read_and_taken_out_by_either_api() {
 #[tokio::test]
 async fn a_mistake_is_a_violation_of_the_field_where_it_is() {
     use tonic_types::StatusExt;
-    let mut routes = register("").routes();
+    let mut routes = routes(&register(""));
     let criterion = json!({ "name": "b", "threshold": 2.0, "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } });
-    let (status, _) = ask(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
+    let (status, _) = call_method(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     let violations = status.get_details_bad_request().unwrap().field_violations;
     assert_eq!(
@@ -135,9 +154,9 @@ async fn a_mistake_is_a_violation_of_the_field_where_it_is() {
 }
 
 #[tokio::test]
-async fn who_watches_is_told_what_is_in_force_and_what_becomes_of_it() {
+async fn watch_streams_the_set_in_force_and_each_change() {
     let register = register("");
-    let mut routes = register.routes();
+    let mut routes = routes(&register);
     let watch = POOL
         .get_service_by_name(SERVICE)
         .unwrap()
@@ -151,12 +170,11 @@ async fn who_watches_is_told_what_is_in_force_and_what_becomes_of_it() {
     )
     .await;
     let mut body = response.into_body();
-    let mut told = async || {
+    let mut next = async || {
         let frame: Bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        spelling::to_json(&DynamicMessage::decode(watch.output(), messages(&frame)[0]).unwrap())
-            .unwrap()
+        to_json(&DynamicMessage::decode(watch.output(), messages(&frame)[0]).unwrap())
     };
-    assert_eq!(told().await["cause"], "now");
+    assert_eq!(next().await["cause"], "now");
     let (status, ..) = call(
         &register,
         "PUT",
@@ -166,7 +184,7 @@ async fn who_watches_is_told_what_is_in_force_and_what_becomes_of_it() {
     )
     .await;
     assert_eq!(status, 201);
-    let change = told().await;
+    let change = next().await;
     assert_eq!(
         (&change["cause"], &change["added"]),
         (&json!("api"), &json!(["c"]))
@@ -174,8 +192,8 @@ async fn who_watches_is_told_what_is_in_force_and_what_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn reflection_tells_of_the_service_in_both_of_its_versions() {
-    let mut routes = register("").routes();
+async fn both_versions_of_reflection_describe_the_service() {
+    let mut routes = routes(&register(""));
     for version in ["v1", "v1alpha"] {
         let questions = [
             MessageRequest::ListServices(String::new()),
@@ -214,8 +232,8 @@ async fn reflection_tells_of_the_service_in_both_of_its_versions() {
 }
 
 #[tokio::test]
-async fn a_method_that_is_none_is_unimplemented() {
-    let mut routes = register("").routes();
+async fn an_unknown_method_is_unimplemented() {
+    let mut routes = routes(&register(""));
     for path in [
         "/spanscore.v1.CriteriaService/Forget",
         "/grpc.reflection.v1.ServerReflection/Forget",
@@ -227,4 +245,67 @@ async fn a_method_that_is_none_is_unimplemented() {
             "{path}"
         );
     }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_are_an_invalid_argument() {
+    let mut routes = routes(&register(""));
+    let body = [[0, 0, 0, 0, 2].as_slice(), b"\x0a\xff"].concat();
+    let response = post(&mut routes, "/spanscore.v1.CriteriaService/Get", body).await;
+    let status = Status::from_header_map(response.headers()).unwrap();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_trajectory_and_traces_are_judged_as_rest_judges_them() {
+    let register = register("");
+    let mut routes = routes(&register);
+    let criteria = json!([{
+        "name": "m",
+        "evaluate": { "toolCallArgs": { "toolCalls": [{ "name": "a", "args": { "n": 2 } }] } },
+    }]);
+    let calls = json!([{ "name": "a", "args": { "n": 2 }, "start": "1", "end": "2" }]);
+    let trajectory = json!({ "tool_calls": calls });
+    let request = json!({ "trajectory": { "toolCalls": calls }, "criteria": criteria });
+    let (status, judged) = call_method(&mut routes, "Evaluate", request).await;
+    assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
+    let rest = json!({
+        "trajectory": trajectory,
+        "criteria": [{
+            "name": "m",
+            "evaluate": { "tool_call_args": { "tool_calls": [{ "name": "a", "args": { "n": 2 } }] } },
+        }],
+    });
+    let (_, _, by_rest) = call(&register, "POST", "/v1/evaluate", &[], &rest.to_string()).await;
+    for field in [
+        "label",
+        "score",
+        "explanation",
+        "criterion_revision",
+        "trace_id",
+    ] {
+        let (grpc, rest) = (
+            &judged["evaluations"][0][field],
+            &by_rest["evaluations"][0][field],
+        );
+        assert!(
+            grpc == rest || grpc.as_f64() == rest.as_f64() && grpc.is_number(),
+            "{field}: {grpc} {rest}"
+        );
+    }
+    let span = json!({
+        "traceId": "CvdlGRbNQ92ESOshHIAxnA==", "spanId": "t61rcWkgMzE=", "name": "run",
+        "startTimeUnixNano": "1", "endTimeUnixNano": "2",
+        "attributes": [{ "key": "tool.name", "value": { "stringValue": "a" } }],
+    });
+    let order = json!([{
+        "name": "o", "evaluate": { "toolCallOrder": { "toolCallsOrder": ["a"] } },
+    }]);
+    let request = json!({
+        "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": [span] }] }] },
+        "criteria": order,
+    });
+    let (status, judged) = call_method(&mut routes, "Evaluate", request).await;
+    assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
+    assert_eq!(judged["evaluations"][0]["label"], "pass", "{judged}");
 }

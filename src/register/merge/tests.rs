@@ -3,7 +3,10 @@
 
 use proptest::prelude::{Strategy, prop, proptest};
 
+use serde_json::json;
+
 use super::*;
+use crate::text::rfc3339;
 
 pub(in crate::register) fn criterion(name: &str, tool: &str) -> Criterion {
     serde_json::from_value(
@@ -19,14 +22,13 @@ fn registration(name: &str, tool: &str, expires_unix_nanos: Option<u64>) -> Regi
     }
 }
 
-fn names(registered: &Registered) -> Vec<(String, Vec<String>)> {
+fn names(set: &CriteriaSet) -> Vec<(String, Vec<String>)> {
     let tools = |criterion: &Criterion| {
         let json = json!(criterion);
         serde_json::from_value(json["evaluate"]["tool_call_order"]["tool_calls_order"].clone())
             .unwrap()
     };
-    registered
-        .in_force()
+    set.in_force()
         .iter()
         .map(|criterion| (criterion.name.clone(), tools(criterion)))
         .collect()
@@ -34,32 +36,31 @@ fn names(registered: &Registered) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
-    let file = Registered::new(vec![criterion("b", "file"), criterion("a", "file")], []);
+    let file = CriteriaSet::new(vec![criterion("b", "file"), criterion("a", "file")], []);
     let merged = file
         .with(registration("b", "api", None))
         .with(registration("c", "api", None));
-    let of = |name: &str, tool: &str| (name.to_owned(), vec![tool.to_owned()]);
+    let pair = |name: &str, tool: &str| (name.to_owned(), vec![tool.to_owned()]);
     assert_eq!(
         names(&merged),
-        [of("b", "api"), of("a", "file"), of("c", "api")]
+        [pair("b", "api"), pair("a", "file"), pair("c", "api")]
     );
-    let shown = merged.get("b").unwrap().to_json();
+    let shown = merged.get("b").unwrap();
     assert_eq!(
         (
-            shown["source"].as_str(),
-            shown["shadows"]["source"].as_str()
+            shown.source,
+            shown.shadowed.map(|criterion| criterion.revision())
         ),
-        (Some("api"), Some("file"))
-    );
-    assert_eq!(
-        shown["shadows"]["revision"],
-        file.get("b").unwrap().to_json()["revision"]
+        (
+            CriterionSource::Api,
+            Some(file.get("b").unwrap().criterion.revision())
+        )
     );
     assert_eq!(names(&merged.without("b").without("c")), names(&file));
     assert_eq!(merged.without("b").without("c").etag(), file.etag());
     // A file that changes beneath does not move what covers it, but shows through.
     let later = merged.with_file(vec![criterion("b", "later")]);
-    assert_eq!(names(&later), [of("b", "api"), of("c", "api")]);
+    assert_eq!(names(&later), [pair("b", "api"), pair("c", "api")]);
     assert_eq!(
         later.get("b").unwrap().criterion,
         merged.get("b").unwrap().criterion
@@ -72,7 +73,7 @@ fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
 
 #[test]
 fn what_has_run_out_goes_at_its_time_and_not_before() {
-    let registered = Registered::new(
+    let registered = CriteriaSet::new(
         Vec::new(),
         [
             registration("a", "x", Some(10)),
@@ -89,17 +90,17 @@ fn what_has_run_out_goes_at_its_time_and_not_before() {
 
 #[test]
 fn the_revision_of_a_set_is_that_of_its_criteria_and_the_etag_tells_more() {
-    let file = Registered::new(vec![criterion("a", "x")], []);
-    let api = Registered::new(Vec::new(), [registration("a", "x", None)]);
-    let ending = Registered::new(Vec::new(), [registration("a", "x", Some(1))]);
+    let file = CriteriaSet::new(vec![criterion("a", "x")], []);
+    let api = CriteriaSet::new(Vec::new(), [registration("a", "x", None)]);
+    let ending = CriteriaSet::new(Vec::new(), [registration("a", "x", Some(1))]);
     assert!(file.revision() == api.revision() && api.revision() == ending.revision());
     assert!(file.etag() != api.etag() && api.etag() != ending.etag());
-    assert_ne!(Registered::default().revision(), file.revision());
+    assert_ne!(CriteriaSet::default().revision(), file.revision());
 }
 
 #[test]
 fn changes_are_told_by_name_and_revision() {
-    let before = Registered::new(
+    let before = CriteriaSet::new(
         vec![
             criterion("a", "x"),
             criterion("b", "x"),
@@ -107,7 +108,7 @@ fn changes_are_told_by_name_and_revision() {
         ],
         [],
     );
-    let after = Registered::new(
+    let after = CriteriaSet::new(
         vec![criterion("c", "x"), criterion("a", "y")],
         [registration("d", "x", None)],
     );
@@ -160,7 +161,7 @@ proptest! {
     #[test]
     fn any_steps_leave_the_api_over_the_file(steps in prop::collection::vec(step(), 0..20)) {
         let (mut file, mut api) = (BTreeMap::new(), BTreeMap::new());
-        let mut registered = Registered::default();
+        let mut registered = CriteriaSet::default();
         for step in steps {
             match step {
                 Step::With(name, tool) => {

@@ -325,7 +325,7 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
             && problem["detail"]
                 .as_str()
                 .unwrap()
-                .contains("with 40 patterns are too many"),
+                .contains("with 40 patterns is too much work"),
         "{problem}"
     );
 }

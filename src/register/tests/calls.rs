@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::assemble::CloseReason;
 
 #[tokio::test]
 async fn a_criterion_is_registered_read_replaced_and_taken_out() {
@@ -55,7 +56,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
             && problem["detail"]
                 .as_str()
                 .unwrap()
-                .contains("take it out there"),
+                .contains("remove it there"),
         "{problem}"
     );
     assert_eq!(
@@ -70,7 +71,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
 }
 
 #[tokio::test]
-async fn of_two_writers_who_read_the_same_one_wins_and_the_other_is_told() {
+async fn of_two_writers_with_one_etag_one_wins_and_the_other_gets_412() {
     let register = register("");
     let (_, etag, _) = call(
         &register,
@@ -228,7 +229,7 @@ async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_is_only_to_be_validated_changes_nothing() {
+async fn validating_changes_nothing() {
     let register = register(FILE);
     for (method, path) in [
         ("PUT", "/v1/criteria/b?validate_only=true"),
@@ -275,7 +276,7 @@ async fn what_is_only_to_be_validated_changes_nothing() {
     assert_eq!(
         (
             judged_by(&register),
-            register.0.registered.load().registrations().len()
+            register.0.set.load().registrations().len()
         ),
         (vec!["a".to_owned()], 0)
     );
@@ -338,17 +339,17 @@ async fn a_registration_with_a_time_to_live_cleans_up_after_itself() {
     );
     CLOCK.fetch_add(89_000_000_000, Ordering::Relaxed);
     register.expire();
-    assert_eq!(register.0.registered.load().registrations().len(), 2);
+    assert_eq!(register.0.set.load().registrations().len(), 2);
     CLOCK.fetch_add(1_000_000_000, Ordering::Relaxed);
     register.expire();
     assert_eq!(
         (
-            register.0.registered.load().registrations().len(),
+            register.0.set.load().registrations().len(),
             judged_by(&register).len()
         ),
         (1, 2)
     );
-    assert_eq!(register.get("a").unwrap()["source"], "file");
+    assert_eq!(register.get("a").unwrap().source, "file");
     for ttl in ["0s", "soon", "9000h"] {
         assert_eq!(
             call(
@@ -497,7 +498,7 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_the_set_in_force_and_each_one_after_it() {
+async fn watchers_see_the_set_in_force_and_each_later_one() {
     let register = register(FILE);
     let mut applied = register.0.applied.subscribe();
     call(&register, "PUT", "/v1/criteria/b", &[], ORDER).await;
@@ -515,7 +516,7 @@ async fn a_watcher_is_told_the_set_in_force_and_each_one_after_it() {
         (first.cause, first.n_criteria, second.n_criteria),
         ("api", 2, 1)
     );
-    assert_eq!(second.revision, register.0.registered.load().revision());
+    assert_eq!(second.revision, register.0.set.load().revision());
     assert!(applied.try_recv().is_err(), "the same again is no change");
 }
 
@@ -527,9 +528,9 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
     assert_eq!(paths.len(), 6);
     for (path, operations) in paths {
         for method in ["get", "put", "post", "delete"] {
-            let asked = path.replace("{name}", "a");
+            let path_of_a = path.replace("{name}", "a");
             let (status, _, answer) =
-                call(&register, &method.to_uppercase(), &asked, &[], "{").await;
+                call(&register, &method.to_uppercase(), &path_of_a, &[], "{").await;
             let operation = &operations[method];
             assert_eq!(
                 status == 405,
@@ -542,6 +543,33 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
             );
         }
     }
+    // Limits that the document repeats.
+    let limit = |pointer: &str| document.pointer(pointer).and_then(Value::as_u64);
+    let parameters = "/components/parameters";
+    for (pointer, value) in [
+        (
+            format!("{parameters}/name/schema/maxLength"),
+            MAX_NAME_LENGTH,
+        ),
+        (
+            format!("{parameters}/page_size/schema/maximum"),
+            MAX_PAGE_SIZE,
+        ),
+        (format!("{parameters}/page_size/schema/default"), PAGE_SIZE),
+    ] {
+        assert_eq!(limit(&pointer), Some(value as u64), "{pointer}");
+    }
+    let description = document["info"]["description"].as_str().unwrap();
+    assert!(description.contains(&format!("at most {} MiB", MAX_BODY_SIZE >> 20)));
+    assert!(description.contains(&format!("at most {MAX_REGISTRATIONS} criteria")));
+    let reasons = document.pointer("/components/schemas/Trajectory/properties/completeness/enum");
+    let expected = CloseReason::ALL
+        .map(|reason| json!(reason.as_str()))
+        .into_iter();
+    assert_eq!(
+        reasons,
+        Some(&expected.chain([Value::Null]).collect::<Value>())
+    );
     // Every reference in it leads somewhere.
     let text = document.to_string();
     for target in text

@@ -14,7 +14,7 @@ use prost::Message;
 use super::super::*;
 use crate::cli::configuration::Disk;
 use crate::config::{Protocol, Signal, Sources};
-use crate::register::{Origin, Outcome};
+use crate::register::{ConfigOrigin, ReloadOutcome};
 use crate::transport::{Client, DeliveryOutcome};
 
 const N_RELOADS: usize = 1_000;
@@ -110,12 +110,12 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
     let config = config
         .unwrap_or_else(|problems| panic!("{problems}"))
         .config;
-    let origin = Origin {
+    let origin = ConfigOrigin {
         path: path.to_owned(),
         environment: BTreeMap::new(),
         flags,
         files: Arc::new(Disk),
-        agreement: Duration::ZERO,
+        settle_time: Duration::ZERO,
     };
     let scores = scores.clone();
     let observer: Observer = Box::new(move |judged, _| {
@@ -191,12 +191,12 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
         };
         std::fs::write(&path, text).unwrap();
         match sidecar.register.reload().await.unwrap() {
-            Outcome::Applied { .. } => {
+            ReloadOutcome::Applied { .. } => {
                 n_applied += 1;
                 known.insert(revisions(&sidecar.register));
             }
-            Outcome::Refused { .. } => n_refused += 1,
-            Outcome::NoFile => panic!("there is a file"),
+            ReloadOutcome::Refused { .. } => n_refused += 1,
+            ReloadOutcome::NoFile => panic!("there is a file"),
         }
     }
     assert!(
@@ -206,7 +206,7 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
     std::fs::write(&path, file(N_RELOADS + 1)).unwrap();
     assert!(matches!(
         sidecar.register.reload().await.unwrap(),
-        Outcome::Applied { changed: true, .. }
+        ReloadOutcome::Applied { changed: true, .. }
     ));
     let last = revisions(&sidecar.register);
     known.insert(last.clone());

@@ -431,7 +431,6 @@ const STILL_TOO_LONG: &[&str] = &[
     "src/receive/tests/bodies.rs",
     "src/receive/tests/grpc.rs",
     "src/receive/tests/http.rs",
-    "src/register/mod.rs",
     "src/transport/tests.rs",
 ];
 

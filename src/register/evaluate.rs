@@ -1,14 +1,17 @@
-//! A question of a caller in (a trajectory or OTLP spans, and criteria), evaluations out. Nothing
-//! of it is kept. Pure but for its bounds: it runs beside telemetry, so what it may cost is bounded
-//! before it begins.
+//! Evaluates a trajectory or OTLP spans that a caller sends, without keeping anything. This runs
+//! beside telemetry, so its cost is bounded before it begins. Knows nothing of how a call is
+//! encoded.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::merge::Registered;
-use super::problem::ApiError;
+use super::error::{ApiError, not_registered};
+use super::limits::{self, MAX_PATTERNS, check_criterion};
+use super::merge::CriteriaSet;
+use super::set::Register;
+use super::view::EvaluationsView;
 use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
 use crate::evaluate::{self, Criterion};
@@ -18,45 +21,45 @@ use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
 use crate::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
 
-/// Most calls that are judged at once.
+/// Most tool calls in one request.
 const MAX_CALLS: usize = 10_000;
-/// Most criteria that come along.
+/// Most criteria in one request.
 const MAX_CRITERIA: usize = 1_000;
-/// Most work: the bytes of all criteria times the calls they are held to. Ten seconds of one core
-/// at the very worst.
+/// Most work: the bytes of all criteria times the calls that they judge. Ten seconds of one core at
+/// the very worst.
 const MAX_COST: usize = 256 << 20;
-/// Most patterns times the bytes of names, arguments and results that they look at: a search takes
-/// time pattern × text at worst, and the criteria above are measured in bytes as written, of which
-/// a costly pattern needs few.
+/// Most patterns times the bytes of names, arguments and results that they search: a search takes
+/// time pattern × text at worst. `MAX_COST` counts the written bytes of a criterion, of which an
+/// expensive pattern needs few.
 const MAX_SEARCH: usize = 16 << 20;
 
-/// What is asked, as REST takes it. The caller says what is expected: what spans bring themselves
-/// (`spanscore.expect`, `spanscore.criteria`, `test.case.id`) is not looked at.
+/// The body of `POST /v1/evaluate`. The caller states the expectations: those in the spans
+/// (`spanscore.expect`, `spanscore.criteria`, `test.case.id`) are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Question {
-    /// Calls as `spanscore inspect --format jsonl` shows them.
+pub(super) struct EvaluateRequest {
+    /// A trajectory as `spanscore inspect --format jsonl` prints it.
     #[serde(default)]
-    trajectory: Option<Written>,
+    trajectory: Option<TrajectoryBody>,
     /// An OTLP/JSON trace request.
     #[serde(default)]
     traces: Option<Value>,
-    /// The same as protobuf, from gRPC.
+    /// A trace request as protobuf, from gRPC.
     #[serde(skip)]
     protobuf: Option<Vec<u8>>,
-    /// What to judge by.
+    /// The criteria to judge by.
     #[serde(default)]
     criteria: Option<Vec<Criterion>>,
-    /// Or which of the registered.
+    /// Names of registered criteria to judge by.
     #[serde(default)]
     names: Option<Vec<String>>,
 }
 
-/// A trajectory as it is written. What `inspect` shows and judging does not need is read and let
-/// go.
+/// A trajectory in a request. Fields that `inspect` prints and judging does not need are accepted
+/// and ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
+struct TrajectoryBody {
     trace_id: Option<String>,
     span_id: Option<String>,
     service: Option<String>,
@@ -65,12 +68,12 @@ struct Written {
     session: Option<String>,
     completeness: Option<String>,
     spans: Option<u32>,
-    tool_calls: Vec<WrittenCall>,
+    tool_calls: Vec<ToolCallBody>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenCall {
+struct ToolCallBody {
     name: String,
     #[serde(default)]
     call_id: Option<String>,
@@ -96,40 +99,51 @@ struct WrittenCall {
     convention: Option<String>,
 }
 
-impl Question {
-    /// Reads one, YAML or JSON.
+impl EvaluateRequest {
+    /// Reads a request, YAML or JSON.
     pub(super) fn read(text: &str) -> Result<Self, Problems> {
         config::document(
             text,
-            "a question",
+            "an evaluate request",
             "write `trajectory:` or `traces:`, and `criteria:` or `names:`",
         )
     }
 
-    /// The same with spans as protobuf.
+    /// Adds spans as protobuf.
     pub(super) fn with_protobuf(mut self, protobuf: Option<Vec<u8>>) -> Self {
         self.protobuf = protobuf;
         self
     }
 }
 
-/// Judges.
-pub(super) fn judge(
-    question: Question,
-    registered: &Registered,
+impl Register {
+    /// Judges a trajectory or traces by the request's criteria, or by those registered.
+    pub(super) fn evaluate(&self, request: EvaluateRequest) -> Result<EvaluationsView, ApiError> {
+        evaluate(
+            request,
+            &self.0.set.load(),
+            &self.0.rules.load(),
+            (self.0.clock)(),
+        )
+    }
+}
+
+fn evaluate(
+    request: EvaluateRequest,
+    set: &CriteriaSet,
     rules: &Rules,
     now: Now,
-) -> Result<Value, ApiError> {
-    let Question {
+) -> Result<EvaluationsView, ApiError> {
+    let EvaluateRequest {
         trajectory,
         traces,
         protobuf,
         criteria,
         names,
-    } = question;
-    let criteria = chosen(criteria, names, registered)?;
-    // Selectors of criteria that come along may read attributes that nobody kept so far; what they
-    // ask for is kept for this question only.
+    } = request;
+    let criteria = chosen(criteria, names, set)?;
+    // Selectors of the request's criteria may read attributes that no registered criterion reads;
+    // those are kept for this request only.
     let rules = rules.judging_by(criteria);
     let trajectories = match (trajectory, traces, protobuf) {
         (Some(written), None, None) => vec![Arc::new(written.trajectory()?)],
@@ -146,13 +160,13 @@ pub(super) fn judge(
         (None, None, None) => {
             return Err(ApiError::Argument {
                 name: "trajectory",
-                detail: "nothing to judge: send `trajectory` or `traces`".to_owned(),
+                detail: "missing: send `trajectory` or `traces`".to_owned(),
             });
         }
         _ => {
             return Err(ApiError::Argument {
                 name: "traces",
-                detail: "send either `trajectory` or `traces`".to_owned(),
+                detail: "send either `trajectory` or `traces`, not both".to_owned(),
             });
         }
     };
@@ -168,22 +182,23 @@ pub(super) fn judge(
     for criterion in &rules.criteria {
         let criterion = json!(criterion);
         size += criterion.to_string().len();
-        n_patterns += super::n_patterns(&criterion);
+        n_patterns += limits::n_patterns(&criterion);
     }
     if n_patterns.saturating_mul(n_searched) > MAX_SEARCH {
         let detail = format!(
-            "{n_searched} bytes of calls to be searched with {n_patterns} patterns are too many at once: ask in several questions"
+            "searching {n_searched} bytes of calls with {n_patterns} patterns is too much work: \
+             split the request"
         );
         return Err(ApiError::TooLarge(detail));
     }
     if n_calls > MAX_CALLS || size.saturating_mul(n_calls) > MAX_COST {
         let detail = format!(
-            "{n_calls} calls held to {} criteria are too many at once: ask in several questions",
+            "judging {n_calls} calls by {} criteria is too much work: split the request",
             rules.criteria.len()
         );
         return Err(ApiError::TooLarge(detail));
     }
-    let evaluations: Vec<Value> = trajectories
+    let evaluations = trajectories
         .iter()
         .flat_map(|trajectory| evaluate::judge(&rules.criteria, trajectory, &rules.explain))
         .map(|evaluation| {
@@ -192,46 +207,45 @@ pub(super) fn judge(
                 "criterion_revision".to_owned(),
                 json!(evaluation.criterion.revision()),
             );
-            Value::Object(line)
+            line
         })
         .collect();
-    Ok(json!({ "evaluations": evaluations }))
+    Ok(EvaluationsView { evaluations })
 }
 
-/// What to judge by: what comes along, what is named, or all that is registered.
+/// The criteria to judge by: those of the request, or all that are registered.
 fn chosen(
     criteria: Option<Vec<Criterion>>,
     names: Option<Vec<String>>,
-    registered: &Registered,
+    set: &CriteriaSet,
 ) -> Result<Vec<Arc<Criterion>>, ApiError> {
     let mut chosen: Vec<Arc<Criterion>> = match (&criteria, &names) {
-        (None, None) => registered.in_force().into_iter().cloned().collect(),
+        (None, None) => set.in_force().into_iter().cloned().collect(),
         _ => Vec::new(),
     };
     for name in names.into_iter().flatten() {
         chosen.push(
-            registered
-                .get(&name)
-                .ok_or_else(|| super::not_registered(&name))?
+            set.get(&name)
+                .ok_or_else(|| not_registered(&name))?
                 .criterion
                 .clone(),
         );
     }
     let mut n_patterns = 0;
     for criterion in criteria.into_iter().flatten() {
-        n_patterns += super::check_criterion(&criterion)?;
+        n_patterns += check_criterion(&criterion)?;
         chosen.push(criterion.into());
     }
-    if chosen.len() > MAX_CRITERIA || n_patterns > super::MAX_PATTERNS {
+    if chosen.len() > MAX_CRITERIA || n_patterns > MAX_PATTERNS {
         return Err(ApiError::TooLarge(format!(
-            "more than {MAX_CRITERIA} criteria, or more than {} patterns in them: ask in several questions",
-            super::MAX_PATTERNS
+            "more than {MAX_CRITERIA} criteria, or more than {MAX_PATTERNS} patterns in them: \
+             split the request"
         )));
     }
     Ok(chosen)
 }
 
-/// The trajectories of a trace request: assembled as a recording is, by end of input.
+/// The trajectories of a trace request, assembled like a recording: all traces end with the input.
 fn trajectories(body: &[u8], rules: &Rules, now: Now) -> Result<Vec<Arc<Trajectory>>, ApiError> {
     let scanned = scan::scan(body, Some(rules.keys())).map_err(|error| ApiError::Argument {
         name: "traces",
@@ -240,12 +254,14 @@ fn trajectories(body: &[u8], rules: &Rules, now: Now) -> Result<Vec<Arc<Trajecto
     let settings = Settings::replay();
     let mut pipeline = Pipeline::new(settings, now);
     pipeline.accept(rules, scanned.batch, now);
-    // Judged below, once it is known what that costs.
-    let without = rules.judging_by(Vec::new());
-    Ok(pipeline.end_of_input(&without, now, |_| ()).trajectories)
+    // They are judged later, once the cost is known.
+    let without_criteria = rules.judging_by(Vec::new());
+    Ok(pipeline
+        .end_of_input(&without_criteria, now, |_| ())
+        .trajectories)
 }
 
-impl Written {
+impl TrajectoryBody {
     fn trajectory(self) -> Result<Trajectory, ApiError> {
         let Self {
             trace_id,
@@ -260,15 +276,18 @@ impl Written {
         } = self;
         if tool_calls.len() > MAX_CALLS {
             return Err(ApiError::TooLarge(format!(
-                "more than {MAX_CALLS} calls: ask in several questions"
+                "more than {MAX_CALLS} calls: split the request"
             )));
         }
         let completeness = match completeness.as_deref() {
             None => CloseReason::RootEnded,
-            Some(word) => CloseReason::ALL.into_iter().find(|reason| reason.as_str() == word).ok_or_else(|| ApiError::Argument {
-                name: "trajectory.completeness",
-                detail: format!("`{word}` is no reason to close a trace: `root_ended` is the one for a run that came to its end"),
-            })?,
+            Some(word) => CloseReason::ALL
+                .into_iter()
+                .find(|reason| reason.as_str() == word)
+                .ok_or_else(|| ApiError::Argument {
+                    name: "trajectory.completeness",
+                    detail: format!("unknown value `{word}`; a run that finished has `root_ended`"),
+                })?,
         };
         let service: Arc<str> = service.unwrap_or_default().into();
         let resource = Arc::new(Resource {
@@ -295,7 +314,7 @@ impl Written {
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
-        // One run for each agent that is named: a written trajectory tells no more.
+        // One run for each named agent: the request does not say more.
         let agent_runs: Vec<AgentRun> = names
             .iter()
             .enumerate()
@@ -347,7 +366,7 @@ impl Written {
     }
 }
 
-impl WrittenCall {
+impl ToolCallBody {
     fn tool_call(self, at: usize) -> Result<ToolCall, ApiError> {
         let Self {
             name,
@@ -363,8 +382,8 @@ impl WrittenCall {
             end,
             convention,
         } = self;
-        let time = |text: Option<String>, otherwise: u64| match text {
-            None => Ok(otherwise),
+        let time = |text: Option<String>, default: u64| match text {
+            None => Ok(default),
             Some(text) => text.parse().map_err(|_| ApiError::Argument {
                 name: "trajectory.tool_calls",
                 detail: format!(
@@ -399,11 +418,11 @@ impl WrittenCall {
     }
 }
 
-/// An id as hex; an empty one is none.
+/// An id in hex; an empty text counts as missing.
 fn id<T>(
     text: Option<String>,
     name: &'static str,
-    of: impl Fn(&[u8]) -> Option<T>,
+    parse: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Option<T>, ApiError> {
     match text.filter(|text| !text.is_empty()) {
         None => Ok(None),
@@ -411,10 +430,10 @@ fn id<T>(
             let bytes = data_encoding::HEXLOWER_PERMISSIVE
                 .decode(text.as_bytes())
                 .ok();
-            let id = bytes.and_then(|bytes| of(&bytes));
+            let id = bytes.and_then(|bytes| parse(&bytes));
             id.map(Some).ok_or_else(|| ApiError::Argument {
                 name,
-                detail: "an id is hex, and not all zero".to_owned(),
+                detail: "an id must be hex and not all zeros".to_owned(),
             })
         }
     }

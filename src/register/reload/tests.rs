@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::task::JoinSet;
 
-use super::super::{Plan, merge};
+use super::super::set::ChangeOptions;
+use super::super::{RegisterSetup, merge, open};
 use super::*;
 use crate::cli::configuration::Disk;
 use crate::sidecar;
@@ -38,29 +39,29 @@ fn start_with(
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("spanscore.yaml"), main).unwrap();
     fill(folder.path());
-    let origin = Origin {
+    let origin = ConfigOrigin {
         path: folder.path().join("spanscore.yaml"),
         environment: BTreeMap::new(),
         flags: Vec::new(),
         files,
-        agreement: AGREEMENT,
+        settle_time: SETTLE_TIME,
     };
     let recorder = Recorder {
         files: &Disk,
-        asked: RefCell::default(),
+        recorded: RefCell::default(),
     };
     let config = load(&origin, &recorder).unwrap().config;
     let rules = merge::rules(&config, config.criteria.clone(), None);
-    let plan = Plan {
+    let setup = RegisterSetup {
         config,
         origin: Some(origin),
         rules: Arc::new(ArcSwap::from_pointee(rules)),
         clock: sidecar::now,
     };
     let telemetry = Arc::new(Telemetry::default());
-    let (register, watcher) = Register::open(plan, &telemetry).unwrap();
+    let (register, reloader) = open(setup, &telemetry).unwrap();
     let mut watching = JoinSet::new();
-    watching.spawn(watcher.run(
+    watching.spawn(reloader.run(
         telemetry.heartbeat("register", time::Instant::now().into_std()),
         future::pending(),
     ));
@@ -242,7 +243,7 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
     ));
     fixture.poll().await;
     assert!(fixture.names().is_empty(), "nobody looks by himself");
-    let Outcome::Applied {
+    let ReloadOutcome::Applied {
         changed,
         needs_restart,
         ..
@@ -260,7 +261,7 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
     );
     fixture.write("criteria: 1\n");
     assert!(
-        matches!(fixture.register.reload().await.unwrap(), Outcome::Refused { problems } if problems.contains("`criteria`"))
+        matches!(fixture.register.reload().await.unwrap(), ReloadOutcome::Refused { problems } if problems.contains("`criteria`"))
     );
     fixture.register.reload_soon();
     fixture.register.reload_soon();
@@ -270,7 +271,7 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_registered_outlives_a_reload_and_what_ran_out_goes() {
     let fixture = start(&text("a"));
-    let change = super::super::Change {
+    let change = ChangeOptions {
         ttl: Some(Duration::from_nanos(1)),
         ..Default::default()
     };

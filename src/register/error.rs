@@ -1,5 +1,4 @@
-//! What can be wrong with a call of the API, and how it is told: as `application/problem+json` to
-//! REST, as a status with details to gRPC.
+//! Errors of the API: for REST as `application/problem+json`, for gRPC as a status with details.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,38 +8,38 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use crate::config::{Problem, Problems};
 
-/// Most mistakes told at once.
-const MAX_TOLD: usize = 20;
+/// Most mistakes in one response.
+const MAX_REPORTED: usize = 20;
 
-/// Why a call did not do what it was asked to.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ApiError {
-    /// What was sent cannot be used: every mistake in it.
+    /// The document is invalid: every mistake in it.
     Invalid(Problems),
-    /// An argument outside the body is wrong.
+    /// An argument is invalid.
     Argument {
-        /// Which.
+        /// Its name.
         name: &'static str,
-        /// What is wrong and the remedy.
+        /// The mistake and its remedy.
         detail: String,
     },
-    /// Nothing of that name.
+    /// No criterion has that name.
     NotFound(String),
-    /// Something is there already.
+    /// A criterion of that name exists already.
     Exists(String),
-    /// The caller's picture of what is there is out of date.
+    /// The caller's ETag is out of date.
     Conflict(String),
-    /// The state of things forbids it.
+    /// The current state does not allow the call.
     Forbidden(String),
-    /// A limit is reached.
+    /// A limit is exceeded.
     Limit(String),
     /// The body is too large.
     TooLarge(String),
-    /// The body is not what it should be.
+    /// The body's media type is not supported.
     Unsupported(String),
-    /// Too much at once.
+    /// Too many calls at once.
     Busy,
-    /// It was not done, and that is our fault.
+    /// The sidecar failed.
     Internal(String),
 }
 
@@ -75,7 +74,7 @@ impl ApiError {
                 None => "not valid".to_owned(),
             },
             Self::Argument { name, detail } => format!("`{name}`: {detail}"),
-            Self::Busy => "too many calls at once; try again in a second".to_owned(),
+            Self::Busy => "too many calls at once; retry in a second".to_owned(),
             Self::NotFound(detail)
             | Self::Exists(detail)
             | Self::Conflict(detail)
@@ -95,21 +94,21 @@ impl ApiError {
         body.insert("status".to_owned(), json!(status.as_u16()));
         body.insert("detail".to_owned(), json!(self.detail()));
         if let Self::Invalid(problems) = self {
-            let errors: Vec<Value> = problems.iter().take(MAX_TOLD).map(error_json).collect();
+            let errors: Vec<Value> = problems.iter().take(MAX_REPORTED).map(error_json).collect();
             body.insert("errors".to_owned(), json!(errors));
         }
         Value::Object(body)
     }
 
-    /// The same for gRPC: each mistake is a field violation. `within` is the field of the request
-    /// that holds what was read.
+    /// The gRPC status, with a field violation for each mistake. `within` is the field of the
+    /// request that holds the document.
     pub(super) fn status(&self, within: &str) -> Status {
         let (_, code) = self.code();
         let mut details = ErrorDetails::new();
         match self {
             Self::Invalid(problems) => {
-                let told = problems.iter().take(MAX_TOLD);
-                let violations = told.map(|problem| {
+                let reported = problems.iter().take(MAX_REPORTED);
+                let violations = reported.map(|problem| {
                     FieldViolation::new(field_path(within, &problem.pointer), sentence(problem))
                 });
                 details.set_bad_request(violations.collect::<Vec<_>>());
@@ -143,10 +142,20 @@ impl IntoResponse for ApiError {
     }
 }
 
+impl From<ApiError> for Status {
+    fn from(error: ApiError) -> Self {
+        error.status("")
+    }
+}
+
 impl From<Problems> for ApiError {
     fn from(problems: Problems) -> Self {
         Self::Invalid(problems)
     }
+}
+
+pub(super) fn not_registered(name: &str) -> ApiError {
+    ApiError::NotFound(format!("no criterion is registered as `{name}`"))
 }
 
 fn error_json(problem: &Problem) -> Value {
@@ -170,7 +179,7 @@ fn sentence(problem: &Problem) -> String {
     }
 }
 
-/// `/evaluate/tool_calls/required/0/name` as gRPC writes it:
+/// Converts a JSON pointer, `/evaluate/tool_calls/required/0/name`, to a gRPC field path,
 /// `evaluate.tool_calls.required[0].name`.
 fn field_path(within: &str, pointer: &str) -> String {
     let mut path = within.to_owned();

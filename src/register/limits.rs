@@ -1,0 +1,155 @@
+//! Limits of what callers of the API may register and ask for at once: telemetry comes first. Knows
+//! criteria and sets of them; nothing of how a call is encoded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::merge::{CriteriaSet, Registration};
+use crate::config::Problems;
+use crate::evaluate::{self, Criterion};
+use crate::pipeline::Rules;
+
+/// Most bytes of a request's body.
+pub(super) const MAX_BODY_SIZE: usize = 4 << 20;
+/// Most registrations by the API. Files may hold more: whoever writes them can also raise the
+/// memory limit.
+pub(super) const MAX_REGISTRATIONS: usize = 1_000;
+/// Most bytes of one criterion registered by the API, as compact JSON: they bound what its
+/// expectations cost when a long trace is judged.
+const MAX_CRITERION_SIZE: usize = 32 << 10;
+/// Most patterns of all registrations together. Each may take 32 KiB, and as much again while it
+/// searches.
+pub(super) const MAX_PATTERNS: usize = 1_000;
+/// Most characters of a name that a caller sends.
+pub(super) const MAX_NAME_LENGTH: usize = 200;
+/// Most attribute keys that selectors may add in the life of one process: keys keep their numbers,
+/// so that spans received before a change can still be read after it.
+pub(super) const MAX_KEYS: usize = 4_096;
+/// Longest time to live of a registration.
+pub(super) const MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Default and largest number of criteria on a page.
+pub(super) const PAGE_SIZE: usize = 100;
+pub(super) const MAX_PAGE_SIZE: usize = 1_000;
+/// Sets that a slow watcher may lag behind before it misses some.
+pub(super) const MAX_WATCH_LAG: usize = 64;
+
+const MAX_CONCURRENT_BODIES: usize = 8;
+const MAX_CONCURRENT_WORK: usize = 2;
+const MAX_WATCHERS: usize = 256;
+
+/// How many calls may do each of these at once.
+pub(super) struct CallSlots {
+    /// Hold a body while it arrives.
+    pub(super) bodies: Semaphore,
+    /// Change the set, or judge.
+    pub(super) work: Arc<Semaphore>,
+    /// Watch for changes.
+    pub(super) watchers: Arc<Semaphore>,
+}
+
+impl Default for CallSlots {
+    fn default() -> Self {
+        Self {
+            bodies: Semaphore::new(MAX_CONCURRENT_BODIES),
+            work: Arc::new(Semaphore::new(MAX_CONCURRENT_WORK)),
+            watchers: Arc::new(Semaphore::new(MAX_WATCHERS)),
+        }
+    }
+}
+
+/// Reads criteria from the network, whose patterns have tighter limits than those in files.
+pub(super) fn frugal<T>(read: impl FnOnce() -> Result<T, Problems>) -> Result<T, ApiError> {
+    evaluate::frugally(MAX_PATTERNS, read)
+        .0
+        .map_err(ApiError::Invalid)
+}
+
+pub(super) fn check_ttl(ttl: Duration) -> Result<Duration, ApiError> {
+    if ttl.is_zero() || ttl > MAX_TTL {
+        return Err(ApiError::Argument {
+            name: "ttl",
+            detail: "must be more than zero and at most 366 days; leave it out to keep the \
+                     registration"
+                .to_owned(),
+        });
+    }
+    Ok(ttl)
+}
+
+/// Checks what the API has registered in a set.
+pub(super) fn check_registrations(registered: &CriteriaSet) -> Result<(), ApiError> {
+    if registered.registrations().len() > MAX_REGISTRATIONS {
+        return Err(ApiError::Limit(format!(
+            "more than {MAX_REGISTRATIONS} registrations: delete some, give test runs a `ttl`, or \
+             put lasting criteria into a file"
+        )));
+    }
+    let mut n_patterns = 0;
+    for Registration { criterion, .. } in registered.registrations() {
+        n_patterns += check_criterion(criterion)?;
+    }
+    if n_patterns > MAX_PATTERNS {
+        return Err(ApiError::Limit(format!(
+            "more than {MAX_PATTERNS} patterns in all registrations together: put some into a file"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks one criterion and returns the number of its patterns.
+pub(super) fn check_criterion(criterion: &Criterion) -> Result<usize, ApiError> {
+    let is_too_long = |text: &str| text.chars().count() > MAX_NAME_LENGTH;
+    if is_too_long(&criterion.name) || criterion.name.chars().any(char::is_control) {
+        let detail =
+            format!("must have at most {MAX_NAME_LENGTH} characters and no control characters");
+        return Err(ApiError::Argument {
+            name: "name",
+            detail,
+        });
+    }
+    if criterion.selector_attributes().any(is_too_long) {
+        let detail = format!("an attribute key must have at most {MAX_NAME_LENGTH} characters");
+        return Err(ApiError::Argument {
+            name: "select.attributes",
+            detail,
+        });
+    }
+    let json = json!(criterion);
+    if json.to_string().len() > MAX_CRITERION_SIZE {
+        let detail = format!(
+            "`{}` is larger than {} KiB: put it into a file",
+            criterion.name,
+            MAX_CRITERION_SIZE >> 10
+        );
+        return Err(ApiError::TooLarge(detail));
+    }
+    Ok(n_patterns(&json))
+}
+
+/// The number of patterns in a criterion's JSON form.
+pub(super) fn n_patterns(criterion: &Value) -> usize {
+    criterion.pointer("/evaluate/tool_calls").map_or(0, n_texts)
+}
+
+fn n_texts(value: &Value) -> usize {
+    match value {
+        Value::String(_) => 1,
+        Value::Array(items) => items.iter().map(n_texts).sum(),
+        Value::Object(fields) => fields.values().map(n_texts).sum(),
+        _ => 0,
+    }
+}
+
+pub(super) fn check_keys(rules: &Rules) -> Result<(), ApiError> {
+    if rules.keys().len() > MAX_KEYS {
+        return Err(ApiError::Limit(format!(
+            "selectors have named more than {MAX_KEYS} attributes since the sidecar started: name \
+             fewer, or restart it"
+        )));
+    }
+    Ok(())
+}

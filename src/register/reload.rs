@@ -1,0 +1,326 @@
+//! Reloads the configuration when its files change, on SIGHUP and on `POST /-/reload`, and deletes
+//! expired registrations. Knows when to read the files and when to trust a read; knows nothing of
+//! what they say.
+//!
+//! Files are polled, not subscribed to: a ConfigMap is a symlink that is swapped, editors write a
+//! new file and rename it, a bind mount reports no events at all, and only the content matters in
+//! the end. It is applied once two reads 200 ms apart agree, so that a half-written file is not.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time;
+
+use super::set::{Register, ReloadOutcome};
+use crate::config::{Config, Files, Loaded, Sources};
+use crate::telemetry::{ConfigurationRefused, ConfigurationReloaded, Heartbeat};
+use crate::text::rfc3339;
+
+/// Time between two reads that must agree, so that half-written files are not applied.
+pub const SETTLE_TIME: Duration = Duration::from_millis(200);
+
+/// Most reads of one reload; if they keep disagreeing, the next poll tries again.
+const MAX_READS: usize = 10;
+
+/// Where the configuration came from.
+#[derive(Clone)]
+pub struct ConfigOrigin {
+    /// The main file.
+    pub path: PathBuf,
+    /// The environment.
+    pub environment: BTreeMap<String, String>,
+    /// `--set key=value`.
+    pub flags: Vec<(String, String)>,
+    /// How files are read.
+    pub files: Arc<dyn Files + Send + Sync>,
+    /// Time between two reads that must agree: [`SETTLE_TIME`], except in tests of many reloads.
+    pub settle_time: Duration,
+}
+
+/// Reloads the configuration until it is asked to end.
+pub struct Reloader {
+    register: Register,
+    origin: Option<ConfigOrigin>,
+    interval: Duration,
+    requests: mpsc::Receiver<oneshot::Sender<ReloadOutcome>>,
+}
+
+/// One read of the configuration, and the files it depended on.
+struct ReadAttempt {
+    loaded: Result<Loaded, String>,
+    queries: Vec<FileQuery>,
+    fingerprint: [u8; 32],
+}
+
+/// A request that loading the configuration makes of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FileQuery {
+    Read(PathBuf),
+    List(PathBuf, String),
+}
+
+impl Reloader {
+    pub(super) fn new(
+        register: Register,
+        origin: Option<ConfigOrigin>,
+        interval: Duration,
+        requests: mpsc::Receiver<oneshot::Sender<ReloadOutcome>>,
+    ) -> Self {
+        Self {
+            register,
+            origin,
+            interval,
+            requests,
+        }
+    }
+
+    /// Runs until `ended`, even in the middle of a reload: nothing would be judged by it any more.
+    pub async fn run(self, heartbeat: Heartbeat, ended: impl Future<Output = ()>) {
+        tokio::select! {
+            () = ended => {}
+            () = self.watch(&heartbeat) => {}
+        }
+        heartbeat.finish();
+    }
+
+    async fn watch(self, heartbeat: &Heartbeat) {
+        let Self {
+            register,
+            origin,
+            interval,
+            mut requests,
+        } = self;
+        let mut ticks = time::interval(Heartbeat::INTERVAL);
+        // The files may have changed since the start, so the first poll always reads them.
+        let nothing = ReadAttempt {
+            loaded: Err(String::new()),
+            queries: Vec::new(),
+            fingerprint: [0; 32],
+        };
+        let mut seen = origin.is_some().then_some(nothing);
+        let mut next_poll = time::Instant::now() + interval;
+        loop {
+            tokio::select! {
+                now = ticks.tick() => {
+                    heartbeat.beat(now.into_std());
+                    expire(&register).await;
+                }
+                () = time::sleep_until(next_poll), if seen.is_some() && !interval.is_zero() => {
+                    if let (Some(origin), Some(attempt)) = (&origin, &mut seen)
+                        && fingerprint_now(origin, attempt).await != attempt.fingerprint
+                    {
+                        settle(&register, origin, attempt, heartbeat).await;
+                    }
+                    next_poll = time::Instant::now() + interval;
+                }
+                request = requests.recv() => {
+                    let Some(answer) = request else { return };
+                    let outcome = if let (Some(origin), Some(attempt)) = (&origin, &mut seen) {
+                        settle(&register, origin, attempt, heartbeat).await
+                    } else {
+                        ReloadOutcome::NoFile
+                    };
+                    // The caller may have disconnected.
+                    let _ = answer.send(outcome);
+                }
+            }
+        }
+    }
+}
+
+/// Reads until two reads agree, and applies the result. `last` remembers the last read even if it
+/// failed, so that a file that stays invalid is reported once.
+async fn settle(
+    register: &Register,
+    origin: &ConfigOrigin,
+    last: &mut ReadAttempt,
+    heartbeat: &Heartbeat,
+) -> ReloadOutcome {
+    for _ in 0..MAX_READS {
+        let attempt = read(origin.clone()).await;
+        time::sleep(origin.settle_time).await;
+        heartbeat.beat(time::Instant::now().into_std());
+        let agrees = fingerprint_now(origin, &attempt).await == attempt.fingerprint;
+        let ReadAttempt {
+            loaded,
+            queries,
+            fingerprint,
+        } = attempt;
+        if agrees {
+            *last = ReadAttempt {
+                loaded: Err(String::new()),
+                queries,
+                fingerprint,
+            };
+            return apply(register, loaded).await;
+        }
+    }
+    let problems =
+        "the files keep changing while they are read; the next poll reads them again".to_owned();
+    apply(register, Err(problems)).await
+}
+
+async fn read(origin: ConfigOrigin) -> ReadAttempt {
+    let reading = tokio::task::spawn_blocking(move || {
+        let recorder = Recorder {
+            files: &*origin.files,
+            recorded: RefCell::default(),
+        };
+        let loaded = load(&origin, &recorder);
+        let recorded = recorder.recorded.into_inner();
+        let (queries, fingerprint) = (recorded.queries, recorded.hash.finalize().into());
+        ReadAttempt {
+            loaded,
+            queries,
+            fingerprint,
+        }
+    });
+    reading.await.unwrap_or_else(|error| ReadAttempt {
+        loaded: Err(error.to_string()),
+        queries: Vec::new(),
+        fingerprint: [0; 32],
+    })
+}
+
+fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> Result<Loaded, String> {
+    let path = &origin.path;
+    let text = files
+        .read(path)
+        .map_err(|error| format!("error: cannot read `{}`: {error}", path.display()))?;
+    let sources = Sources {
+        file: Some((path, &text)),
+        environment: &origin.environment,
+        flags: &origin.flags,
+        files,
+    };
+    Config::load(&sources).map_err(|problems| problems.to_string())
+}
+
+/// The fingerprint of the answers that the same queries get now.
+async fn fingerprint_now(origin: &ConfigOrigin, attempt: &ReadAttempt) -> [u8; 32] {
+    let (files, queries) = (Arc::clone(&origin.files), attempt.queries.clone());
+    let asking = tokio::task::spawn_blocking(move || {
+        let recorder = Recorder {
+            files: &*files,
+            recorded: RefCell::default(),
+        };
+        for query in queries {
+            // The answer goes into the fingerprint.
+            let _ = match query {
+                FileQuery::Read(path) => recorder.read(&path).map(|_| ()),
+                FileQuery::List(folder, glob) => recorder.list(&folder, &glob).map(|_| ()),
+            };
+        }
+        recorder.recorded.into_inner().hash.finalize().into()
+    });
+    asking.await.unwrap_or([0; 32])
+}
+
+async fn expire(register: &Register) {
+    // Without anything that expires, this costs one look at the set.
+    if register.0.set.load().next_expiry().is_some() {
+        let register = register.clone();
+        let _ = tokio::task::spawn_blocking(move || register.expire()).await;
+    }
+}
+
+async fn apply(register: &Register, loaded: Result<Loaded, String>) -> ReloadOutcome {
+    let register = register.clone();
+    let applying = tokio::task::spawn_blocking(move || {
+        let outcome = match loaded {
+            Ok(Loaded {
+                config, warnings, ..
+            }) => register
+                .apply_config(config)
+                .inspect(|outcome| report_applied(&register, outcome, warnings.to_string()))
+                .unwrap_or_else(|error| ReloadOutcome::Refused {
+                    problems: error.detail(),
+                }),
+            Err(problems) => ReloadOutcome::Refused { problems },
+        };
+        if let ReloadOutcome::Refused { problems } = &outcome {
+            ConfigurationRefused {
+                problems: problems.clone(),
+            }
+            .emit(&register.0.telemetry);
+        }
+        let mut shown = outcome.to_json();
+        shown["at"] = json!(rfc3339(register.unix_nanos()));
+        *register.last_reload() = Some(shown);
+        outcome
+    });
+    applying
+        .await
+        .unwrap_or_else(|error| ReloadOutcome::Refused {
+            problems: error.to_string(),
+        })
+}
+
+fn report_applied(register: &Register, outcome: &ReloadOutcome, warnings: String) {
+    if let ReloadOutcome::Applied {
+        revision,
+        changed,
+        needs_restart,
+    } = outcome.clone()
+    {
+        ConfigurationReloaded {
+            revision,
+            changed,
+            needs_restart,
+            warnings,
+        }
+        .emit(&register.0.telemetry);
+    }
+}
+
+// === Recorder ===
+
+/// Records every query of the disk, and a hash of all answers.
+struct Recorder<'a> {
+    files: &'a dyn Files,
+    recorded: RefCell<RecordedQueries>,
+}
+
+#[derive(Default)]
+struct RecordedQueries {
+    queries: Vec<FileQuery>,
+    hash: Sha256,
+}
+
+impl Recorder<'_> {
+    fn record(&self, query: FileQuery, answer: &str) {
+        let mut recorded = self.recorded.borrow_mut();
+        recorded.queries.push(query);
+        recorded.hash.update((answer.len() as u64).to_be_bytes());
+        recorded.hash.update(answer);
+    }
+}
+
+impl Files for Recorder<'_> {
+    fn read(&self, path: &Path) -> Result<String, String> {
+        let answer = self.files.read(path);
+        self.record(
+            FileQuery::Read(path.to_owned()),
+            answer.as_ref().unwrap_or_else(|error| error),
+        );
+        answer
+    }
+
+    fn list(&self, folder: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
+        let answer = self.files.list(folder, glob);
+        self.record(
+            FileQuery::List(folder.to_owned(), glob.to_owned()),
+            &format!("{answer:?}"),
+        );
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests;

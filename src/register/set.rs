@@ -1,0 +1,448 @@
+//! The set of criteria in force: the lock that changes hold, and the swap that puts a new set into
+//! force. Knows nothing of files, paths, headers or messages.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use super::error::{ApiError, not_registered};
+use super::limits::{CallSlots, check_keys, check_registrations, frugal};
+use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
+use super::state::StateFile;
+use super::view::{DeletedView, PageView, RegistrationView, ReplacedView};
+use crate::config::{self, Config};
+use crate::pipeline::Rules;
+use crate::span::Now;
+use crate::sync::Mutex;
+use crate::telemetry::{CriteriaInForce, RegistrationsExpired, Telemetry};
+use crate::text::rfc3339;
+
+/// The criteria in force, and how they change.
+#[derive(Clone)]
+pub struct Register(pub(super) Arc<RegisterState>);
+
+/// What all handles of a register share.
+pub(super) struct RegisterState {
+    /// The set that `rules` was made of. Both change together, under `config`'s lock.
+    pub(super) set: ArcSwap<CriteriaSet>,
+    pub(super) rules: Arc<ArcSwap<Rules>>,
+    /// The configuration that the sidecar runs with. The lock of all writers; held for a moment's
+    /// work and, with a state file, for a write to disk.
+    pub(super) config: Mutex<Config>,
+    pub(super) state_file: Option<StateFile>,
+    pub(super) applied: broadcast::Sender<Arc<AppliedSet>>,
+    pub(super) reloads: mpsc::Sender<oneshot::Sender<ReloadOutcome>>,
+    pub(super) last_reload: Mutex<Option<Value>>,
+    pub(super) has_origin: bool,
+    pub(super) slots: CallSlots,
+    pub(super) telemetry: Arc<Telemetry>,
+    pub(super) clock: fn() -> Now,
+}
+
+/// A set that came into force.
+#[derive(Debug, Clone)]
+pub(super) struct AppliedSet {
+    pub(super) revision: String,
+    pub(super) n_criteria: usize,
+    /// `start`, `file`, `api` or `ttl`.
+    pub(super) cause: &'static str,
+    pub(super) unix_nanos: u64,
+    pub(super) changes: SetChanges,
+}
+
+/// The conditions of a change: `If-Match` and `If-None-Match`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Precondition {
+    pub(super) if_match: Option<EtagMatch>,
+    pub(super) if_none_match: Option<EtagMatch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum EtagMatch {
+    /// `*`: any version, but one must exist.
+    Any,
+    OneOf(Vec<String>),
+}
+
+/// How to make a change.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ChangeOptions {
+    pub(super) precondition: Precondition,
+    /// The time to live of the registrations.
+    pub(super) ttl: Option<Duration>,
+    /// Check the change without making it.
+    pub(super) validate_only: bool,
+}
+
+/// A registered criterion, and whether its name is new.
+pub(super) struct Upserted {
+    pub(super) registration: RegistrationView,
+    pub(super) is_new: bool,
+}
+
+/// The result of a reload.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReloadOutcome {
+    /// The files' set is in force.
+    Applied {
+        /// The revision of the set.
+        revision: String,
+        /// Whether any criterion changed.
+        changed: bool,
+        /// Keys whose new values need a restart.
+        needs_restart: Vec<String>,
+    },
+    /// The last good set stays in force.
+    Refused {
+        /// Every mistake, as `validate` prints them.
+        problems: String,
+    },
+    /// There is no file to reload.
+    NoFile,
+}
+
+/// No reloads are possible any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the sidecar is shutting down")]
+pub struct ReloadStopped;
+
+impl Register {
+    /// Requests a reload without waiting. Coalesces with a pending request; the result is logged.
+    pub fn reload_soon(&self) {
+        let _ = self.0.reloads.try_send(oneshot::channel().0);
+    }
+
+    /// Reloads the configuration and waits for the result.
+    ///
+    /// # Errors
+    /// The reloader has ended.
+    pub async fn reload(&self) -> Result<ReloadOutcome, ReloadStopped> {
+        let (answer, outcome) = oneshot::channel();
+        self.0
+            .reloads
+            .send(answer)
+            .await
+            .map_err(|_| ReloadStopped)?;
+        outcome.await.map_err(|_| ReloadStopped)
+    }
+
+    /// The revision of each criterion in force, by name.
+    pub fn revisions(&self) -> BTreeMap<String, String> {
+        let set = self.0.set.load();
+        set.in_force()
+            .into_iter()
+            .map(|criterion| (criterion.name.clone(), criterion.revision().to_owned()))
+            .collect()
+    }
+
+    // === reading ===
+
+    pub(super) fn get(&self, name: &str) -> Result<RegistrationView, ApiError> {
+        self.0
+            .set
+            .load()
+            .get(name)
+            .map(RegistrationView::from)
+            .ok_or_else(|| not_registered(name))
+    }
+
+    pub(super) fn list(&self, page_size: usize, after: Option<&str>) -> PageView {
+        PageView::new(&self.0.set.load(), page_size, after)
+    }
+
+    pub(super) fn status(&self) -> Value {
+        let set = self.0.set.load();
+        let n_api = set.registrations().len();
+        let state_file = self.0.state_file.as_ref();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "phase": self.0.telemetry.phase().as_str(),
+            "criteria": {
+                "revision": set.revision(),
+                "total": set.len(),
+                "api": n_api,
+                "next_expiry": set.next_expiry().map(rfc3339),
+            },
+            "state_file": state_file.map(|file| file.path().display().to_string()),
+            "reload": { "watches": self.0.has_origin, "last": *self.last_reload() },
+        })
+    }
+
+    /// The set now, as if it had just come into force.
+    pub(super) fn in_force_now(&self) -> AppliedSet {
+        let set = self.0.set.load();
+        AppliedSet {
+            revision: set.revision(),
+            n_criteria: set.len(),
+            cause: "now",
+            unix_nanos: self.unix_nanos(),
+            changes: SetChanges::default(),
+        }
+    }
+
+    // === changing ===
+
+    /// Registers a criterion under its name.
+    pub(super) fn upsert(
+        &self,
+        name: Option<&str>,
+        text: &str,
+        options: &ChangeOptions,
+    ) -> Result<Upserted, ApiError> {
+        let criterion = Arc::new(frugal(|| config::criterion(text, name))?);
+        let name = criterion.name.clone();
+        let mut is_new = false;
+        let next = self.change("api", options.validate_only, |set, now| {
+            let entry = set.get(&name);
+            options
+                .precondition
+                .check(entry.map(|entry| entry.etag()))?;
+            is_new = entry.is_none();
+            Ok(set.with(Registration {
+                criterion,
+                expires_unix_nanos: options.expiry(now),
+            }))
+        })?;
+        let entry = next.get(&name).ok_or_else(|| not_registered(&name))?;
+        Ok(Upserted {
+            registration: entry.into(),
+            is_new,
+        })
+    }
+
+    /// Deletes the API's registration under a name. A criterion of the file under that name is in
+    /// force again.
+    pub(super) fn delete(
+        &self,
+        name: &str,
+        options: &ChangeOptions,
+    ) -> Result<DeletedView, ApiError> {
+        let next = self.change("api", options.validate_only, |set, _| {
+            let entry = set.get(name).ok_or_else(|| not_registered(name))?;
+            options.precondition.check(Some(entry.etag()))?;
+            match entry.source {
+                CriterionSource::Api => Ok(set.without(name)),
+                CriterionSource::File => Err(ApiError::Forbidden(format!(
+                    "`{name}` comes from the configuration file: remove it there, or register \
+                     another criterion under its name to replace it"
+                ))),
+            }
+        })?;
+        Ok(DeletedView::new(&next, name))
+    }
+
+    /// Replaces all registrations of the API with exactly these.
+    pub(super) fn replace(
+        &self,
+        text: &str,
+        options: &ChangeOptions,
+    ) -> Result<ReplacedView, ApiError> {
+        let criteria = frugal(|| config::criteria(text))?;
+        let mut changes = SetChanges::default();
+        let next = self.change("api", options.validate_only, |set, now| {
+            options.precondition.check(Some(set.etag()))?;
+            let expires_unix_nanos = options.expiry(now);
+            let next = set.with_all(criteria.into_iter().map(|criterion| Registration {
+                criterion: criterion.into(),
+                expires_unix_nanos,
+            }));
+            changes = set.changes_to(&next);
+            Ok(next)
+        })?;
+        Ok(ReplacedView::new(&next, changes))
+    }
+
+    /// Deletes registrations whose time to live has passed.
+    pub(super) fn expire(&self) {
+        let now = self.unix_nanos();
+        let before = self.0.set.load();
+        if before.next_expiry().is_none_or(|expires| expires > now) {
+            return;
+        }
+        let n_before = before.registrations().len();
+        let expired = self.change("ttl", false, |set, now| {
+            Ok(set.expired(now).unwrap_or_else(|| set.clone()))
+        });
+        let gone = expired
+            .map(|after| n_before.saturating_sub(after.registrations().len()))
+            .map_err(|error| error.detail());
+        RegistrationsExpired { gone }.emit(&self.0.telemetry);
+    }
+
+    /// Puts a reloaded configuration into force. Returns the keys whose new values need a restart.
+    pub(super) fn apply_config(&self, loaded: Config) -> Result<ReloadOutcome, ApiError> {
+        let mut config = self.config();
+        let (next_config, needs_restart) = config.reloaded(loaded);
+        let before = self.0.set.load_full();
+        let next = before.with_file(next_config.criteria.clone());
+        let rules = self.rules_for(&next_config, &next);
+        check_keys(&rules)?;
+        *config = next_config;
+        let next = self.swap(next, rules, "file");
+        Ok(ReloadOutcome::Applied {
+            revision: next.revision(),
+            changed: !before.changes_to(&next).is_empty(),
+            needs_restart,
+        })
+    }
+
+    /// Puts the first set into force.
+    pub(super) fn start(&self, set: CriteriaSet) {
+        let config = self.config();
+        let rules = self.rules_for(&config, &set);
+        self.swap(set, rules, "start");
+    }
+
+    fn change(
+        &self,
+        cause: &'static str,
+        validate_only: bool,
+        make: impl FnOnce(&CriteriaSet, u64) -> Result<CriteriaSet, ApiError>,
+    ) -> Result<Arc<CriteriaSet>, ApiError> {
+        let config = self.config();
+        let next = make(&self.0.set.load(), self.unix_nanos())?;
+        check_registrations(&next)?;
+        let rules = self.rules_for(&config, &next);
+        check_keys(&rules)?;
+        if validate_only {
+            return Ok(Arc::new(next));
+        }
+        if let Some(file) = &self.0.state_file {
+            file.write(next.registrations()).map_err(|error| {
+                ApiError::Internal(format!(
+                    "cannot write the state file `{}`: {error}; nothing was changed",
+                    file.path().display()
+                ))
+            })?;
+        }
+        Ok(self.swap(next, rules, cause))
+    }
+
+    fn rules_for(&self, config: &Config, set: &CriteriaSet) -> Rules {
+        let criteria = set
+            .in_force()
+            .into_iter()
+            .map(|criterion| (**criterion).clone())
+            .collect();
+        merge::rules(config, criteria, Some(&self.0.rules.load()))
+    }
+
+    /// Only under `config`'s lock.
+    fn swap(&self, next: CriteriaSet, rules: Rules, cause: &'static str) -> Arc<CriteriaSet> {
+        let next = Arc::new(next);
+        let before = self.0.set.swap(next.clone());
+        self.0.rules.store(Arc::new(rules));
+        let changes = before.changes_to(&next);
+        let n_api = next.registrations().len();
+        if !changes.is_empty() || cause == "start" {
+            CriteriaInForce {
+                n_criteria: next.len(),
+                n_api,
+                revision: next.revision(),
+                cause,
+            }
+            .emit(&self.0.telemetry);
+            // There may be no watcher.
+            let _ = self.0.applied.send(Arc::new(AppliedSet {
+                revision: next.revision(),
+                n_criteria: next.len(),
+                cause,
+                unix_nanos: self.unix_nanos(),
+                changes,
+            }));
+        }
+        next
+    }
+
+    /// Runs slow work on a thread that may block, a few calls at a time.
+    pub(super) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let permit = Arc::clone(&self.0.slots.work)
+            .acquire_owned()
+            .await
+            .map_err(|_| ApiError::Busy)?;
+        let register = self.clone();
+        // A caller that disconnects does not stop a change half way: it is made wholly or not at
+        // all.
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&register)
+        });
+        done.await.unwrap_or_else(|_| {
+            Err(ApiError::Internal(
+                "the call panicked; please report this as a bug".to_owned(),
+            ))
+        })
+    }
+
+    fn config(&self) -> MutexGuard<'_, Config> {
+        self.0.config.lock()
+    }
+
+    pub(super) fn last_reload(&self) -> MutexGuard<'_, Option<Value>> {
+        self.0.last_reload.lock()
+    }
+
+    pub(super) fn unix_nanos(&self) -> u64 {
+        (self.0.clock)().unix_nanos
+    }
+}
+
+impl Precondition {
+    fn check(&self, current: Option<String>) -> Result<(), ApiError> {
+        let matches = |tags: &EtagMatch| match (tags, &current) {
+            (EtagMatch::Any, current) => current.is_some(),
+            (EtagMatch::OneOf(tags), Some(current)) => tags.contains(current),
+            (EtagMatch::OneOf(_), None) => false,
+        };
+        if self.if_match.as_ref().is_some_and(|tags| !matches(tags)) {
+            return Err(ApiError::Conflict(match &current {
+                Some(etag) => {
+                    format!("ETag mismatch: the current version is \"{etag}\"; re-read and retry")
+                }
+                None => "ETag mismatch: no criterion has this name; re-read and retry".to_owned(),
+            }));
+        }
+        if self.if_none_match.as_ref().is_some_and(matches) {
+            let etag = current.unwrap_or_default();
+            return Err(ApiError::Exists(format!(
+                "already exists: the current version is \"{etag}\""
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl ChangeOptions {
+    fn expiry(&self, now_unix_nanos: u64) -> Option<u64> {
+        self.ttl.map(|ttl| {
+            now_unix_nanos.saturating_add(u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+impl ReloadOutcome {
+    /// As `POST /-/reload` and `/v1/status` show it.
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Self::Applied {
+                revision,
+                changed,
+                needs_restart,
+            } => json!({
+                "result": "applied",
+                "revision": revision,
+                "changed": changed,
+                "needs_restart": needs_restart,
+            }),
+            Self::Refused { problems } => json!({ "result": "refused", "problems": problems }),
+            Self::NoFile => json!({ "result": "no_file" }),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the API shows of a set and of changes to it. REST shows these structs as JSON; gRPC
+//! converts them to messages. Knows nothing of either transport.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::merge::{CriteriaSet, CriterionSource, EntryInForce, SetChanges};
+use crate::evaluate::Criterion;
+use crate::text::rfc3339;
+
+/// A criterion in force, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct RegistrationView {
+    pub(super) name: String,
+    pub(super) criterion: Arc<Criterion>,
+    pub(super) revision: String,
+    pub(super) source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_rfc3339")]
+    pub(super) expires_at: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shadows: Option<ShadowedView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+    pub(super) etag: String,
+}
+
+/// The file's criterion that a registration replaces while it lasts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ShadowedView {
+    pub(super) source: &'static str,
+    pub(super) revision: String,
+}
+
+/// A page of the set in force.
+#[derive(Debug, Serialize)]
+pub(super) struct PageView {
+    pub(super) criteria: Vec<RegistrationView>,
+    pub(super) revision: String,
+    pub(super) etag: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_page_token: Option<String>,
+}
+
+/// The set after a deletion.
+#[derive(Debug, Serialize)]
+pub(super) struct DeletedView {
+    pub(super) revision: String,
+    /// The file's criterion that is in force again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uncovered: Option<RegistrationView>,
+}
+
+/// The set after all registrations were replaced.
+#[derive(Debug, Serialize)]
+pub(super) struct ReplacedView {
+    pub(super) revision: String,
+    pub(super) etag: String,
+    pub(super) added: Vec<String>,
+    pub(super) changed: Vec<String>,
+    pub(super) removed: Vec<String>,
+}
+
+/// The evaluations of one call, each with the fields of its jsonl line.
+#[derive(Debug, Serialize)]
+pub(super) struct EvaluationsView {
+    pub(super) evaluations: Vec<Map<String, Value>>,
+}
+
+impl From<EntryInForce<'_>> for RegistrationView {
+    fn from(entry: EntryInForce<'_>) -> Self {
+        Self {
+            name: entry.criterion.name.clone(),
+            criterion: Arc::clone(entry.criterion),
+            revision: entry.criterion.revision().to_owned(),
+            source: entry.source.as_str(),
+            expires_at: entry.expires_unix_nanos,
+            shadows: entry.shadowed.map(|shadowed| ShadowedView {
+                source: CriterionSource::File.as_str(),
+                revision: shadowed.revision().to_owned(),
+            }),
+            warnings: entry.criterion.warnings(),
+            etag: entry.etag(),
+        }
+    }
+}
+
+impl PageView {
+    /// The first `page_size` criteria, sorted by name, whose names come after `after`.
+    pub(super) fn new(registered: &CriteriaSet, page_size: usize, after: Option<&str>) -> Self {
+        let entries = registered.entries();
+        let mut following = entries
+            .into_iter()
+            .filter(|(name, _)| after.is_none_or(|after| *name > after))
+            .map(|(_, entry)| entry);
+        let criteria: Vec<_> = following
+            .by_ref()
+            .take(page_size)
+            .map(RegistrationView::from)
+            .collect();
+        let is_last_page = following.next().is_none();
+        let next_page_token = criteria
+            .last()
+            .filter(|_| !is_last_page)
+            .map(|last| data_encoding::BASE64URL_NOPAD.encode(last.name.as_bytes()));
+        Self {
+            criteria,
+            revision: registered.revision(),
+            etag: registered.etag(),
+            next_page_token,
+        }
+    }
+}
+
+/// The name after which the page of a token begins.
+pub(super) fn page_after(token: &str) -> Result<String, ApiError> {
+    data_encoding::BASE64URL_NOPAD
+        .decode(token.as_bytes())
+        .ok()
+        .and_then(|name| String::from_utf8(name).ok())
+        .ok_or_else(|| ApiError::Argument {
+            name: "page_token",
+            detail: "not a `next_page_token` of an earlier page".to_owned(),
+        })
+}
+
+impl DeletedView {
+    pub(super) fn new(registered: &CriteriaSet, name: &str) -> Self {
+        Self {
+            revision: registered.revision(),
+            uncovered: registered.get(name).map(RegistrationView::from),
+        }
+    }
+}
+
+impl ReplacedView {
+    pub(super) fn new(registered: &CriteriaSet, changes: SetChanges) -> Self {
+        let SetChanges {
+            added,
+            changed,
+            removed,
+        } = changes;
+        Self {
+            revision: registered.revision(),
+            etag: registered.etag(),
+            added,
+            changed,
+            removed,
+        }
+    }
+}
+
+fn as_rfc3339<S: Serializer>(unix_nanos: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    unix_nanos.map(rfc3339).serialize(serializer)
+}
