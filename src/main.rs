@@ -1,5 +1,5 @@
-//! Turns a command's outcome into an exit code, and hands arguments and environment on; nothing
-//! else.
+//! Passes arguments and environment on, and turns a command's outcome into an exit code. Decides
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ fn main() -> ExitCode {
     ExitCode::from(spanscore::cli::main(std::env::args_os(), &environment()))
 }
 
-/// Read once, here, so that nothing below depends on what it cannot be handed in a test. What is
-/// not UTF-8 is no variable of ours.
+/// Read once, here, so that tests can pass any environment to the code below. Variables that are
+/// not UTF-8 are not ours and are skipped.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the environment"

@@ -1,5 +1,5 @@
-//! Where a sidecar's admin port is and how one shows who one is in, calls of its API out: what
-//! every client command shares. Knows HTTP and TLS; does not know what is asked for.
+//! The HTTP client of a sidecar's admin API: address, credentials and TLS. Shared by all client
+//! commands; knows nothing of the calls that they make.
 
 use std::fs;
 use std::sync::Arc;
@@ -24,13 +24,12 @@ use crate::tls;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Longest wait for an answer to begin, and in all.
+/// Longest wait for the start of a response, and for the whole response.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-/// Most bytes of an answer that says what is wrong.
+/// Most bytes of an error response.
 const MAX_PROBLEM_SIZE: usize = 64 << 10;
 
-/// As a segment of a path or a value of a query has it. Even dots are escaped: a criterion may be
-/// called `..`.
+/// Escapes a path segment or a query value. Even dots are escaped: a criterion may be called `..`.
 pub(super) fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
@@ -43,37 +42,37 @@ pub(super) struct Api {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFailure {
-    /// Nobody answered.
-    #[error("no answer from {base}: {reason}")]
-    NoAnswer {
-        /// Who was asked.
+    /// There was no response.
+    #[error("no response from {base}: {reason}")]
+    NoResponse {
+        /// The base URL.
         base: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The answer is no.
+    /// The sidecar answered with an error.
     #[error("{base} answers {status}: {detail}")]
     Refused {
-        /// Who was asked.
+        /// The base URL.
         base: String,
         /// The status.
         status: u16,
-        /// What it says.
+        /// Its detail.
         detail: String,
-        /// All of it, as `application/problem+json`; null where it is none.
+        /// The `application/problem+json` body; null if there is none.
         problem: Value,
     },
 }
 
 impl Api {
-    /// `config` tells where the sidecar that it describes listens, and its token, where the
-    /// arguments do not. Must be called within a runtime.
+    /// Connects as the arguments say; `config` supplies the address and the token where they do
+    /// not. Must be called within a runtime.
     ///
     /// # Errors
-    /// An argument that cannot be used, for people.
+    /// An argument is unusable; the text is for people.
     pub(super) fn new(args: &ApiClient, config: &Config) -> Result<Self, String> {
         let scheme = if config.admin.tls.is_some() || args.ca_file.is_some() {
             "https"
@@ -104,7 +103,7 @@ impl Api {
                 let mut value =
                     HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|_| {
                         format!(
-                            "`{}` holds more than one word of ASCII characters",
+                            "`{}` must hold a single word of ASCII characters",
                             path.display()
                         )
                     })?;
@@ -118,8 +117,7 @@ impl Api {
             ca_file: args.ca_file.clone(),
             cert_file: args.cert_file.clone(),
             key_file: args.key_file.clone(),
-            // Without TLS nobody is to be trusted, and the system needs no authorities: our image
-            // has none.
+            // Without TLS no authority is needed, so the system may lack them, as our image does.
             insecure_skip_verify: uri.scheme_str() == Some("http"),
             ..ClientTls::default()
         };
@@ -137,18 +135,18 @@ impl Api {
         })
     }
 
-    /// Who is asked, for messages.
+    /// The base URL, for messages.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request, whose URI is a path and query; an answer that is no success is a failure
-    /// that tells what it says.
+    /// Sends a request whose URI is a path and query. A response other than a success is a failure
+    /// with its detail.
     pub(super) async fn call(
         &self,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ApiFailure> {
-        let no_answer = |reason: String| ApiFailure::NoAnswer {
+        let no_answer = |reason: String| ApiFailure::NoResponse {
             base: self.base.clone(),
             reason,
         };
@@ -206,7 +204,7 @@ impl Api {
     }
 }
 
-/// The innermost of an error: "connection refused" says more than "client error (Connect)".
+/// The innermost cause of an error: "connection refused" says more than "client error (Connect)".
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -1,5 +1,4 @@
-//! A command line in, what is asked for out. Knows every subcommand and flag; does not know what
-//! they do.
+//! Parses the command line. Knows every subcommand and flag; knows nothing of what they do.
 
 use std::path::PathBuf;
 
@@ -10,28 +9,29 @@ use clap_complete::Shell;
 #[derive(Debug, Parser)]
 #[command(name = "spanscore", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// What every subcommand takes.
+    /// Options of every subcommand.
     #[command(flatten)]
     pub global: Global,
-    /// What to do; `run` if left out.
+    /// The subcommand; `run` if left out.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
 const EXIT_CODES: &str = "\
-Configuration: flag, then SPANSCORE_… variable, then file, then OTEL_EXPORTER_OTLP_… variable, then default.
-A variable is SPANSCORE_ and the key in upper case, __ between levels: SPANSCORE_FORWARD__ENDPOINT.
+Configuration, highest precedence first: --set, SPANSCORE_… variables, the file,
+OTEL_EXPORTER_OTLP_… variables, defaults. A variable is SPANSCORE_ and the key in upper case, with __ between levels:
+SPANSCORE_FORWARD__ENDPOINT.
 
-Exit codes: 0 fine, 1 a criterion failed, 2 usage or configuration, 3 unreadable input, 4 could not start.";
+Exit codes: 0 success, 1 a criterion failed, 2 usage or configuration error, 3 unreadable input,
+4 startup failed.";
 
-/// What every subcommand takes.
+/// Options of every subcommand.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it is there].
+    /// Configuration file, YAML or JSON [default: ./spanscore.yaml if it exists].
     #[arg(short, long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Set a key of the configuration, over file and variables: --set
-    /// forward.endpoint=http://localhost:4319.
+    /// Override a configuration key, e.g. --set forward.endpoint=http://localhost:4319.
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub set: Vec<(String, String)>,
 }
@@ -41,36 +41,36 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.trim().is_empty() => {
             Ok((key.trim().to_owned(), value.to_owned()))
         }
-        _ => Err("write KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
+        _ => Err("expected KEY=VALUE, such as `forward.endpoint=http://localhost:4319`".to_owned()),
     }
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Receive OTLP, score finished traces, forward everything (this is the default).
+    /// Receive OTLP, forward it and score finished traces (the default).
     Run(Run),
-    /// Start a real sidecar, feed it a recorded agent session over OTLP, print the scores.
+    /// Run a sidecar on a recorded agent session and print its scores.
     Demo,
     /// Score recorded traces.
     Replay(Replay),
-    /// Show the tool calls of recorded traces as spanscore understands them.
+    /// Show the tool calls that spanscore extracts from recorded traces.
     Inspect(Inspect),
-    /// Show the scores of a running sidecar as they happen.
+    /// Stream the scores of a running sidecar.
     Tap(Tap),
-    /// Check a configuration and print every problem.
+    /// Check a configuration and report every problem.
     Validate(Validate),
     /// Write a commented starter configuration.
     Init(Init),
     /// Print the JSON Schema of the configuration.
     Schema,
-    /// Print the completion script of a shell.
+    /// Print a shell completion script.
     Completions(Completions),
-    /// Exit 0 if the running sidecar is ready, 1 if not (for probes).
+    /// Exit 0 if the running sidecar is ready, else 1 (for probes).
     Health(Health),
-    /// Show and change the criteria of a running sidecar.
+    /// List and change the criteria of a running sidecar.
     Criteria(Criteria),
-    /// Tell the running sidecar to drain (for preStop hooks in an image without a shell).
+    /// Ask the running sidecar to drain (for preStop hooks in images without a shell).
     Drain(Drain),
 }
 
@@ -83,32 +83,32 @@ pub struct Run {
 }
 
 impl Run {
-    /// The flags that every subcommand takes, with those of this one among them.
+    /// The global options, with this subcommand's own added as overrides.
     pub(super) fn applied_to(&self, global: &Global) -> Global {
-        let own = self
+        let overrides = self
             .state_file
             .iter()
             .map(|path| ("admin.state_file".to_owned(), path.display().to_string()));
         Global {
-            set: global.set.iter().cloned().chain(own).collect(),
+            set: global.set.iter().cloned().chain(overrides).collect(),
             ..global.clone()
         }
     }
 }
 
-/// Which recordings to read.
+/// The recordings to read.
 #[derive(Debug, Clone, Args)]
 pub struct Recordings {
-    /// OTLP JSON lines, .json or .pb request bodies, also .gz and .zst; - is standard input. Read
-    /// in this order.
+    /// Recordings, read in this order: OTLP JSON lines or .json and .pb request bodies, also as .gz
+    /// and .zst; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Signal of bodies whose file name and content do not tell.
+    /// Signal of request bodies that neither their file name nor their content identifies.
     #[arg(long, value_enum, default_value_t = RecordedSignal::Traces)]
     pub signal: RecordedSignal,
 }
 
-/// A signal on the command line.
+/// The signal of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecordedSignal {
     /// Spans.
@@ -122,142 +122,145 @@ pub enum RecordedSignal {
 /// `replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// Which recordings to read.
+    /// The recordings to read.
     #[command(flatten)]
     pub recordings: Recordings,
-    /// What is expected of each run by itself, YAML or JSON: `examples:`, a list of `{id?, input?,
-    /// expected_tools | expected_output | evaluate}`. An entry replaces the fields of the criteria
-    /// of its evaluator, or is judged as criterion `example`.
+    /// Expectations of single runs, YAML or JSON: `examples:`, a list of `{id?, input?,
+    /// expected_tools | expected_output | evaluate}`. An entry overrides fields of the criteria
+    /// with its evaluator, or is judged as criterion `example`.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
-    /// No other calls than an example's `expected_tools`.
+    /// Allow no calls other than an example's `expected_tools`.
     #[arg(long, requires = "examples")]
     pub exact_match: bool,
-    /// How to print the evaluations.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
-    /// Count `not_evaluated` as a failure.
+    /// Treat `not_evaluated` as a failure.
     #[arg(long)]
     pub strict: bool,
     /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.
-    #[arg(long, value_name = "X", value_parser = share)]
+    #[arg(long, value_name = "X", value_parser = zero_to_one)]
     pub fail_under: Option<f64>,
-    /// Do not fail when nothing was judged.
+    /// Do not fail if nothing was judged.
     #[arg(long)]
     pub allow_empty: bool,
-    /// Exit 0 whatever the scores are.
+    /// Exit 0 regardless of the scores.
     #[arg(long)]
     pub exit_zero: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn zero_to_one(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
-        .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| "write a number from 0 to 1".to_owned())
+        .filter(|number| (0.0..=1.0).contains(number))
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
-/// Forms of `replay`'s results.
+/// Output formats of `replay`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReplayFormat {
-    /// For people.
+    /// Text for people.
     Human,
     /// One JSON object per evaluation.
     Jsonl,
-    /// JUnit XML: a suite per criterion, a case per trace.
+    /// JUnit XML: one suite per criterion, one case per trace.
     Junit,
 }
 
 /// `inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// Which recordings to read.
+    /// The recordings to read.
     #[command(flatten)]
     pub recordings: Recordings,
-    /// How to print the trajectories.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = InspectFormat::Human)]
     pub format: InspectFormat,
-    /// Also show, for people, what every span was taken for and why, and how to configure what is
-    /// not recognised.
+    /// Also explain how every span was interpreted, and how to configure unrecognised ones (human
+    /// format only).
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// Forms of `inspect`'s results.
+/// Output formats of `inspect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InspectFormat {
-    /// For people.
+    /// Text for people.
     Human,
     /// One JSON object per trajectory.
     Jsonl,
 }
 
-/// Where a running sidecar is, and how to show who we are.
+/// The address of a running sidecar, and our credentials.
 #[derive(Debug, Args)]
 pub struct ApiClient {
-    /// Its admin port, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
+    /// Admin address, HOST:PORT or http(s)://HOST:PORT [default: `admin.listen` of the
     /// configuration].
     #[arg(long, global = true, value_name = "ADDRESS")]
     pub address: Option<String>,
-    /// File with the token that it asks for [default: `admin.token_file` of the configuration].
+    /// File with the API token [default: `admin.token_file` of the configuration].
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
-    /// Authorities to trust instead of the system's, PEM; with HOST:PORT, TLS is spoken.
+    /// CA certificates to trust instead of the system's, PEM; turns on TLS for HOST:PORT.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
-    /// Our certificate chain, PEM.
-    #[arg(long, global = true, value_name = "FILE", requires = "key_file", value_hint = ValueHint::FilePath)]
+    /// Client certificate chain, PEM.
+    #[arg(long, global = true, value_name = "FILE", requires = "key_file")]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub cert_file: Option<PathBuf>,
-    /// Our private key, PEM.
-    #[arg(long, global = true, value_name = "FILE", requires = "cert_file", value_hint = ValueHint::FilePath)]
+    /// Client private key, PEM.
+    #[arg(long, global = true, value_name = "FILE", requires = "cert_file")]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 }
 
 /// `tap`.
 #[derive(Debug, Args)]
 pub struct Tap {
-    /// Where the sidecar is.
+    /// The sidecar to call.
     #[command(flatten)]
     pub api: ApiClient,
-    /// How to print the scores.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = TapFormat::Human)]
     pub format: TapFormat,
-    /// Only criteria of these names (globs; may be given several times).
+    /// Only criteria whose name matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub criterion: Vec<String>,
-    /// Only these labels.
+    /// Only scores with this label (repeatable).
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub label: Vec<String>,
-    /// Only these services.
+    /// Only services whose name matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub service: Vec<String>,
-    /// Only these agents.
+    /// Only agents whose name matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub agent: Vec<String>,
-    /// First show the last N scores that the sidecar remembers.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u16).range(..=256))]
+    /// Start with the last N scores that the sidecar remembers.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=256))]
     pub last: u16,
     /// Stop after N scores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }
 
-/// Forms of `tap`'s scores.
+/// Output formats of `tap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TapFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// The lines of `replay --format jsonl`.
+    /// One JSON object per score, as in `replay --format jsonl`.
     Jsonl,
 }
 
 /// `validate`.
 #[derive(Debug, Args)]
 pub struct Validate {
-    /// Files to check, each as a configuration of its own; without any, the file of `--config`.
+    /// Files to check, each as a separate configuration [default: the file of `--config`].
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Print the effective configuration, secrets masked, with the place that each value came from.
+    /// Print the effective configuration with the origin of each value, secrets masked.
     #[arg(long)]
     pub print: bool,
 }
@@ -265,13 +268,14 @@ pub struct Validate {
 /// `init`.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where to write; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "spanscore.yaml", value_hint = ValueHint::FilePath)]
+    /// Output file; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "spanscore.yaml")]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// Overwrite the file if it is there.
+    /// Overwrite an existing file.
     #[arg(long)]
     pub force: bool,
-    /// Propose criteria from the tool calls of recorded traces; the files are those that `replay`
+    /// Propose criteria from the tool calls in these recordings, in the formats that `replay`
     /// reads.
     #[arg(long, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub from: Vec<PathBuf>,
@@ -287,82 +291,83 @@ pub struct Completions {
 /// `health`.
 #[derive(Debug, Args)]
 pub struct Health {
-    /// Seconds to wait for an answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    /// Seconds to wait for a response.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
     pub timeout: u64,
 }
 
 /// `criteria`.
 #[derive(Debug, Args)]
 pub struct Criteria {
-    /// What to do.
+    /// The operation.
     #[command(subcommand)]
     pub command: CriteriaCommand,
-    /// Where the sidecar is.
+    /// The sidecar to call.
     #[command(flatten)]
     pub api: ApiClient,
 }
 
-/// What `criteria` does.
+/// The operations of `criteria`.
 #[derive(Debug, Subcommand)]
 pub enum CriteriaCommand {
-    /// Show all criteria in force, from files and from the API.
+    /// List all criteria in force, from files and from the API.
     List {
-        /// Form of the results.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
         output: CriteriaFormat,
     },
     /// Show one criterion.
     Get {
-        /// Its name.
+        /// Name of the criterion.
         name: String,
-        /// Form of the result.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t = CriteriaFormat::Human)]
         output: CriteriaFormat,
     },
-    /// Register criteria: a file with one criterion, or with `criteria:`.
+    /// Register the criteria of a file: a single criterion, or a list under `criteria:`.
     Put {
-        /// The file, YAML or JSON; - is standard input.
+        /// YAML or JSON file; - is standard input.
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Take out what was registered before and is not in the file, all at once.
+        /// Replace all earlier registrations of the API, atomically.
         #[arg(long)]
         replace: bool,
-        /// Take them out again after so long: 90s, 15m, 1h.
+        /// Delete the registrations after this time: 90s, 15m, 1h.
         #[arg(long, value_name = "TIME")]
         ttl: Option<String>,
-        /// Only if what is there has this ETag.
+        /// Only if the current version has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
-        /// Only tell whether they could be registered.
+        /// Check the criteria without registering them.
         #[arg(long)]
         validate_only: bool,
     },
-    /// Take out what was registered under a name.
+    /// Delete the API's registration under a name.
     Delete {
-        /// The name.
+        /// Name of the criterion.
         name: String,
-        /// Only if what is there has this ETag.
+        /// Only if the current version has this ETag.
         #[arg(long, value_name = "ETAG")]
         if_match: Option<String>,
     },
 }
 
-/// Forms of `criteria`'s results.
+/// Output formats of `criteria`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CriteriaFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// All that the API tells.
+    /// The responses of the API.
     Json,
-    /// The criteria alone, as a file holds them.
+    /// The criteria only, ready for a criteria file.
     Yaml,
 }
 
 /// `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process to tell; in a container, the sidecar is process 1.
+    /// Process id of the sidecar; in a container, it is 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 }
@@ -379,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn every_subcommand_of_the_design_is_there_and_run_is_the_default() {
+    fn every_subcommand_exists_and_run_is_the_default() {
         let names: Vec<_> = Cli::command()
             .get_subcommands()
             .map(|command| command.get_name().to_owned())
@@ -413,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in [
             vec!["replay"],
             vec!["replay", "a.json", "--fail-under", "1.5"],

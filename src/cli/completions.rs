@@ -1,4 +1,4 @@
-//! A shell's name in, its completion script out.
+//! `spanscore completions`: prints a shell's completion script.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::args::{Cli, Completions};
 /// Prints the script.
 ///
 /// # Errors
-/// `out` cannot be written to.
+/// Writing to `out` failed.
 pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> io::Result<u8> {
     // The generator panics where it cannot write, and a closed pipe is no reason to panic.
     let mut script = Vec::new();

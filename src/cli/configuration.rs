@@ -1,5 +1,5 @@
-//! Files, variables and flags in, a loaded configuration or a printed report of every problem out.
-//! The one place that reads configuration files; what stands in them is `config`'s business.
+//! Reads the configuration files and loads them with variables and flags. Knows nothing of their
+//! keys, which `config` checks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::args::Global;
 use crate::config::{Config, Files, Loaded, Problems, Sources};
 
-/// The file that is read without `--config`, if it is there.
+/// The file that is read without `--config`, if it exists.
 pub const DEFAULT_FILE: &str = "spanscore.yaml";
 
-/// Why there is no configuration.
+/// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The file itself cannot be read.
@@ -19,19 +19,19 @@ pub enum Unusable {
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// It, a variable or a flag has mistakes.
+    /// The file, a variable or a flag is invalid.
     #[error("{0}")]
     Wrong(Problems),
 }
 
 impl Unusable {
-    /// Prints every problem, in colour if that is wanted.
+    /// Prints every problem, in colour on request.
     ///
     /// # Errors
-    /// `out` cannot be written to.
+    /// Writing to `out` failed.
     pub fn print(&self, out: &mut dyn Write, colour: bool) -> io::Result<()> {
         match self {
             Self::Unreadable { .. } => writeln!(out, "{self}"),
@@ -40,8 +40,8 @@ impl Unusable {
     }
 }
 
-/// Loads the configuration that the flags and variables ask for. The file that was read is told
-/// with it, if there was one.
+/// Loads the configuration that the flags and variables ask for. Returns it with the path of its
+/// file, if there is one.
 ///
 /// # Errors
 /// Every problem of every source.
@@ -56,7 +56,7 @@ pub fn load(
     load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
 }
 
-/// The same with a given file.
+/// Like [`load`], with a given file.
 ///
 /// # Errors
 /// Every problem of every source.
@@ -94,7 +94,7 @@ impl Files for Disk {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
         String::from_utf8(bytes).map_err(|error| {
             format!(
-                "it is not UTF-8 from byte {} on",
+                "not UTF-8 from byte {} on",
                 error.utf8_error().valid_up_to()
             )
         })

@@ -1,5 +1,5 @@
-//! `spanscore criteria`: shows and changes the criteria of a running sidecar, over the REST API of
-//! its admin port. Knows how its answers are shown; what may be registered is the sidecar's to say.
+//! `spanscore criteria`: lists and changes the criteria of a running sidecar over its REST API.
+//! Knows how to print responses; knows nothing of what makes a criterion valid.
 
 use std::fs;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use super::{Exit, Streams};
 use crate::config::{self, Config};
 use crate::export::score_line::Clean;
 
-/// Runs the command. `config` tells where the sidecar is, unless the arguments do.
+/// Runs the command. `config` supplies the address of the sidecar unless the arguments do.
 pub(super) fn criteria(
     args: &Criteria,
     config: &Config,
@@ -57,7 +57,7 @@ pub(super) fn criteria(
             if_match,
             validate_only,
         } => {
-            let options = Options {
+            let options = PutOptions {
                 ttl: ttl.as_deref(),
                 if_match: if_match.as_deref(),
                 validate_only: *validate_only,
@@ -79,14 +79,14 @@ struct Client<'a, 'b> {
     streams: &'a mut Streams<'b>,
 }
 
-struct Options<'a> {
+struct PutOptions<'a> {
     ttl: Option<&'a str>,
     if_match: Option<&'a str>,
     validate_only: bool,
 }
 
 enum Failed {
-    /// It has been told why.
+    /// The reason was already printed.
     Exit(Exit),
     Output(io::Error),
 }
@@ -139,7 +139,7 @@ impl Client<'_, '_> {
                             .as_object()
                             .and_then(|evaluate| evaluate.keys().next());
                         let shadows = if entry["shadows"].is_object() {
-                            " (in front of the file's)"
+                            " (replaces the file's)"
                         } else {
                             ""
                         };
@@ -193,7 +193,7 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    fn put(&mut self, file: &Path, replace: bool, options: &Options<'_>) -> Result<(), Failed> {
+    fn put(&mut self, file: &Path, replace: bool, options: &PutOptions<'_>) -> Result<(), Failed> {
         let text = self.read(file)?;
         let shown = if file == Path::new("-") {
             "standard input".to_owned()
@@ -202,7 +202,7 @@ impl Client<'_, '_> {
         };
         let parsed: Value = match config::document(
             &text,
-            "a file of criteria",
+            "a criteria file",
             "write a criterion, or `criteria:` above a list of them",
         ) {
             Ok(parsed) => parsed,
@@ -227,9 +227,9 @@ impl Client<'_, '_> {
             )?;
             let count = |key: &str| done[key].as_array().map_or(0, Vec::len);
             let verb = if options.validate_only {
-                "would be in force"
+                "valid"
             } else {
-                "in force"
+                "replaced"
             };
             let (added, changed, removed) = (count("added"), count("changed"), count("removed"));
             writeln!(
@@ -245,7 +245,7 @@ impl Client<'_, '_> {
                 }
                 Ok(())
             }
-            // As it was written, so that a mistake is told at its line.
+            // The original text, so that a mistake is reported at its line.
             _ => self.put_one(&parsed, text.as_bytes(), &shown, options),
         }
     }
@@ -255,11 +255,11 @@ impl Client<'_, '_> {
         criterion: &Value,
         body: &[u8],
         file: &str,
-        options: &Options<'_>,
+        options: &PutOptions<'_>,
     ) -> Result<(), Failed> {
         let Some(name) = criterion["name"].as_str().filter(|name| !name.is_empty()) else {
             self.streams
-                .complain(&format!("{file}: a criterion has no name: add `name: …`"))?;
+                .complain(&format!("{file}: a criterion has no name; add `name: …`"))?;
             return Err(Failed::Exit(Exit::Usage));
         };
         let entry = self.call(
@@ -293,13 +293,13 @@ impl Client<'_, '_> {
     }
 
     fn delete(&mut self, name: &str, if_match: Option<&str>) -> Result<(), Failed> {
-        let gone = self.call(Method::DELETE, &path_of(name), if_match, b"", None)?;
-        let uncovered = if gone["uncovered"].is_object() {
-            "; the one of the file is in force again"
+        let deleted = self.call(Method::DELETE, &path_of(name), if_match, b"", None)?;
+        let uncovered = if deleted["uncovered"].is_object() {
+            "; the file's criterion is in force again"
         } else {
             ""
         };
-        writeln!(self.streams.out, "taken out: {}{uncovered}", Clean(name))?;
+        writeln!(self.streams.out, "deleted: {}{uncovered}", Clean(name))?;
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// One call whose answer is JSON; a refusal is told. `file` is where the body came from.
+    /// Makes a call with a JSON response and prints a failure. `file` is where the body came from.
     fn call(
         &mut self,
         method: Method,
@@ -344,29 +344,29 @@ impl Client<'_, '_> {
             Ok(request) => request,
             Err(error) => {
                 self.streams
-                    .complain(&format!("this cannot be asked: {error}"))?;
+                    .complain(&format!("invalid request: {error}"))?;
                 return Err(Failed::Exit(Exit::Usage));
             }
         };
-        let asking = async {
+        let calling = async {
             let body = self.api.call(request).await?.into_body().collect().await;
-            let no_answer = |reason: String| ApiFailure::NoAnswer {
+            let no_response = |reason: String| ApiFailure::NoResponse {
                 base: self.api.base().to_owned(),
                 reason,
             };
             let body = body
-                .map_err(|error| no_answer(error.to_string()))?
+                .map_err(|error| no_response(error.to_string()))?
                 .to_bytes();
             serde_json::from_slice(&body)
-                .map_err(|error| no_answer(format!("the answer is no JSON: {error}")))
+                .map_err(|error| no_response(format!("the response is not JSON: {error}")))
         };
         let failure = match self
             .runtime
-            .block_on(async { time::timeout(PATIENCE, asking).await })
+            .block_on(async { time::timeout(PATIENCE, calling).await })
         {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) => failure,
-            Err(_) => ApiFailure::NoAnswer {
+            Err(_) => ApiFailure::NoResponse {
                 base: self.api.base().to_owned(),
                 reason: format!("nothing within {} s", PATIENCE.as_secs()),
             },
@@ -419,7 +419,7 @@ impl Client<'_, '_> {
     }
 }
 
-impl Options<'_> {
+impl PutOptions<'_> {
     fn query(&self) -> String {
         let ttl = self.ttl.map(|ttl| format!("ttl={}", escaped(ttl)));
         let pairs: Vec<String> = ttl

@@ -1,5 +1,5 @@
-//! `spanscore demo`: a real sidecar on its real ports, fed over OTLP with a recorded agent session,
-//! in front of a stand-in for a backend. What it prints is what happened; nothing is made up.
+//! `spanscore demo`: runs a real sidecar on its real ports, sends it a recorded agent session over
+//! OTLP, and receives its output as a backend would. It prints only what happened.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,10 +37,10 @@ const RECORDING: [&[u8]; 6] = [
     include_bytes!("../../examples/recording/006.traces.pb"),
 ];
 
-/// What it is judged by.
+/// The criteria that judge the session.
 const CRITERIA: &str = include_str!("../../examples/demo.yaml");
 
-/// A recording has no stragglers to wait for.
+/// A recording has no late spans to wait for.
 const SETTLE: &str = "300ms";
 
 /// Longest wait for the scores.
@@ -70,14 +70,14 @@ pub(super) fn demo(streams: &mut Streams<'_>) -> io::Result<Exit> {
     Ok(shown)
 }
 
-/// Why the demo did not come to its end.
+/// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 enum DemoError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("the sidecar did not take a request: {0}")]
+    #[error("the sidecar rejected a request: {0}")]
     NotTaken(String),
-    #[error("no scores came within {} s; what the sidecar logged above may tell why", PATIENCE.as_secs())]
+    #[error("no scores arrived within {} s; see the sidecar's log above", PATIENCE.as_secs())]
     NoScores,
     #[error(transparent)]
     Output(#[from] io::Error),
@@ -101,13 +101,13 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
     )?;
     writeln!(
         out,
-        "  health and metrics on {admin}, a stand-in for your backend on {}",
+        "  health and metrics on {admin}, a simulated backend on {}",
         backend.address
     )?;
     if moved {
         writeln!(
             out,
-            "  (the usual ports are taken on this machine, so the demo uses free ones)"
+            "  (the default ports are taken on this machine, so the demo uses free ones)"
         )?;
     }
     out.flush()?;
@@ -119,7 +119,7 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
 
     writeln!(
         out,
-        "\nThe recorded session was sent to it over both. The agent's tool calls:\n"
+        "\nThe recorded session was sent over both protocols. The agent's tool calls:\n"
     )?;
     for trajectory in &trajectories {
         writeln!(out, "{}", inspect::human(trajectory, Some(MAX_SHOWN)))?;
@@ -146,21 +146,22 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
     } = backend.stop();
     let n_sent = RECORDING.len();
     let same = if n_originals == n_sent {
-        "the very bytes that were sent"
+        "identical to those sent"
     } else {
-        "NOT what was sent"
+        "NOT identical to those sent"
     };
     writeln!(
         out,
-        "\nThe backend received {n_originals} of {n_sent} requests, {n_original_bytes} bytes, {same},"
+        "\nThe backend received {n_originals} of {n_sent} requests, {n_original_bytes} bytes, \
+         {same},"
     )?;
     writeln!(
         out,
-        "and beside them {n_scores} requests with the scores: spans in the same trace, log events, metrics.\n"
+        "and {n_scores} more with the scores: spans in the same trace, log events, metrics.\n"
     )?;
     writeln!(
         out,
-        "Next: start it with `spanscore run` and point your agent at it:"
+        "Next: start `spanscore run` and point your agent at it:"
     )?;
     writeln!(
         out,
@@ -175,14 +176,14 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
 
 type Seen = (Vec<Arc<Trajectory>>, Vec<Evaluation>);
 
-/// The sidecar, on its usual ports or, where these are taken, on free ones.
+/// Starts the sidecar on its default ports or, where these are taken, on free ones.
 async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool), DemoError> {
     for moved in [false, true] {
         let config = config(backend, moved);
         let (sender, judged) = mpsc::channel(64);
         let observer: sidecar::Observer = Box::new(move |judged, _| {
             if !judged.trajectories.is_empty() {
-                // A demo that has seen enough listens no longer.
+                // The demo stops listening once it has the scores.
                 let _ = sender.try_send((judged.trajectories.clone(), judged.evaluations.clone()));
             }
         });
@@ -233,7 +234,7 @@ fn config(backend: &Backend, moved: bool) -> Config {
         .config
 }
 
-/// Sends the recording, a request over gRPC and a request over HTTP in turn.
+/// Sends the recording, alternating between gRPC and HTTP.
 async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), DemoError> {
     let not_taken = |error: String| DemoError::NotTaken(error);
     let mut clients = Vec::new();
@@ -262,14 +263,14 @@ async fn feed(grpc: Option<SocketAddr>, http: Option<SocketAddr>) -> Result<(), 
     Ok(())
 }
 
-/// The judgements of the recorded session: its one trace.
+/// The evaluations of the recorded session, which is one trace.
 async fn collect(judged: &mut mpsc::Receiver<Seen>) -> Seen {
     judged.recv().await.unwrap_or_default()
 }
 
-// === a stand-in for a backend ===
+// === the simulated backend ===
 
-/// Takes OTLP and remembers what came.
+/// Receives OTLP and keeps the requests.
 struct Backend {
     address: SocketAddr,
     taken: Arc<Taken>,
@@ -312,7 +313,7 @@ impl Backend {
         })
     }
 
-    /// What came, told apart by comparing it with what was sent.
+    /// The received requests, classified by comparing them with the sent ones.
     fn stop(self) -> Arrived {
         let taken = self.taken.0.lock();
         let originals: Vec<&Bytes> = taken

@@ -1,5 +1,5 @@
-//! `replay --examples FILE`: a file in, what is expected of each run out, and the runs judged by
-//! it. How entries are written is `config`'s business, what they do to criteria `evaluate`'s.
+//! `replay --examples FILE`: judges each run by its own entry of an example file. Knows neither how
+//! entries are parsed (`config`) nor how they change criteria (`evaluate`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) struct Examples {
     entries: Vec<Expectation>,
 }
 
-/// Reads the file. Where it cannot be used, every problem is told and there is nothing.
+/// Reads the file. If it is invalid, prints every problem and returns nothing.
 pub(super) fn read(
     path: &Path,
     exact_match: bool,
@@ -59,7 +59,7 @@ impl Examples {
     /// Judges every run by its entry.
     ///
     /// # Errors
-    /// Why a run has no entry of its own.
+    /// A run has no entry of its own.
     pub(super) fn judge(
         &self,
         trajectories: &[Arc<Trajectory>],
@@ -89,8 +89,8 @@ impl Examples {
         Ok(evaluations)
     }
 
-    /// Holds every entry against the criteria before anything is read, and finds what is hardly
-    /// meant.
+    /// Compares every entry with the criteria before any recording is read, and reports likely
+    /// mistakes.
     fn check(&self, rules: &Rules) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Examples {
 
     fn in_words(&self, at: usize, unfit: &Unfit) -> String {
         format!(
-            "{} does not go with criterion `{}`: {}",
+            "{} does not fit criterion `{}`: {}",
             self.place(at),
             unfit.criterion,
             unfit.message

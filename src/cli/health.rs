@@ -1,4 +1,4 @@
-//! `spanscore health`: exit 0 if the running sidecar is ready. For probes in an image without a
+//! `spanscore health`: exits with 0 if the running sidecar is ready. For probes in images without a
 //! shell or curl.
 
 use std::io::{self, Read, Write};
@@ -34,14 +34,15 @@ pub(super) fn health(
             .map(|()| Exit::CriterionFailed),
         Err(error) => {
             let message = format!(
-                "no answer from {address}: {error}; is the sidecar running, and is `admin.listen` the same there?"
+                "no response from {address}: {error}; is the sidecar running with this \
+                 `admin.listen`?"
             );
             streams.complain(&message).map(|()| Exit::CriterionFailed)
         }
     }
 }
 
-/// One who listens on every address is reached on this machine's own.
+/// A listener on all addresses is reached on the loopback address.
 pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -51,7 +52,7 @@ pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// One HTTP/1.0 request, for which the answer ends with the connection.
+/// Makes one HTTP/1.0 request, whose response ends with the connection.
 fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool, String)> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -59,8 +60,8 @@ fn ask(address: SocketAddr, is_tls: bool, timeout: Duration) -> io::Result<(bool
     if !is_tls {
         return exchange(address, stream);
     }
-    // The certificate is for those who reach the port by a name, and nothing secret is asked: as
-    // the kubelet, we do not look at it.
+    // The certificate names the host that clients connect to, and nothing secret is exchanged: like
+    // the kubelet, we do not verify it.
     let tls = ClientTls {
         insecure_skip_verify: true,
         ..ClientTls::default()
@@ -75,7 +76,7 @@ fn exchange(address: SocketAddr, mut stream: impl Read + Write) -> io::Result<(b
     write!(stream, "GET /readyz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = Vec::new();
     let read = stream.take(64 << 10).read_to_end(&mut answer);
-    // An answer after which TLS was not closed in good order is one all the same.
+    // A response counts even if TLS was not closed properly after it.
     if answer.is_empty() {
         read?;
     }
@@ -84,6 +85,6 @@ fn exchange(address: SocketAddr, mut stream: impl Read + Write) -> io::Result<(b
     let status = head
         .split(' ')
         .nth(1)
-        .ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
+        .ok_or_else(|| io::Error::other("the response is not HTTP"))?;
     Ok((status == "200", body.to_owned()))
 }

@@ -1,5 +1,5 @@
-//! A starter configuration out, to a file that is not there yet or to standard output. What it says
-//! is `config`'s business.
+//! `spanscore init`: writes a starter configuration to a new file or to standard output. Its
+//! contents come from `config`.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -9,11 +9,11 @@ use super::args::Init;
 use crate::config;
 use crate::extract::Trajectory;
 
-/// Writes the starter configuration. `trajectories` are those of `--from`, which the caller has
-/// read: criteria are proposed from them.
+/// Writes the starter configuration. Criteria are proposed from `trajectories`, which the caller
+/// has read from the files of `--from`.
 ///
 /// # Errors
-/// `out` or `err` cannot be written to.
+/// Writing to `out` or `err` failed.
 pub(super) fn init(
     args: &Init,
     trajectories: Option<&[Trajectory]>,
@@ -26,7 +26,7 @@ pub(super) fn init(
         return Ok(0);
     }
     let path = args.output.display();
-    // `create_new` looks and creates in one step: a file that appears in between is not
+    // `create_new` checks and creates in one step: a file that appears in between is not
     // overwritten.
     let opened = OpenOptions::new()
         .write(true)
@@ -38,14 +38,16 @@ pub(super) fn init(
         Ok(()) => {
             writeln!(
                 err,
-                "wrote {path}; check it with `spanscore validate -c {path}`, start with `spanscore run -c {path}`"
+                "wrote {path}; check it with `spanscore validate -c {path}`, start with \
+                 `spanscore run -c {path}`"
             )?;
             Ok(0)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             writeln!(
                 err,
-                "error: `{path}` is there already: give `--force` to overwrite it, or `-o FILE` for another name"
+                "error: `{path}` exists already; overwrite it with `--force`, or pick another name \
+                 with `-o FILE`"
             )?;
             Ok(2)
         }

@@ -1,4 +1,5 @@
-//! `spanscore inspect`: recorded traces in, their tool calls as spanscore understands them out.
+//! `spanscore inspect`: prints the tool calls that spanscore extracts from recorded traces. Judges
+//! nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +15,7 @@ use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
 use crate::text::{counted, truncated};
 
-/// Longest arguments or result shown to people, in characters.
+/// Most characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;
 
 /// Runs the command.
@@ -24,7 +25,8 @@ pub(super) fn inspect(
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
     if args.verbose && args.format == InspectFormat::Jsonl {
-        streams.complain("--verbose explains to people; leave it out, or leave out --format jsonl, whose lines are a contract")?;
+        streams
+            .complain("--verbose works with the human format only; drop it or `--format jsonl`")?;
         return Ok(Exit::Usage);
     }
     let judging = rules;
@@ -79,7 +81,7 @@ pub(super) fn inspect(
                 }) {
                     writeln!(
                         streams.out,
-                        "  no span is a tool call: these calls are what the models' messages ask for"
+                        "  no span is a tool call; these calls come from the models' messages"
                     )?;
                 }
                 if let Some(trajectory) = trajectory {
@@ -97,7 +99,7 @@ pub(super) fn inspect(
     Ok(Exit::Fine)
 }
 
-/// What was read and found, and where to look if that is nothing.
+/// Summarises what was read and found, and what to check if that is nothing.
 fn summary(replayed: &Replayed) -> String {
     let trajectories = &replayed.judged.trajectories;
     let n_calls = trajectories
@@ -115,15 +117,14 @@ fn summary(replayed: &Replayed) -> String {
     let mut text = format!("{calls} in {found} of {traces} ({read})");
     if trajectories.is_empty() && replayed.n_spans > 0 {
         text.push_str(
-            "\nno span was recognised as a tool call or an agent run; `tools.name_attributes` names attributes of yours that mark a call, \
-             `tools.conventions` a whole spelling; --verbose shows the spans and their attributes",
+            "\nno span was recognised as a tool call or an agent run; --verbose shows the spans and \
+             their attributes, and `tools.name_attributes` or `tools.conventions` define your own",
         );
     }
     text
 }
 
-/// The line of the jsonl contract. A span id is empty where a call or a run is known from log
-/// records alone.
+/// The line of the jsonl contract. A span id is empty if only log records report the call or run.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
     json!({
         "trace_id": trajectory.trace_id.to_string(),
@@ -155,8 +156,8 @@ fn call_to_json(call: &ToolCall) -> Value {
     })
 }
 
-/// A block for people: the trace, then a line a call, with arguments and results of at most so many
-/// characters, or without them.
+/// A block for people: the trace, then a line for each call, with arguments and results up to a
+/// number of characters, or without them.
 pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) -> String {
     let mut text = format!("trace {}  {}", trajectory.trace_id, Clean(&trajectory.root));
     let facts = [
@@ -214,7 +215,7 @@ pub(super) fn human(trajectory: &Trajectory, max_value_length: Option<usize>) ->
 }
 
 fn shorten(payload: &Payload, max_length: usize) -> String {
-    // Line ends and tabs are common in results, and need not be seen as such.
+    // Line ends and tabs are common in results; spaces are enough to show them.
     let start = truncated(&payload.text, max_length);
     let mut text = Clean(&start.replace(char::is_whitespace, " ")).to_string();
     if payload.is_cut() || start.len() < payload.text.len() {

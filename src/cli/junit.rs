@@ -1,5 +1,5 @@
-//! Evaluations in, a JUnit report out: suite = criterion, case = `{root} {trace_id}`. Knows the
-//! report's form, not the evaluators.
+//! Writes evaluations as a JUnit report: one suite per criterion, one case, `{root} {trace_id}`,
+//! per trajectory. Knows nothing of evaluators.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use crate::evaluate::{Evaluation, Verdict};
 
-/// The report as XML. Suites stand in the order in which their criteria first appear.
+/// The report as XML, with suites in the order in which their criteria first appear.
 pub(super) fn render(evaluations: &[Evaluation]) -> Result<String, quick_junit::SerializeError> {
     let mut report = Report::new("spanscore");
     let mut positions = BTreeMap::new();

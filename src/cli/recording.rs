@@ -1,5 +1,5 @@
-//! Recorded telemetry in, OTLP request bodies out: `.pb` and `.json` bodies, OTLP JSON lines, gzip
-//! and zstd, standard input. Knows how recordings are packed; does not know what is done with them.
+//! Reads recordings as OTLP request bodies: `.pb` and `.json` bodies, OTLP JSON lines, gzip and
+//! zstd, standard input. Knows nothing of what the bodies are used for.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::receive::json;
 /// One recorded request body, as protobuf.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// What it carries.
+    /// Its signal.
     pub(super) signal: Signal,
     /// The encoded `Export*ServiceRequest`.
     pub(super) body: Bytes,
@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub(super) place: String,
 }
 
-/// A recording that cannot be read, and where.
+/// A recording that cannot be read, and the place of the error.
 #[derive(Debug)]
 pub(super) struct Unreadable {
     place: String,
@@ -46,8 +46,8 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The request bodies of one file, in order; `-` is standard input. `signal` is that of a body
-/// whose name and content do not tell.
+/// The request bodies of one file, in order; `-` is standard input. `signal` is used for a body
+/// that neither its name nor its content identifies.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
     let path = &*path.to_string_lossy();
     let raw = if path == "-" {
@@ -68,7 +68,7 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             path,
             "is empty; expected OTLP request bodies or OTLP JSON lines",
         )),
-        // No OTLP request starts with `{` or `[` as protobuf: they would be a group, or field 11.
+        // As protobuf, no OTLP request starts with `{` or `[`: they would be a group, or field 11.
         Some(b'{' | b'[') => read_json(path, &content, named),
         Some(_) => Ok(vec![Request {
             signal: named.unwrap_or(signal),
@@ -82,7 +82,7 @@ fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         io::ErrorKind::IsADirectory => {
-            "is a folder; name the files in it, for example with a `*`".to_owned()
+            "is a folder; pass the files in it, for example with a `*`".to_owned()
         }
         _ => format!("cannot be read: {error}"),
     }
@@ -94,7 +94,7 @@ fn read_all(mut reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Goes by the first bytes, not by the name: standard input has none, and names lie.
+/// Decides by the first bytes, not by the name: standard input has none, and names can be wrong.
 fn decompress(raw: Vec<u8>) -> io::Result<Vec<u8>> {
     if raw.starts_with(&[0x1f, 0x8b]) {
         read_all(MultiGzDecoder::new(raw.as_slice()))
@@ -113,7 +113,7 @@ fn signal_of_name(path: &str) -> Option<Signal> {
     })
 }
 
-/// One body, or one a line; what stands between them does not matter.
+/// One body, or one body a line; blank lines between them are skipped.
 fn read_json(
     path: &str,
     content: &[u8],
@@ -141,7 +141,11 @@ fn read_json(
                 let end = values.byte_offset();
                 let value = &content[start + skipped..end];
                 let signal = signal.or_else(|| signal_of_json(value)).ok_or_else(|| {
-                    Unreadable::new(&place, "is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and Zipkin exports are not read")
+                    Unreadable::new(
+                        &place,
+                        "is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, \
+                 `resourceMetrics`; Jaeger and Zipkin exports are not supported",
+                    )
                 })?;
                 let transcode = match signal {
                     Signal::Traces => json::traces,
@@ -226,7 +230,8 @@ mod tests {
             read_json("runs.jsonl", b"{\"resourceSpans\":[]}\n{\"data\":[]}", None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "runs.jsonl:2: is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and Zipkin exports are not read"
+            "runs.jsonl:2: is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and \
+             Zipkin exports are not supported"
         );
     }
 }

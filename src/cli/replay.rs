@@ -1,5 +1,5 @@
-//! `spanscore replay`: recorded traces in, their scores out, and an exit code that CI understands.
-//! The same engine as the sidecar's, without its clock: traces close only at the end of the input.
+//! `spanscore replay`: scores recorded traces, with an exit code for CI. Uses the sidecar's engine
+//! without its clock: traces close only at the end of the input.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use crate::receive::{scan, scan_logs, scan_metrics};
 use crate::sidecar;
 use crate::text::counted;
 
-/// What some recordings came to.
+/// The results of some recordings.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) judged: Judged,
@@ -39,10 +39,13 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
         None => None,
     };
     if !rules.may_judge() && examples.is_none() {
-        streams.complain("there is nothing to judge by, since no criterion is configured; write some under `criteria:` in spanscore.yaml, or name a file that has some with --config; `spanscore init --from FILE` proposes them")?;
+        streams.complain(
+            "no criterion is configured; add some under `criteria:` in spanscore.yaml, or pass a \
+             configuration that has some with --config; `spanscore init --from FILE` proposes them",
+        )?;
         return Ok(Exit::Usage);
     }
-    // Which example a run is held to shows when all runs are there.
+    // Runs are matched with examples once all of them are read.
     let without = examples.is_some().then(|| rules.without_judgement());
     let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
@@ -92,7 +95,7 @@ pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, 
     judge_files(&recordings.files, signal(recordings.signal), rules)
 }
 
-/// The signal of a body that does not tell its own.
+/// The signal of a body that nothing identifies.
 pub(super) fn signal(signal: RecordedSignal) -> Signal {
     match signal {
         RecordedSignal::Traces => Signal::Traces,
@@ -101,7 +104,7 @@ pub(super) fn signal(signal: RecordedSignal) -> Signal {
     }
 }
 
-/// The same, for one who has only files.
+/// Like [`judge`], for plain files.
 pub(super) fn judge_files(
     files: &[PathBuf],
     signal: Signal,
@@ -110,11 +113,11 @@ pub(super) fn judge_files(
     judge_watched(files, signal, rules, &mut Unwatched)
 }
 
-/// One who wants to see more than what comes out.
+/// Callbacks for each request and trace.
 pub(super) trait Watcher {
-    /// A request for spans, which was found valid.
+    /// A valid request with spans was read.
     fn request(&mut self, body: &Bytes);
-    /// A trace as it was closed.
+    /// A trace was closed.
     fn trace(&mut self, trace: &Trace);
 }
 
@@ -125,7 +128,7 @@ impl Watcher for Unwatched {
     fn trace(&mut self, _: &Trace) {}
 }
 
-/// The same, before the eyes of one who wants to see more.
+/// Like [`judge_files`], with callbacks for each request and trace.
 pub(super) fn judge_watched(
     files: &[PathBuf],
     signal: Signal,
@@ -167,12 +170,12 @@ fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
     Unreadable::new(
         place,
         format!(
-            "is not an OTLP {what} request ({error}); if it is one of another signal, say so with --signal"
+            "is not an OTLP {what} request ({error}); if it holds another signal, pass --signal"
         ),
     )
 }
 
-/// One line for people: what was read, and how it went.
+/// One line for people: the input and the verdicts.
 fn summary(replayed: &Replayed) -> String {
     let Judged {
         evaluations,
@@ -257,8 +260,7 @@ fn exit(
     })
 }
 
-/// Mean over the evaluations of one criterion; an `error` counts 0, what was not evaluated does not
-/// count.
+/// The mean score of one criterion; an `error` counts as 0, `not_evaluated` does not count.
 fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
     let scores: Vec<f64> = evaluations
         .iter()
@@ -270,16 +272,18 @@ fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
     (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
 }
 
-/// Why nothing was judged, and what to do about it.
+/// Explains why nothing was judged, and the remedy.
 fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     let judged = &replayed.judged;
     let why = if replayed.n_spans == 0 {
-        "the recordings hold no spans".to_owned()
+        "the recordings contain no spans".to_owned()
     } else if judged.trajectories.is_empty() {
-        "no trace holds a tool call or an agent run; `spanscore inspect` shows what is recognised"
+        "no trace contains a tool call or an agent run; `spanscore inspect` shows what was \
+         recognised"
             .to_owned()
     } else if judged.evaluations.is_empty() && rules.criteria.is_empty() {
-        "no criterion is configured, and no run brings an expectation or is one of the cases file's"
+        "no criterion is configured, and no run has an expectation of its own or a case in the cases \
+         file"
             .to_owned()
     } else if judged.evaluations.is_empty() {
         let selectors = if rules.criteria.len() == 1 {
@@ -291,5 +295,5 @@ fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     } else {
         "every evaluation is `not_evaluated`".to_owned()
     };
-    format!("nothing was judged: {why} (with --allow-empty that is no failure)")
+    format!("nothing was judged: {why} (--allow-empty accepts that)")
 }

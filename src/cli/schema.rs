@@ -1,4 +1,4 @@
-//! Nothing in, the JSON Schema of the configuration out, for editors.
+//! `spanscore schema`: prints the JSON Schema of the configuration, for editors.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use crate::config;
 /// Prints the schema.
 ///
 /// # Errors
-/// `out` cannot be written to.
+/// Writing to `out` failed.
 pub(super) fn schema(out: &mut dyn Write) -> io::Result<u8> {
     writeln!(out, "{:#}", config::schema())?;
     Ok(0)

@@ -1,4 +1,4 @@
-//! `spanscore tap`: the scores of a running sidecar, as they happen.
+//! `spanscore tap`: streams the scores of a running sidecar, and reconnects when the stream breaks.
 
 use std::io;
 use std::time::Duration;
@@ -16,13 +16,12 @@ use super::{Exit, Streams};
 use crate::config::Config;
 use crate::export::score_line::{self, Clean, Colour};
 
-/// First wait before trying again, and the longest; each is twice the one before.
+/// The first and the longest wait before a reconnect; each wait is twice the previous one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A sidecar says something every 15 s; one that has been silent for so long is gone without a
-/// word.
+/// A sidecar sends something every 15 s; after this much silence the connection counts as lost.
 const LONGEST_SILENCE: Duration = Duration::from_secs(45);
-/// A longer line is no line of ours.
+/// Most bytes of a line; sidecars send shorter ones.
 const MAX_LINE: usize = 4 << 20;
 
 /// Runs the command.
@@ -45,7 +44,7 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
         };
         tokio::select! {
             exit = follow(&api, args, streams) => exit,
-            // What a shell says of a program that Ctrl-C ended.
+            // What a shell reports for a program that Ctrl-C ended.
             _ = signal::ctrl_c() => Ok(Exit::Cut),
         }
     })
@@ -53,7 +52,7 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
 
 /// How a stream of scores ended.
 enum End {
-    /// As many as were asked for have come.
+    /// The requested number of scores was printed.
     Enough,
     /// The sidecar stopped, or the connection broke.
     Lost(String),
@@ -77,11 +76,11 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
                 match was_connected {
                     true => writeln!(
                         streams.err,
-                        "connected again; what was scored meanwhile is not shown"
+                        "reconnected; scores from the interruption are not shown"
                     )?,
                     false => writeln!(
                         streams.err,
-                        "scores of {} as they come (Ctrl-C ends)",
+                        "streaming scores from {} (Ctrl-C to stop)",
                         api.base()
                     )?,
                 }
@@ -91,25 +90,25 @@ async fn follow(api: &Api, args: &Tap, streams: &mut Streams<'_>) -> io::Result<
                     End::Lost(reason) => format!("{}: {reason}", api.base()),
                 }
             }
-            // It has only begun to stop, or as many listen as may.
+            // It is shutting down, or the maximum number of clients is connected.
             Err(error @ ApiFailure::Refused { status: 500.., .. }) if was_connected => {
                 error.to_string()
             }
-            Err(error @ ApiFailure::NoAnswer { .. }) if was_connected => error.to_string(),
-            Err(error @ ApiFailure::NoAnswer { .. }) => {
+            Err(error @ ApiFailure::NoResponse { .. }) if was_connected => error.to_string(),
+            Err(error @ ApiFailure::NoResponse { .. }) => {
                 return streams
                     .complain(&format!(
-                        "{error}; is the sidecar running, and is `admin.listen` the same there?"
+                        "{error}; is the sidecar running with this `admin.listen`?"
                     ))
                     .map(|()| Exit::NoStart);
             }
             Err(error) => return streams.complain(&error.to_string()).map(|()| Exit::NoStart),
         };
-        // One word for each time it goes away, not for each try.
+        // One message for each outage, not for each attempt.
         if wait == FIRST_WAIT {
             writeln!(
                 streams.err,
-                "{}; trying again until it answers",
+                "{}; retrying until it responds",
                 Clean(&reason)
             )?;
         }
@@ -143,7 +142,7 @@ fn path(args: &Tap, last: u16) -> String {
     )
 }
 
-/// Prints lines until the stream ends or enough have come.
+/// Prints lines until the stream ends or the requested number is reached.
 async fn print(
     mut body: Incoming,
     format: TapFormat,
@@ -158,7 +157,7 @@ async fn print(
             Ok(Some(Err(error))) => {
                 return Ok(End::Lost(format!("the connection broke ({error})")));
             }
-            Err(_) => return Ok(End::Lost("it has fallen silent".to_owned())),
+            Err(_) => return Ok(End::Lost("no data within the expected time".to_owned())),
         };
         text.extend_from_slice(&frame);
         let mut done = 0;
@@ -175,13 +174,15 @@ async fn print(
         }
         text.drain(..done);
         if text.len() > MAX_LINE {
-            return Ok(End::Lost("what comes is no line of scores".to_owned()));
+            return Ok(End::Lost(
+                "the response is not a stream of scores".to_owned(),
+            ));
         }
         streams.out.flush()?;
     }
 }
 
-/// Was it a score?
+/// Prints a line; returns whether it was a score.
 fn print_line(line: &[u8], format: TapFormat, streams: &mut Streams<'_>) -> io::Result<bool> {
     let Ok(score) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Ok(false);
@@ -189,7 +190,7 @@ fn print_line(line: &[u8], format: TapFormat, streams: &mut Streams<'_>) -> io::
     if let Some(n_lost) = score.get("lost") {
         writeln!(
             streams.err,
-            "{n_lost} scores are missing here: they came faster than they are read or kept"
+            "{n_lost} scores were skipped: they arrived faster than they could be read"
         )?;
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! Configuration files in, every problem in them out. Changes nothing.
+//! `spanscore validate`: reports every problem in configuration files. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use super::configuration::{self, Unusable};
 use crate::config::Loaded;
 use crate::text::counted;
 
-/// What is checked where there is no file.
+/// The name of the configuration if there is no file.
 const NO_FILE: &str = "defaults, variables and flags, without a configuration file";
 
 /// Checks the files, or what `run` would use. Results go to `out`, problems to `err`.
 ///
 /// # Errors
-/// Neither can be written to.
+/// Writing to `out` or `err` failed.
 pub(super) fn validate(
     args: &Validate,
     global: &Global,
@@ -72,7 +72,7 @@ pub(super) fn validate(
                 n_wrong += 1;
                 let mut message = Vec::new();
                 unusable.print(&mut message, colour)?;
-                // A mistake in a variable is told once, not with every file.
+                // A mistake in a variable is reported once, not with every file.
                 if !printed.contains(&message) {
                     err.write_all(&message)?;
                     writeln!(err)?;
@@ -99,10 +99,10 @@ fn counted_criteria(n_criteria: usize) -> String {
     }
 }
 
-/// Prints what is probably not meant so.
+/// Prints the warnings about likely mistakes.
 ///
 /// # Errors
-/// `err` cannot be written to.
+/// Writing to `err` failed.
 pub(super) fn report_warnings(
     loaded: &Loaded,
     err: &mut dyn Write,

@@ -1,6 +1,5 @@
-//! The spans of a recording and what extraction made of them in, text that explains it to people
-//! out: `inspect --verbose`. Reads the requests themselves, since the attributes of spans that
-//! nobody recognises are not kept anywhere else.
+//! `inspect --verbose`: explains how extraction interpreted each span of a recording. Reads the
+//! requests themselves, since the attributes of unrecognised spans are not kept anywhere else.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,36 +19,36 @@ use crate::pipeline::Rules;
 use crate::span::{SpanId, TraceId};
 use crate::text::abbreviated;
 
-/// Levels that are indented; deeper spans stand below each other.
+/// Most levels of indentation; deeper spans are not indented further.
 const MAX_INDENT: u32 = 16;
-/// Attributes shown of a span that is not recognised.
+/// Most attributes shown of an unrecognised span.
 const MAX_ATTRIBUTES: usize = 12;
-/// Characters shown of an attribute's value.
+/// Most characters shown of an attribute's value.
 const MAX_VALUE: usize = 40;
 
-/// Looks over replay's shoulder.
+/// Collects what replay reads and closes.
 #[derive(Debug)]
 pub(super) struct Explainer<'a> {
     rules: &'a Rules,
     attributes: HashMap<(TraceId, SpanId), Vec<(String, String)>>,
-    /// Spans that say something about their own judgement, read or not.
+    /// Spans with expectations of their own, whether extraction read them or not.
     saying: HashMap<TraceId, Vec<(SpanId, &'static str)>>,
-    /// In the order in which the traces arrived.
+    /// Traces in the order of their arrival.
     pub(super) traces: Vec<Explained>,
 }
 
-/// A trace, and what became of its spans.
+/// A trace, and how its spans were interpreted.
 #[derive(Debug)]
 pub(super) struct Explained {
     pub(super) trace_id: TraceId,
-    /// As its trajectory has it; the trace id of one made of log records is another.
+    /// The trace id of its trajectory; one made of log records has an id of its own.
     pub(super) arrival: u64,
     pub(super) notes: Vec<Note>,
 }
 
 impl Watcher for Explainer<'_> {
     fn request(&mut self, body: &Bytes) {
-        // Valid already, or it would not be shown.
+        // Replay passes on valid requests only.
         let request = ExportTraceServiceRequest::decode(body.clone()).unwrap_or_default();
         let scopes = request
             .resource_spans
@@ -105,7 +104,7 @@ impl<'a> Explainer<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// What the run says about its own judgement, and what becomes of it: a line each.
+    /// The run's own expectations and how they are used, a line each.
     pub(super) fn brought(&self, explained: &Explained, trajectory: &Arc<Trajectory>) -> String {
         let Rules {
             criteria,
@@ -116,21 +115,21 @@ impl<'a> Explainer<'a> {
         if let Some(case_id) = &trajectory.brought.case_id {
             let what = match expectations.case_of(trajectory) {
                 Some(case) => format!(
-                    "the cases file expects something of it ({})",
+                    "the cases file has an expectation for it ({})",
                     case.evaluator_name()
                 ),
                 None if expectations.cases.is_empty() => "there is no cases file".to_owned(),
-                None => "the cases file does not hold it".to_owned(),
+                None => "the cases file does not contain it".to_owned(),
             };
             lines.push(format!("case `{case_id}`: {what}"));
         }
         let SpanExpectations { names, own } = expectations.from_spans(trajectory, criteria);
         lines.extend(names.iter().map(|name| {
-            format!("names the criterion `{name}`, which applies whatever its selector")
+            format!("names the criterion `{name}`, which applies regardless of its selector")
         }));
         lines.extend(own.map(|own| match own {
             Ok(own) => format!(
-                "expects something of itself, criterion `{}`: {}",
+                "has an expectation of its own, criterion `{}`: {}",
                 own.name,
                 own.evaluate.name()
             ),
@@ -151,9 +150,10 @@ impl<'a> Explainer<'a> {
                     (FromSpans::Off, _) | (FromSpans::NamesOnly, EXPECT) => {
                         format!("`expectations.from_spans` is `{}`", mode.as_str())
                     }
-                    _ => "only the evaluated span and those above it have a say".to_owned(),
+                    _ => "only the evaluated span and its ancestors may carry expectations"
+                        .to_owned(),
                 };
-                lines.push(format!("`{key}` of span {span_id} is not read: {why}"));
+                lines.push(format!("`{key}` of span {span_id} is ignored: {why}"));
             }
         }
         lines
@@ -162,7 +162,7 @@ impl<'a> Explainer<'a> {
             .collect()
     }
 
-    /// A line a span, indented like the tree; of spans that are not recognised, the attributes too.
+    /// A line for each span, indented as a tree, with the attributes of unrecognised spans.
     pub(super) fn spans(&self, explained: &Explained) -> String {
         let mut text = String::new();
         for note in &explained.notes {
@@ -193,9 +193,9 @@ impl<'a> Explainer<'a> {
         text
     }
 
-    /// How to have spans recognised that are not: the configuration itself, where a span looks like
-    /// a tool call. In a trace that has some what is left over is the framework's own business
-    /// (listing tools, running nodes).
+    /// How to make spanscore recognise a trace without tool calls: the configuration to add, if a
+    /// span looks like one. In a trace with tool calls, the other spans are internals of the
+    /// framework (listing tools, running nodes).
     pub(super) fn hint(&self) -> Option<String> {
         let has_calls = |explained: &&Explained| {
             explained
@@ -218,17 +218,18 @@ impl<'a> Explainer<'a> {
             spans.filter_map(|(note, attributes)| Some((note, Spelling::guess(attributes)?)));
         let (note, spelling) = guesses.min_by_key(|(_, spelling)| spelling.mark.is_none())?;
         Some(format!(
-            "span {} looks like a tool call of a house-made spelling; in spanscore.yaml, try:\n\n{}",
+            "span {} looks like a tool call of an unknown convention; try this in \
+             spanscore.yaml:\n\n{}",
             note.span_id,
             spelling.yaml()
         ))
     }
 }
 
-/// How a framework may spell its tool calls, guessed from one span.
+/// A guess from one span at how a framework spells its tool calls.
 #[derive(Debug, PartialEq)]
 struct Spelling<'a> {
-    /// An attribute and its value that say "I am a tool call".
+    /// An attribute and its value that mark a span as a tool call.
     mark: Option<(&'a str, &'a str)>,
     name: Option<&'a str>,
     args: Option<&'a str>,
@@ -280,7 +281,7 @@ impl<'a> Spelling<'a> {
     }
 
     fn yaml(&self) -> String {
-        // JSON strings are YAML too, whatever is in them.
+        // Every JSON string is valid YAML.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let Some((key, value)) = self.mark else {
             return format!(

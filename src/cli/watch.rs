@@ -1,5 +1,5 @@
-//! What `run` shows while there is no criterion: the first trajectories it sees, then one a minute,
-//! ready to be pasted into one. On a terminal; elsewhere only how many there were.
+//! Shows `run`'s first trajectories, then one a minute, while there is no criterion, ready to be
+//! pasted into one. Without a terminal it only counts them.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::pipeline::Judged;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::TrajectoriesSeen;
 
-/// Trajectories that are shown at once.
+/// Trajectories shown without a pause.
 const N_FIRST: u64 = 10;
 
-/// Then one is shown in such a time.
+/// The time between two trajectories after those.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Looks on at trajectories that nobody judges.
+/// Shows trajectories that no criterion judges.
 pub(super) struct Watch {
     is_terminal: bool,
     n_seen: u64,
@@ -47,7 +47,7 @@ impl Watch {
         for trajectory in &judged.trajectories {
             if self.take(now) {
                 if self.is_terminal {
-                    // A terminal that went away takes nothing with it.
+                    // A closed terminal must not stop the sidecar.
                     let _ = show(trajectory);
                 } else {
                     TrajectoriesSeen {
@@ -59,7 +59,7 @@ impl Watch {
         }
     }
 
-    /// Counts a trajectory; is it one to show?
+    /// Counts a trajectory; returns whether to show it.
     fn take(&mut self, now: Instant) -> bool {
         self.n_seen += 1;
         let n_at_once = if self.is_terminal { N_FIRST } else { 1 };
@@ -76,11 +76,14 @@ impl Watch {
 }
 
 fn show(trajectory: &Trajectory) -> io::Result<()> {
-    // Names are what a criterion is made of. Values are private, and a sidecar's terminal may be a
-    // log that others read.
+    // Names are enough for a criterion. Values are private, and a sidecar's terminal may be a log
+    // that others read.
     let mut text = inspect::human(trajectory, None);
     if let Some(proposal) = config::proposal(std::slice::from_ref(trajectory)) {
-        text.push_str("  no criterion judges it; to expect these calls in this order of every such run, put into spanscore.yaml:\n\n");
+        text.push_str(
+            "  no criterion judges this run; to require these calls in this order, add to \
+             spanscore.yaml:\n\n",
+        );
         text.push_str(&proposal);
     }
     let mut stdout = io::stdout().lock();

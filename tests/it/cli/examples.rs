@@ -183,7 +183,7 @@ fn what_does_not_go_together_is_said_and_exits_with_2() {
         (
             set,
             format!("examples:\n  - expected_output: []\n{one}{one}"),
-            "examples.yaml, example 1 does not go with criterion `set`: `expected_output` is empty",
+            "examples.yaml, example 1 does not fit criterion `set`: `expected_output` is empty",
         ),
         (
             named,

@@ -81,7 +81,10 @@ fn no_criterion_need_be_configured_where_runs_bring_what_is_expected() {
     ]
     .concat());
     assert_eq!(code, 1);
-    assert!(err.contains("no run brings an expectation"), "{err}");
+    assert!(
+        err.contains("no run has an expectation of its own"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -101,10 +104,10 @@ fn inspect_verbose_tells_what_a_run_brings_and_what_is_not_read() {
     };
     let full = inspected("{ from_spans: full, cases_file: cases.yaml }");
     for line in [
-        "  case `paris`: the cases file expects something of it (tool_order)\n",
-        "  case `rome`: the cases file does not hold it\n",
-        "  expects something of itself, criterion `expect`: tool_calls\n",
-        "  names the criterion `weather-first`, which applies whatever its selector\n",
+        "  case `paris`: the cases file has an expectation for it (tool_order)\n",
+        "  case `rome`: the cases file does not contain it\n",
+        "  has an expectation of its own, criterion `expect`: tool_calls\n",
+        "  names the criterion `weather-first`, which applies regardless of its selector\n",
         "  criterion `expect` is in error: `spanscore.criteria` of span 5f6a28104427ce78 names `weather-frist`, but no such criterion",
     ] {
         assert!(full.contains(line), "{line}\n{full}");
@@ -112,7 +115,7 @@ fn inspect_verbose_tells_what_a_run_brings_and_what_is_not_read() {
     let names = inspected("{}");
     for line in [
         "  case `paris`: there is no cases file\n",
-        "  `spanscore.expect` of span 3253de9c469e24e8 is not read: `expectations.from_spans` is `names-only`\n",
+        "  `spanscore.expect` of span 3253de9c469e24e8 is ignored: `expectations.from_spans` is `names-only`\n",
     ] {
         assert!(names.contains(line), "{line}\n{names}");
     }

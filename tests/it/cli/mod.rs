@@ -183,7 +183,7 @@ fn inspect_verbose_tells_what_every_span_was_taken_for() {
         "{out}"
     );
     assert!(
-        !out.contains("try:"),
+        !out.contains("try this"),
         "nothing is left to be configured: {out}"
     );
     let (code, _, err) = run(&[
@@ -192,7 +192,10 @@ fn inspect_verbose_tells_what_every_span_was_taken_for() {
     ]
     .concat());
     assert_eq!(code, 2);
-    assert!(err.contains("--verbose explains to people"), "{err}");
+    assert!(
+        err.contains("--verbose works with the human format only"),
+        "{err}"
+    );
 }
 
 /// A trace of one span below a root, as OTLP/JSON.
@@ -250,7 +253,9 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
                 .all(|(key, value)| out.contains(&format!("{key}={value}"))),
             "{out}"
         );
-        let (_, proposal) = out.split_once("in spanscore.yaml, try:\n\n").expect(&out);
+        let (_, proposal) = out
+            .split_once("try this in spanscore.yaml:\n\n")
+            .expect(&out);
         std::fs::write(&config, proposal).unwrap();
         let (code, out, err) = run(&[
             "inspect", "--config", &config, "--format", "jsonl", &recording,
@@ -457,7 +462,7 @@ fn usage_errors_exit_with_2() {
     assert_eq!(run(&["validate", "no-such-file.yaml"]).0, 2);
     let (code, _, err) = run(&["replay", "examples/recording/001.traces.pb"]);
     assert_eq!(code, 2);
-    assert!(err.contains("there is nothing to judge by"), "{err}");
+    assert!(err.contains("no criterion is configured"), "{err}");
 }
 
 // === demo ===
@@ -470,7 +475,7 @@ fn the_demo_shows_a_session_its_scores_and_what_the_backend_received() {
         "    2. charge_card     step 1  ERROR  by billing_agent  [gen_ai]",
         "PASS  look-up-before-charge  1.00",
         "`charge_card` was called twice, expected once",
-        "The backend received 6 of 6 requests, 38873 bytes, the very bytes that were sent,",
+        "The backend received 6 of 6 requests, 38873 bytes, identical to those sent,",
         "export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317",
     ] {
         assert!(out.contains(shown), "{shown} is not in\n{out}");

@@ -35,7 +35,7 @@ fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
         .spawn()
         .unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
-    assert!(line(&mut err).starts_with("scores of http://"));
+    assert!(line(&mut err).starts_with("streaming scores from http://"));
     (child, err)
 }
 
@@ -110,14 +110,14 @@ fn a_tap_waits_for_a_sidecar_that_comes_again_and_ends_with_ctrl_c() {
     assert_eq!(first.ended().0, 0);
     assert_eq!(
         line(&mut err),
-        format!("http://{admin}: the sidecar has stopped; trying again until it answers\n")
+        format!("http://{admin}: the sidecar has stopped; retrying until it responds\n")
     );
     let mut second =
         Running::start(&[&QUICK[..], &["--set", &format!("admin.listen={admin}")]].concat());
     let [otlp, _] = second.addresses();
     assert_eq!(
         line(&mut err),
-        "connected again; what was scored meanwhile is not shown\n"
+        "reconnected; scores from the interruption are not shown\n"
     );
     feed(&otlp);
     let mut out = BufReader::new(live.stdout.take().unwrap());
@@ -173,7 +173,7 @@ fn who_may_not_listen_is_told_what_to_do() {
         (
             vec!["--address", "127.0.0.1:1"],
             4,
-            "no answer from http://127.0.0.1:1: ",
+            "no response from http://127.0.0.1:1: ",
         ),
     ] {
         let (found, out, err) = run(&[&["tap"], &arguments[..]].concat());
