@@ -140,7 +140,7 @@ pub struct Sidecar {
     admin: Doors,
     scoring: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,
-    exporting: export::Running,
+    exporting: export::ExportTasks,
     deadline: Duration,
     quiet: Duration,
 }
@@ -191,7 +191,7 @@ impl Sidecar {
             forwarding.spawn(delivery.run());
         }
 
-        let exporting = export::Plan {
+        let exporting = export::ExportPlan {
             config: &config,
             budget: budgets.scores,
             print,

@@ -10,7 +10,7 @@ use super::watch::Watch;
 use super::{Exit, Streams, logging, rules};
 use crate::config::{Config, Loaded, Shape};
 use crate::export::score_line::Colour;
-use crate::export::{Form, Print};
+use crate::export::{Print, PrintForm};
 use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
 use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
@@ -130,9 +130,9 @@ fn print(config: &Config, colour: bool) -> Option<Print> {
         return None;
     }
     let form = if io::stdout().is_terminal() {
-        Form::Human(Colour::when(colour))
+        PrintForm::Human(Colour::when(colour))
     } else {
-        Form::Jsonl
+        PrintForm::Jsonl
     };
     Some(Print {
         form,

@@ -1,8 +1,8 @@
-//! Texts in, written to an output that may be slow, stuck or gone. Knows nothing of what they say.
+//! Prints texts to an output that may be slow, stuck or gone. Must not know what they say.
 //!
 //! Standard output can block for as long as its reader likes, so a thread of its own writes to it,
 //! behind a queue bounded in bytes: when nobody reads, the oldest texts are dropped and counted,
-//! and scoring goes on.
+//! and scoring continues.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 /// A queue of texts and the thread that writes them.
 pub(super) struct Printer {
     shared: Arc<Shared>,
-    /// Answers when everything is written; taken by the first to wait for it.
+    /// Resolves when everything is written; taken by the first that waits for it.
     done: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -44,14 +44,14 @@ impl Printer {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let (tell, done) = oneshot::channel();
+        let (finished, done) = oneshot::channel();
         let writer = shared.clone();
         std::thread::Builder::new()
             .name("print".to_owned())
             .spawn(move || {
                 writer.write(out);
-                // Nobody may be waiting.
-                let _ = tell.send(());
+                // There may be no receiver any more.
+                let _ = finished.send(());
             })?;
         Ok(Self {
             shared,
@@ -59,7 +59,7 @@ impl Printer {
         })
     }
 
-    /// Takes a text, never waits. How many older ones it had to drop for it.
+    /// Queues a text and returns how many older ones were dropped for it. Never waits.
     pub(super) fn print(&self, text: String) -> usize {
         let mut state = self.shared.state();
         if state.is_closed || state.is_broken {
@@ -79,14 +79,14 @@ impl Printer {
         n_dropped
     }
 
-    /// Takes nothing more and waits until all is written, or for the deadline. How many texts were
-    /// left behind.
+    /// Accepts nothing more and waits until everything is written, or for the deadline. Returns how
+    /// many texts were left.
     pub(super) async fn finish(&self, deadline: Instant) -> usize {
         self.shared.state().is_closed = true;
         self.shared.changed.notify_one();
         let done = self.done.lock().take();
         if let Some(done) = done {
-            // Either way what counts is what is left.
+            // Either way the number of texts left is the result.
             let _ = tokio::time::timeout_at(deadline.into(), done).await;
         }
         self.shared.state().texts.len()
@@ -106,8 +106,8 @@ impl Shared {
             if state.texts.is_empty() {
                 return;
             }
-            // One at a time, so that what waits behind a stuck reader stays in the queue and within
-            // its bound.
+            // One at a time, so that texts behind a stuck reader stay in the queue and within its
+            // bound.
             let text = state.texts.pop_front().unwrap_or_default();
             state.n_bytes -= text.len();
             let is_last = state.texts.is_empty();

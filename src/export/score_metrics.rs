@@ -22,7 +22,7 @@ use opentelemetry_sdk::metrics::{
 };
 use prost::Message;
 
-use super::score_series::{Folded, Labels, Limits, SeriesTable};
+use super::score_series::{Folded, Labels, SeriesLimits, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::config::Temporality;
@@ -45,18 +45,18 @@ pub struct Settings {
     /// Temporality of what is sent; `/metrics` is always cumulative.
     pub temporality: Temporality,
     /// Bounds of the series.
-    pub limits: Limits,
+    pub limits: SeriesLimits,
     /// `service.instance.id` of our resource: different for each process, so that replicas add up.
     pub instance_id: String,
 }
 
 /// The instruments, and the series that were counted.
-pub struct Metrics {
+pub struct ScoreMetrics {
     counter: Counter<u64>,
     histogram: Histogram<f64>,
     revisions: Counter<u64>,
     delay: Histogram<f64>,
-    bound: Mutex<AllBound>,
+    bound: Mutex<BoundSeries>,
     /// Cumulative: what `/metrics` shows.
     scraped: Reader,
     /// What is sent: the same reader, or one of its own for deltas.
@@ -67,23 +67,23 @@ pub struct Metrics {
 
 /// What is bound to its labels: it costs an atomic addition.
 #[derive(Debug)]
-struct AllBound {
-    series: SeriesTable<Bound>,
+struct BoundSeries {
+    series: SeriesTable<BoundInstruments>,
     /// By completeness, a handful.
     delays: BTreeMap<&'static str, BoundHistogram<f64>>,
 }
 
 /// The instruments of one series.
 #[derive(Debug)]
-struct Bound {
+struct BoundInstruments {
     counter: BoundCounter<u64>,
-    /// Bound by the first value: a series that never has one (`error`) must not appear as a
+    /// BoundInstruments by the first value: a series that never has one (`error`) must not appear as a
     /// histogram.
     histogram: Option<BoundHistogram<f64>>,
     attributes: [KeyValue; 5],
 }
 
-impl Metrics {
+impl ScoreMetrics {
     /// Instruments that have counted nothing; their start time is now.
     pub fn new(settings: Settings) -> Self {
         let scraped = Reader::new(SdkTemporality::Cumulative);
@@ -132,7 +132,7 @@ impl Metrics {
             histogram: histogram.build(),
             revisions: revisions.build(),
             delay: delay.build(),
-            bound: Mutex::new(AllBound {
+            bound: Mutex::new(BoundSeries {
                 series: SeriesTable::new(settings.limits),
                 delays: BTreeMap::new(),
             }),
@@ -202,7 +202,7 @@ impl Metrics {
         self.scraped.collect()
     }
 
-    fn bind(&self, labels: Labels<'_>) -> Bound {
+    fn bind(&self, labels: Labels<'_>) -> BoundInstruments {
         // In the order of their keys, which spares the SDK a second entry per series.
         let attributes = [
             KeyValue::new("agent", labels.agent.to_owned()),
@@ -211,7 +211,7 @@ impl Metrics {
             KeyValue::new("label", labels.verdict.as_str()),
             KeyValue::new("service", labels.service.to_owned()),
         ];
-        Bound {
+        BoundInstruments {
             counter: self.counter.bind(&attributes),
             histogram: None,
             attributes,
@@ -219,9 +219,9 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for ScoreMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
+        f.write_str("ScoreMetrics")
     }
 }
 

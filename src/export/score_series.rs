@@ -35,7 +35,7 @@ pub(super) struct Labels<'a> {
 
 /// How many there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SeriesLimits {
     /// Services told apart.
     pub max_services: usize,
     /// Agents told apart.
@@ -56,7 +56,7 @@ pub enum Folded {
 /// Every series there is, each with what the caller keeps for it.
 #[derive(Debug)]
 pub(super) struct SeriesTable<T> {
-    limits: Limits,
+    limits: SeriesLimits,
     hasher: DefaultHashBuilder,
     services: HashSet<Box<str>>,
     agents: HashSet<Box<str>>,
@@ -88,7 +88,7 @@ impl<T> Series<T> {
 }
 
 impl<T> SeriesTable<T> {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: SeriesLimits) -> Self {
         Self {
             limits,
             hasher: DefaultHashBuilder::default(),

@@ -1,13 +1,13 @@
 //! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for.
 //! Does not prove that a backend shows them, nor that they arrive (that is `tests/it/end_to_end`).
 
+mod backends;
 mod boards;
 mod delivery;
 mod fan_out;
-mod feed;
 mod fixture;
 mod metrics;
-mod writers;
+mod stream;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

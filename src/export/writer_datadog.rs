@@ -1,20 +1,20 @@
-//! Scores of one trace in, external evaluations of Datadog's Agent Observability out. Pure.
+//! Writes the scores of a trace as external evaluations of Datadog's Agent Observability. Pure.
 //!
 //! `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came over OpenTelemetry, Datadog asks
 //! for the tag `source:otel` and for ids as decimal numbers; labels are ASCII letters, digits and
 //! underscores, begin with a letter and have at most 200 characters. It documents no key by which
-//! an evaluation is overwritten: the latest of the same span and label is the one to read.
+//! an evaluation is overwritten: readers take the latest of a span and label.
 
 use serde_json::{Value, json};
 
-use super::writer::{Score, Target, post};
+use super::writer_score::{BackendScore, WriterTarget, post};
 use crate::config::DatadogWriter;
 
-pub(super) fn call(
-    scores: &[Score<'_>],
+pub(super) fn request(
+    scores: &[BackendScore<'_>],
     writer: &DatadogWriter,
     now_unix_nanos: u64,
-) -> (Target, Value) {
+) -> (WriterTarget, Value) {
     let metrics: Vec<Value> = scores
         .iter()
         .map(|score| metric(score, writer, now_unix_nanos))
@@ -24,7 +24,7 @@ pub(super) fn call(
     (post("/api/intake/llm-obs/v2/eval-metric"), body)
 }
 
-fn metric(score: &Score<'_>, writer: &DatadogWriter, now_unix_nanos: u64) -> Value {
+fn metric(score: &BackendScore<'_>, writer: &DatadogWriter, now_unix_nanos: u64) -> Value {
     let mut tags = vec!["source:otel".to_owned()];
     tags.extend(
         score

@@ -1,13 +1,13 @@
-//! A score in, a score of Langfuse out. Pure.
+//! Writes a score as a score of Langfuse. Pure.
 //!
-//! `POST /api/public/scores` overwrites by `id`, and takes a score before its trace has come.
+//! `POST /api/public/scores` overwrites by `id`, and accepts a score before its trace has arrived.
 
 use serde_json::{Value, json};
 
-use super::writer::{Score, Target, post};
+use super::writer_score::{BackendScore, WriterTarget, post};
 
-pub(super) fn call(score: &Score<'_>) -> (Vec<Target>, Value) {
-    // What has no number is a category, or averages would count it as a zero.
+pub(super) fn request(score: &BackendScore<'_>) -> (Vec<WriterTarget>, Value) {
+    // A score without a number is a category, or averages would count it as zero.
     let (value, data_type) = match score.value {
         Some(value) => (json!(value), "NUMERIC"),
         None => (json!(score.label), "CATEGORICAL"),

@@ -1,22 +1,22 @@
-//! A score in, an assessment of MLflow out. Pure.
+//! Writes a score as an assessment of MLflow. Pure.
 //!
-//! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), and
-//! created (`POST`) where there is none; where both say 404, MLflow does not know the trace yet.
+//! An assessment keeps the id that its creator gives it, so it is updated under ours (`PATCH`), or
+//! created (`POST`) if there is none; if both answer 404, MLflow does not know the trace yet.
 //! MLflow names a trace that came over OTLP `tr-` and its id.
 
 use serde_json::{Value, json};
 
-use super::writer::{Score, Target, post};
+use super::writer_score::{BackendScore, WriterTarget, post};
 
 use crate::text::rfc3339;
 
-pub(super) fn call(score: &Score<'_>, now_unix_nanos: u64) -> (Vec<Target>, Value) {
+pub(super) fn request(score: &BackendScore<'_>, now_unix_nanos: u64) -> (Vec<WriterTarget>, Value) {
     let trace_id = format!("tr-{}", score.trace_id);
     let id = format!("a-{}", score.key);
     let assessments = format!("/api/3.0/mlflow/traces/{trace_id}/assessments");
     let feedback = match score.value {
         Some(value) => json!({ "value": value }),
-        // An assessment without a value has the reason in its place.
+        // An assessment without a value has the reason instead.
         None => {
             json!({ "error": { "error_code": score.label, "error_message": score.explanation } })
         }
@@ -47,7 +47,7 @@ pub(super) fn call(score: &Score<'_>, now_unix_nanos: u64) -> (Vec<Target>, Valu
     });
     (
         vec![
-            Target {
+            WriterTarget {
                 method: "PATCH",
                 path: format!("{assessments}/{id}"),
             },

@@ -1,14 +1,14 @@
-//! Scores of one trace in, span annotations of Arize Phoenix out. Pure.
+//! Writes the scores of a trace as span annotations of Arize Phoenix. Pure.
 //!
-//! `POST /v1/span_annotations`: an annotation is overwritten by one of the same span, name and
+//! `POST /v1/span_annotations`: an annotation overwrites an earlier one with equal span, name and
 //! identifier. With `sync=true` Phoenix looks the spans up before it answers, and one that it does
 //! not know yet is a 404; without, it answers 200 and forgets the annotation.
 
 use serde_json::{Value, json};
 
-use super::writer::{Score, Target, post};
+use super::writer_score::{BackendScore, WriterTarget, post};
 
-pub(super) fn call(scores: &[Score<'_>]) -> (Target, Value) {
+pub(super) fn request(scores: &[BackendScore<'_>]) -> (WriterTarget, Value) {
     let annotations: Vec<Value> = scores
         .iter()
         .map(|score| {
@@ -17,7 +17,11 @@ pub(super) fn call(scores: &[Score<'_>]) -> (Target, Value) {
                 "name": name(score.name),
                 "annotator_kind": "CODE",
                 "identifier": "spanscore",
-                "result": { "label": score.label, "score": score.value, "explanation": score.explanation },
+                "result": {
+                    "label": score.label,
+                    "score": score.value,
+                    "explanation": score.explanation,
+                },
                 "metadata": score.metadata,
             })
         })

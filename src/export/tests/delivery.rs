@@ -32,7 +32,7 @@ use tonic::{Request, Response, Status};
 use super::fixture::{END, fail, pass, with};
 use crate::config::{Config, Signal};
 use crate::evaluate::{Evaluation, Explain};
-use crate::export::{Exporter, Form, Plan, Print, Running};
+use crate::export::{ExportPlan, ExportTasks, Exporter, Print, PrintForm};
 use crate::span::TraceId;
 use crate::telemetry::Telemetry;
 
@@ -139,10 +139,10 @@ pub(super) fn start(
     config: &Config,
     budget: usize,
     print: Option<Print>,
-) -> (Exporter, Running, Arc<Telemetry>) {
+) -> (Exporter, ExportTasks, Arc<Telemetry>) {
     let telemetry = Arc::default();
     let (exporter, running) = Exporter::start(
-        Plan {
+        ExportPlan {
             config,
             budget,
             print,
@@ -439,7 +439,7 @@ impl Write for Stuck {
 
 fn lines_to(out: impl Write + Send + 'static) -> Option<Print> {
     Some(Print {
-        form: Form::Jsonl,
+        form: PrintForm::Jsonl,
         out: Box::new(out),
     })
 }

@@ -1,4 +1,4 @@
-//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
+//! ScoreMetrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
 //! temporality. Does not prove that the SDK counts right under contention (that is its own affair).
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -11,20 +11,20 @@ use super::fixture::{END, criterion, fail, pass, previous, with};
 use crate::config::Temporality;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::metrics_page;
-use crate::export::score_metrics::{Metrics, Settings};
-use crate::export::score_series::{Folded, Limits, MAX_SERIES};
+use crate::export::score_metrics::{ScoreMetrics, Settings};
+use crate::export::score_series::{Folded, MAX_SERIES, SeriesLimits};
 use crate::telemetry::MetricsPage;
 
 /// Five and a half seconds after the judged span ended.
 const NOW: u64 = END + 5_500_000_000;
 
-const LIMITS: Limits = Limits {
+const LIMITS: SeriesLimits = SeriesLimits {
     max_services: 200,
     max_agents: 500,
 };
 
-fn metrics(temporality: Temporality, limits: Limits) -> Metrics {
-    Metrics::new(Settings {
+fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
+    ScoreMetrics::new(Settings {
         temporality,
         limits,
         instance_id: "5f1c".to_owned(),
@@ -41,13 +41,13 @@ pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     (metrics.request().unwrap().0, page)
 }
 
-fn scraped(metrics: &Metrics) -> String {
+fn scraped(metrics: &ScoreMetrics) -> String {
     let mut page = MetricsPage::default();
     metrics_page::write(&metrics.collect(), &mut page);
     page.finish()
 }
 
-fn request(metrics: &Metrics) -> ExportMetricsServiceRequest {
+fn request(metrics: &ScoreMetrics) -> ExportMetricsServiceRequest {
     ExportMetricsServiceRequest::decode(metrics.request().unwrap().0.as_slice()).unwrap()
 }
 
@@ -258,7 +258,7 @@ fn revisions_count_only_where_the_label_changes() {
 fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
     let metrics = metrics(
         Temporality::Cumulative,
-        Limits {
+        SeriesLimits {
             max_services: 2,
             max_agents: 3,
         },

@@ -425,7 +425,7 @@ fn pure_modules_say_so() {
 /// Files that became too long when lines were limited to 100 columns. The list may only shrink.
 const STILL_TOO_LONG: &[&str] = &[
     "src/export/tests.rs",
-    "src/export/tests/writers.rs",
+    "src/export/tests/backends.rs",
     "src/extract/tests.rs",
     "src/forward/tests.rs",
     "src/receive/tests/bodies.rs",

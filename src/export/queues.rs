@@ -1,5 +1,5 @@
-//! Encoded requests of one shape in, delivered to its destination. Knows the queue and the delivery
-//! of `transport` and enters what becomes of scores in the books; does not know what the bytes say.
+//! Queues encoded requests of each shape, delivers them and counts the fate of their scores. Must
+//! not know what the bytes say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::telemetry::{ScoresDropped, ScoresOverflow, ScoresQueued, ScoresSent, 
 use crate::transport::queue::{Accounting, CompletionGuard, OutboundRequest, Queue, WhenFull};
 use crate::transport::{Client, Delivery, TransportError, Undelivered};
 
-/// The way out of one shape. Clones are handles of the same one.
+/// The queue of one shape. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Outlet {
+pub(super) struct ScoreQueue {
     signal: Signal,
     queue: Queue,
 }
 
-/// All ways out, and the tasks that deliver.
+/// The queues of all shapes, and the tasks that deliver from them.
 #[derive(Debug)]
-pub(super) struct Outlets {
+pub(super) struct ScoreQueues {
     /// Capacity of each queue, in bytes.
     capacity: usize,
     telemetry: Arc<Telemetry>,
@@ -33,20 +33,20 @@ pub(super) struct Outlets {
     deliveries: JoinSet<(&'static str, Undelivered)>,
 }
 
-impl Outlet {
-    /// Queues a request; a full queue drops its oldest. The token is let go of when the request is
-    /// done with.
-    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, token: Option<CompletionGuard>) {
-        let parcel = OutboundRequest {
-            completion: token,
+impl ScoreQueue {
+    /// Queues a request; a full queue drops its oldest. The guard is dropped when the request was
+    /// delivered or dropped.
+    pub(super) fn send(&self, n_items: usize, body: Vec<u8>, guard: Option<CompletionGuard>) {
+        let request = OutboundRequest {
+            completion: guard,
             ..OutboundRequest::otlp(self.signal, Bytes::from(body), n_items as u64)
         };
-        // A queue that drops the oldest refuses nothing; what it cannot take is in the books.
-        let _ = self.queue.offer(parcel);
+        // A queue that drops its oldest refuses nothing, and counts a request that cannot fit.
+        let _ = self.queue.offer(request);
     }
 }
 
-impl Outlets {
+impl ScoreQueues {
     pub(super) fn new(capacity: usize, telemetry: Arc<Telemetry>) -> Self {
         Self {
             capacity,
@@ -57,20 +57,20 @@ impl Outlets {
         }
     }
 
-    /// Opens a way out and starts its delivery.
+    /// Opens a queue and starts its delivery.
     pub(super) fn open(
         &mut self,
         name: &'static str,
         signal: Signal,
         destination: &Destination,
         rng: fastrand::Rng,
-    ) -> Result<Outlet, TransportError> {
-        let known = self
+    ) -> Result<ScoreQueue, TransportError> {
+        let shared = self
             .clients
             .iter()
-            .find(|(known, _)| known == destination)
+            .find(|(other, _)| other == destination)
             .map(|(_, client)| client.clone());
-        let client = match known {
+        let client = match shared {
             Some(client) => client,
             None => {
                 let client = Client::new(destination, &self.telemetry)?;
@@ -78,22 +78,22 @@ impl Outlets {
                 client
             }
         };
-        let books = Arc::new(Books::new(name, self.telemetry.clone()));
+        let accounting = Arc::new(ScoreAccounting::new(name, self.telemetry.clone()));
         let queue = Queue::new(
             name,
             self.capacity,
             WhenFull::DropOldest,
-            books,
+            accounting,
             &self.telemetry,
         );
         let delivery = Delivery::new(queue.clone(), client, self.telemetry.clone(), rng);
         self.queues.push(queue.clone());
         self.deliveries
             .spawn(async move { (name, delivery.run().await) });
-        Ok(Outlet { signal, queue })
+        Ok(ScoreQueue { signal, queue })
     }
 
-    /// Delivers what it can until `deadline`; how many items of which queue were left.
+    /// Delivers until `deadline`; returns how many items were left in each queue.
     pub(super) async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         for queue in &self.queues {
             queue.close(deadline);
@@ -111,16 +111,16 @@ impl Outlets {
     }
 }
 
-/// What becomes of the scores of one shape.
+/// Counts the fate of the scores of one shape.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct ScoreAccounting {
     shape: &'static str,
-    /// Told in the log; nothing was delivered since.
+    /// The overflow was logged, and nothing was delivered since.
     is_overflowing: AtomicBool,
     telemetry: Arc<Telemetry>,
 }
 
-impl Books {
+impl ScoreAccounting {
     pub(super) fn new(shape: &'static str, telemetry: Arc<Telemetry>) -> Self {
         Self {
             shape,
@@ -130,7 +130,7 @@ impl Books {
     }
 }
 
-impl Accounting for Books {
+impl Accounting for ScoreAccounting {
     fn queued(&self, _: Signal, n_items: u64) {
         ScoresQueued {
             shape: self.shape,

@@ -1,5 +1,5 @@
-//! `GET /v1/scores` in, a stream of lines out: as JSON lines (those of `replay --format jsonl`), or
-//! as server-sent events where those are accepted. Knows HTTP; does not know what a score is.
+//! Serves `GET /v1/scores`: a stream of JSON lines (those of `replay --format jsonl`), or of
+//! server-sent events for clients that accept them. Must not know what a score is.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,39 +19,39 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, Next};
+use super::stream::{MAX_LISTENERS, MAX_RECENT, NextLine, ScoreFilter, ScoreListener, ScoreStream};
 use crate::evaluate::Verdict;
 use crate::text::truncated;
 
-/// After so long in silence an empty line says that we are there; without it neither side would
-/// notice that the other is gone.
+/// An empty line follows this much silence; without it neither side would notice that the other is
+/// gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Lines are joined into frames of about this size.
 const FRAME_SIZE: usize = 16 << 10;
-/// Longest value, and most of them: a glob takes time pattern × text at worst.
+/// Longest value, and most values: matching a glob takes pattern × text at worst.
 const MAX_VALUE: usize = 256;
 const MAX_VALUES: usize = 16;
 
 /// The route.
-pub(super) fn routes(feed: Arc<Feed>) -> Router {
+pub(super) fn routes(stream: Arc<ScoreStream>) -> Router {
     Router::new()
         .route("/v1/scores", get(scores))
-        .with_state(feed)
+        .with_state(stream)
 }
 
 async fn scores(
-    State(feed): State<Arc<Feed>>,
+    State(stream): State<Arc<ScoreStream>>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
     let (filter, n_last) = match read_query(query.as_deref().unwrap_or_default()) {
-        Ok(asked) => asked,
+        Ok(query) => query,
         Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
     };
-    let Some(listening) = feed.listen(filter, n_last) else {
+    let Some(listener) = stream.listen(filter, n_last) else {
         return problem(
             StatusCode::SERVICE_UNAVAILABLE,
-            &format!("{MAX_LISTENERS} listen already, which is as many as may: stop one"),
+            &format!("all {MAX_LISTENERS} listeners are taken: stop one and retry"),
         );
     };
     let accepts_events = |accept: &HeaderValue| {
@@ -59,22 +59,22 @@ async fn scores(
             .to_str()
             .is_ok_and(|accept| accept.contains("text/event-stream"))
     };
-    let form = if headers.get_all(header::ACCEPT).iter().any(accepts_events) {
-        Form::Events
+    let format = if headers.get_all(header::ACCEPT).iter().any(accepts_events) {
+        StreamFormat::Events
     } else {
-        Form::Lines
+        StreamFormat::Lines
     };
     let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let content_type = [
-        (header::CONTENT_TYPE, form.content_type()),
+        (header::CONTENT_TYPE, format.content_type()),
         (header::CACHE_CONTROL, "no-store"),
     ];
     (
         content_type,
         Body::new(Stream {
-            listening,
-            form,
+            listener,
+            format,
             heartbeat,
         }),
     )
@@ -94,11 +94,11 @@ fn problem(status: StatusCode, detail: &str) -> Response {
 
 // === the query ===
 
-const KNOWN: &str =
-    "`criterion`, `label`, `service`, `agent` (each as often as you like) and `last`";
+const PARAMETERS: &str =
+    "`criterion`, `label`, `service`, `agent` (each any number of times) and `last`";
 
-fn read_query(query: &str) -> Result<(Filter, usize), String> {
-    let (mut filter, mut n_last) = (Filter::default(), 0);
+fn read_query(query: &str) -> Result<(ScoreFilter, usize), String> {
+    let (mut filter, mut n_last) = (ScoreFilter::default(), 0);
     if query.split('&').count() > MAX_VALUES {
         return Err(format!("the query has more than {MAX_VALUES} values"));
     }
@@ -127,7 +127,7 @@ fn read_query(query: &str) -> Result<(Filter, usize), String> {
             },
             _ => {
                 return Err(format!(
-                    "`{}` is not known here; known: {KNOWN}",
+                    "unknown parameter `{}`; expected {PARAMETERS}",
                     truncated(key, 60)
                 ));
             }
@@ -156,12 +156,12 @@ fn decoded(text: &str) -> Option<String> {
 // === Stream ===
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum StreamFormat {
     Lines,
     Events,
 }
 
-impl Form {
+impl StreamFormat {
     fn content_type(self) -> &'static str {
         match self {
             Self::Lines => "application/x-ndjson",
@@ -192,10 +192,10 @@ impl Form {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 struct Stream {
-    listening: Listening,
-    form: Form,
+    listener: ScoreListener,
+    format: StreamFormat,
     heartbeat: Interval,
 }
 
@@ -210,16 +210,16 @@ impl hyper::body::Body for Stream {
         let this = self.get_mut();
         let mut out = Vec::new();
         while out.len() < FRAME_SIZE {
-            match this.listening.next(cx.waker()) {
-                Next::Line(line) => this.form.line(&line, &mut out),
-                Next::Lost(n_lost) => this.form.lost(n_lost, &mut out),
-                Next::End if out.is_empty() => return Poll::Ready(None),
-                Next::End | Next::Later => break,
+            match this.listener.next(cx.waker()) {
+                NextLine::Line(line) => this.format.line(&line, &mut out),
+                NextLine::Lost(n_lost) => this.format.lost(n_lost, &mut out),
+                NextLine::End if out.is_empty() => return Poll::Ready(None),
+                NextLine::End | NextLine::Later => break,
             }
         }
         if out.is_empty() {
             std::task::ready!(this.heartbeat.poll_tick(cx));
-            out.extend_from_slice(this.form.heartbeat());
+            out.extend_from_slice(this.format.heartbeat());
         } else {
             this.heartbeat.reset();
         }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_what_one_wants_to_see() {
+    fn a_query_becomes_a_filter() {
         let (filter, n_last) =
             read_query("label=fail&label=error&criterion=a%20b*&service=caf%C3%A9&last=7").unwrap();
         assert_eq!(n_last, 7);
@@ -244,17 +244,17 @@ mod tests {
             (filter.service[0].as_str(), filter.agent.len()),
             ("café", 0)
         );
-        assert_eq!(read_query("").unwrap(), (Filter::default(), 0));
+        assert_eq!(read_query("").unwrap(), (ScoreFilter::default(), 0));
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_what_can() {
+    fn a_wrong_query_is_refused_with_the_right_ones() {
         let many = "agent=a&".repeat(40);
         let long = format!("agent={}", "*a".repeat(3_000));
         for (query, part) in [
             (
                 "labels=fail",
-                "`labels` is not known here; known: `criterion`",
+                "unknown parameter `labels`; expected `criterion`",
             ),
             ("label=failed", "one of `pass`, `fail`"),
             ("last=many", "from 0 to 256"),

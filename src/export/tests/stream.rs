@@ -9,19 +9,21 @@ use serde_json::Value;
 
 use super::fixture::{fail, pass, saying, with};
 use crate::evaluate::{Evaluation, Verdict};
-use crate::export::feed::{Feed, Filter, Listening, MAX_LISTENERS, MAX_RECENT, MAX_WAITING, Next};
 use crate::export::score_line;
+use crate::export::stream::{
+    MAX_LISTENERS, MAX_QUEUED_BYTES, MAX_RECENT, NextLine, ScoreFilter, ScoreListener, ScoreStream,
+};
 use crate::telemetry::Telemetry;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn feed() -> (Arc<Feed>, Arc<Telemetry>) {
+fn stream() -> (Arc<ScoreStream>, Arc<Telemetry>) {
     let telemetry = Arc::new(Telemetry::default());
-    (Arc::new(Feed::new(telemetry.clone())), telemetry)
+    (Arc::new(ScoreStream::new(telemetry.clone())), telemetry)
 }
 
 /// What is there, as a line's agent or what was lost before it.
-fn got(listening: &Listening) -> Vec<String> {
+fn got(listener: &ScoreListener) -> Vec<String> {
     let line = |text: Bytes| {
         serde_json::from_slice::<Value>(&text).unwrap()["agent"]
             .as_str()
@@ -30,11 +32,11 @@ fn got(listening: &Listening) -> Vec<String> {
     };
     let mut got = Vec::new();
     loop {
-        match listening.next(Waker::noop()) {
-            Next::Line(text) => got.push(line(text)),
-            Next::Lost(n_lost) => got.push(format!("lost {n_lost}")),
-            Next::Later => return got,
-            Next::End => {
+        match listener.next(Waker::noop()) {
+            NextLine::Line(text) => got.push(line(text)),
+            NextLine::Lost(n_lost) => got.push(format!("lost {n_lost}")),
+            NextLine::Later => return got,
+            NextLine::End => {
                 got.push("end".to_owned());
                 return got;
             }
@@ -56,31 +58,31 @@ fn each_gets_what_it_wants_and_is_woken_for_it() {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let (feed, _) = feed();
-    let all = feed.listen(Filter::default(), 0).unwrap();
-    let fails = feed
+    let (stream, _) = stream();
+    let all = stream.listen(ScoreFilter::default(), 0).unwrap();
+    let fails = stream
         .listen(
-            Filter {
+            ScoreFilter {
                 label: vec![Verdict::Fail],
                 criterion: vec!["check*".into()],
-                ..Filter::default()
+                ..ScoreFilter::default()
             },
             0,
         )
         .unwrap();
-    let others = feed
+    let others = stream
         .listen(
-            Filter {
+            ScoreFilter {
                 service: vec!["bank".into()],
-                ..Filter::default()
+                ..ScoreFilter::default()
             },
             0,
         )
         .unwrap();
     let woken = Arc::new(Count(AtomicUsize::new(0)));
-    assert_eq!(others.next(&Waker::from(woken.clone())), Next::Later);
-    assert_eq!(fails.next(&Waker::from(woken.clone())), Next::Later);
-    feed.push(&[numbered(pass(), 1), numbered(fail(), 2)], SECOND);
+    assert_eq!(others.next(&Waker::from(woken.clone())), NextLine::Later);
+    assert_eq!(fails.next(&Waker::from(woken.clone())), NextLine::Later);
+    stream.push(&[numbered(pass(), 1), numbered(fail(), 2)], SECOND);
     assert_eq!(
         (got(&all), got(&fails), got(&others)),
         (
@@ -90,26 +92,26 @@ fn each_gets_what_it_wants_and_is_woken_for_it() {
         )
     );
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    feed.close();
+    stream.close();
     assert_eq!(got(&all), ["end"]);
 }
 
 #[test]
 fn a_slow_listener_loses_the_oldest_and_is_told_how_many() {
-    let (feed, telemetry) = feed();
-    let slow = feed.listen(Filter::default(), 0).unwrap();
+    let (stream, telemetry) = stream();
+    let slow = stream.listen(ScoreFilter::default(), 0).unwrap();
     let size = Value::Object(score_line::json(&numbered(pass(), 1_000)))
         .to_string()
         .len();
-    let n = MAX_WAITING / size + 100;
+    let n = MAX_QUEUED_BYTES / size + 100;
     for number in 0..n {
-        feed.push(&[numbered(pass(), 1_000 + number)], SECOND);
+        stream.push(&[numbered(pass(), 1_000 + number)], SECOND);
     }
     let got = got(&slow);
     assert_eq!(got[0], "lost 100");
     assert_eq!(
         (got.len() - 1, got[1].as_str()),
-        (MAX_WAITING / size, "agent 1100")
+        (MAX_QUEUED_BYTES / size, "agent 1100")
     );
     let metrics = telemetry.metrics_text(0, &[]);
     assert!(
@@ -122,32 +124,32 @@ fn a_slow_listener_loses_the_oldest_and_is_told_how_many() {
 
 #[test]
 fn the_last_ones_are_remembered_and_gaps_among_them_told() {
-    let (feed, _) = feed();
+    let (stream, _) = stream();
     let many: Vec<Evaluation> = (0..150).map(|number| numbered(pass(), number)).collect();
-    feed.push(&many, SECOND);
-    feed.push(&[numbered(fail(), 150), numbered(pass(), 151)], 2 * SECOND);
-    let last = |n_last: usize, filter: Filter| got(&feed.listen(filter, n_last).unwrap());
-    assert_eq!(last(0, Filter::default()), Vec::<String>::new());
-    assert_eq!(last(2, Filter::default()), ["agent 150", "agent 151"]);
+    stream.push(&many, SECOND);
+    stream.push(&[numbered(fail(), 150), numbered(pass(), 151)], 2 * SECOND);
+    let last = |n_last: usize, filter: ScoreFilter| got(&stream.listen(filter, n_last).unwrap());
+    assert_eq!(last(0, ScoreFilter::default()), Vec::<String>::new());
+    assert_eq!(last(2, ScoreFilter::default()), ["agent 150", "agent 151"]);
     assert_eq!(
-        last(3, Filter::default()),
+        last(3, ScoreFilter::default()),
         ["agent 99", "lost 50", "agent 150", "agent 151"]
     );
     assert_eq!(
         last(
             3,
-            Filter {
+            ScoreFilter {
                 label: vec![Verdict::Fail],
-                ..Filter::default()
+                ..ScoreFilter::default()
             }
         ),
         ["agent 150"]
     );
     for second in 3..10 {
-        feed.push(&many, second * SECOND);
+        stream.push(&many, second * SECOND);
     }
     assert!(
-        last(1_000, Filter::default())
+        last(1_000, ScoreFilter::default())
             .iter()
             .filter(|got| !got.starts_with("lost"))
             .count()
@@ -157,24 +159,26 @@ fn the_last_ones_are_remembered_and_gaps_among_them_told() {
 
 #[test]
 fn a_line_that_is_larger_than_all_that_may_wait_is_lost() {
-    let (feed, _) = feed();
-    let listening = feed.listen(Filter::default(), 0).unwrap();
-    let huge = saying(pass(), |said| said.explanation = "x".repeat(MAX_WAITING));
-    feed.push(&[numbered(huge, 1), numbered(pass(), 2)], SECOND);
-    assert_eq!(got(&listening), ["lost 1", "agent 2"]);
+    let (stream, _) = stream();
+    let listener = stream.listen(ScoreFilter::default(), 0).unwrap();
+    let huge = saying(pass(), |said| {
+        said.explanation = "x".repeat(MAX_QUEUED_BYTES)
+    });
+    stream.push(&[numbered(huge, 1), numbered(pass(), 2)], SECOND);
+    assert_eq!(got(&listener), ["lost 1", "agent 2"]);
     assert_eq!(
-        got(&feed.listen(Filter::default(), 9).unwrap()),
+        got(&stream.listen(ScoreFilter::default(), 9).unwrap()),
         ["agent 2"]
     );
 }
 
 #[test]
 fn who_leaves_makes_room_for_others() {
-    let (feed, _) = feed();
-    let mut listening: Vec<Listening> = (0..MAX_LISTENERS)
-        .map(|_| feed.listen(Filter::default(), 0).unwrap())
+    let (stream, _) = stream();
+    let mut listener: Vec<ScoreListener> = (0..MAX_LISTENERS)
+        .map(|_| stream.listen(ScoreFilter::default(), 0).unwrap())
         .collect();
-    assert!(feed.listen(Filter::default(), 0).is_none());
-    listening.pop();
-    assert!(feed.listen(Filter::default(), 0).is_some());
+    assert!(stream.listen(ScoreFilter::default(), 0).is_none());
+    listener.pop();
+    assert!(stream.listen(ScoreFilter::default(), 0).is_some());
 }

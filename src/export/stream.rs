@@ -1,9 +1,8 @@
-//! Evaluations in, their lines to whoever listens out. Knows queues and their bounds; does not know
-//! what carries the lines.
+//! Streams evaluations, as lines, to everyone who listens. Must not know what carries the lines.
 //!
-//! Scoring never waits for a listener: each has a queue of its own, which drops its oldest and
-//! tells how many. While nobody listens, only so many lines a second are written down, for those
-//! who ask for the last ones: writing them all would cost more than many a judgement.
+//! Scoring never waits for a listener: each has a bounded queue of its own, which drops its oldest
+//! lines and counts them. Without listeners only a limited number of lines a second is rendered, for
+//! later listeners that ask for recent ones: rendering a line can cost more than a judgement.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
@@ -21,44 +20,44 @@ use crate::telemetry::{ListenerBehind, Telemetry};
 /// Most listeners at once.
 pub(super) const MAX_LISTENERS: usize = 8;
 /// Most bytes that wait for one listener: about 400 lines.
-pub(super) const MAX_WAITING: usize = 256 << 10;
-/// Most lines that are remembered, and most bytes of them.
+pub(super) const MAX_QUEUED_BYTES: usize = 256 << 10;
+/// Most recent lines that are kept, and most bytes of them.
 pub(super) const MAX_RECENT: usize = 256;
 const MAX_RECENT_SIZE: usize = 256 << 10;
-/// Most lines that are written down in a second to be remembered.
+/// Most lines a second that are rendered only to be kept.
 const MAX_RECENT_A_SECOND: usize = 100;
 
-/// Which evaluations one wants to see: all that is given must hold, and of one kind any of those
-/// given. Texts are globs, as in selectors.
+/// Selects evaluations: each non-empty list must match, and a list matches if any of its entries
+/// does. Texts are globs, as in selectors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Filter {
+pub(super) struct ScoreFilter {
     pub(super) criterion: Vec<String>,
     pub(super) label: Vec<Verdict>,
     pub(super) service: Vec<String>,
     pub(super) agent: Vec<String>,
 }
 
-/// Takes evaluations, and lets listeners in.
+/// Hands evaluations to listeners.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct ScoreStream {
     state: Mutex<State>,
     telemetry: Arc<Telemetry>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    listeners: Vec<Arc<Listener>>,
+    listeners: Vec<Arc<ListenerQueue>>,
     recent: Recent,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Listener {
-    filter: Filter,
+struct ListenerQueue {
+    filter: ScoreFilter,
     waiting: Mutex<Waiting>,
 }
 
-/// What waits for one who listens.
+/// The lines that wait for one listener.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Lines<Bytes>,
@@ -66,17 +65,17 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// The end of the feed that a listener holds. Dropping it is leaving.
+/// A listener's end of the stream. Dropping it ends the subscription.
 #[derive(Debug)]
-pub(super) struct Listening {
-    feed: Arc<Feed>,
-    listener: Arc<Listener>,
+pub(super) struct ScoreListener {
+    stream: Arc<ScoreStream>,
+    listener: Arc<ListenerQueue>,
 }
 
-/// What comes next.
+/// The next item of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// So many lines were lost here.
+pub(super) enum NextLine {
+    /// This many lines were dropped here.
     Lost(u64),
     /// A line, without a line end.
     Line(Bytes),
@@ -86,9 +85,9 @@ pub(super) enum Next {
     End,
 }
 
-// === impl Feed ===
+// === impl ScoreStream ===
 
-impl Feed {
+impl ScoreStream {
     pub(super) fn new(telemetry: Arc<Telemetry>) -> Self {
         Self {
             state: Mutex::default(),
@@ -96,7 +95,7 @@ impl Feed {
         }
     }
 
-    /// Takes evaluations; never waits.
+    /// Hands evaluations to every listener that wants them. Never waits.
     pub(super) fn push(&self, evaluations: &[Evaluation], now_unix_nanos: u64) {
         let mut state = self.state();
         let State {
@@ -104,7 +103,7 @@ impl Feed {
         } = &mut *state;
         for evaluation in evaluations {
             let facets = Facets::of(evaluation);
-            let wanted: Vec<&Arc<Listener>> = listeners
+            let wanted: Vec<&Arc<ListenerQueue>> = listeners
                 .iter()
                 .filter(|listener| listener.filter.wants(facets))
                 .collect();
@@ -121,7 +120,7 @@ impl Feed {
                 }
             }
             match is_remembered {
-                true => recent.push(Remembered {
+                true => recent.push(RecentLine {
                     text,
                     criterion: facets.criterion.to_owned(),
                     label: facets.label,
@@ -133,9 +132,13 @@ impl Feed {
         }
     }
 
-    /// Lets a listener in, who first gets the last `n_last` remembered lines that it wants. Nothing
-    /// if there are as many as may be.
-    pub(super) fn listen(self: &Arc<Self>, filter: Filter, n_last: usize) -> Option<Listening> {
+    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. `None` if
+    /// there are [`MAX_LISTENERS`] already.
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        filter: ScoreFilter,
+        n_last: usize,
+    ) -> Option<ScoreListener> {
         let mut state = self.state();
         if state.listeners.len() >= MAX_LISTENERS {
             return None;
@@ -155,24 +158,24 @@ impl Feed {
             .iter()
             .enumerate()
         {
-            // What was skipped in between might have been wanted; what came before the first was
-            // not asked for.
+            // The listener might have wanted the lines dropped in between, but did not ask for
+            // those before the first.
             waiting.lines.lose(if at > 0 { *n_lost } else { 0 });
             waiting.lines.push(line.text.clone());
         }
-        let listener = Arc::new(Listener {
+        let listener = Arc::new(ListenerQueue {
             filter,
             waiting: Mutex::new(waiting),
         });
         state.listeners.push(listener.clone());
         drop(state);
-        Some(Listening {
-            feed: self.clone(),
+        Some(ScoreListener {
+            stream: self.clone(),
             listener,
         })
     }
 
-    /// Nothing more will come: listeners get what waits, and the end.
+    /// Ends the stream: listeners receive the waiting lines and then the end.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -188,38 +191,38 @@ impl Feed {
     }
 }
 
-// === impl Listening ===
+// === impl ScoreListener ===
 
-impl Listening {
-    /// What comes next. Who is told [`Next::Later`] is woken when that changes.
-    pub(super) fn next(&self, waker: &Waker) -> Next {
+impl ScoreListener {
+    /// The next item. After [`NextLine::Later`] the waker is called when there is one.
+    pub(super) fn next(&self, waker: &Waker) -> NextLine {
         let mut waiting = self.listener.waiting();
         match waiting.lines.next() {
-            Next::Later if waiting.is_closed => Next::End,
-            Next::Later => {
+            NextLine::Later if waiting.is_closed => NextLine::End,
+            NextLine::Later => {
                 waiting.waker = Some(waker.clone());
-                Next::Later
+                NextLine::Later
             }
             next => next,
         }
     }
 }
 
-impl Drop for Listening {
+impl Drop for ScoreListener {
     fn drop(&mut self) {
-        self.feed
+        self.stream
             .state()
             .listeners
             .retain(|listener| !Arc::ptr_eq(listener, &self.listener));
     }
 }
 
-impl Listener {
-    /// How many older lines had to go for this one.
+impl ListenerQueue {
+    /// Queues a line; returns how many older lines were dropped for it.
     fn push(&self, text: Bytes) -> u64 {
         let mut waiting = self.waiting();
         waiting.lines.push(text);
-        let n_lost = waiting.lines.shrink(usize::MAX, MAX_WAITING);
+        let n_lost = waiting.lines.shrink(usize::MAX, MAX_QUEUED_BYTES);
         waiting.wake();
         n_lost
     }
@@ -239,17 +242,17 @@ impl Waiting {
 
 // === Recent ===
 
-/// The last lines, as many as may be kept.
+/// The most recent lines.
 #[derive(Debug, Default)]
 struct Recent {
-    lines: Lines<Remembered>,
-    /// The second at hand, and how many lines were written down in it.
+    lines: Lines<RecentLine>,
+    /// The current second, and how many lines were rendered in it.
     second: u64,
     n_in_second: usize,
 }
 
 #[derive(Debug)]
-struct Remembered {
+struct RecentLine {
     text: Bytes,
     criterion: String,
     label: Verdict,
@@ -266,13 +269,13 @@ impl Recent {
         self.n_in_second <= MAX_RECENT_A_SECOND
     }
 
-    fn push(&mut self, line: Remembered) {
+    fn push(&mut self, line: RecentLine) {
         self.lines.push(line);
         self.lines.shrink(MAX_RECENT, MAX_RECENT_SIZE);
     }
 }
 
-impl Remembered {
+impl RecentLine {
     fn facets(&self) -> Facets<'_> {
         Facets {
             criterion: &self.criterion,
@@ -283,9 +286,9 @@ impl Remembered {
     }
 }
 
-// === Filter ===
+// === ScoreFilter ===
 
-/// What filters look at.
+/// The properties that filters match.
 #[derive(Debug, Clone, Copy)]
 struct Facets<'a> {
     criterion: &'a str,
@@ -312,7 +315,7 @@ impl<'a> Facets<'a> {
     }
 }
 
-impl Filter {
+impl ScoreFilter {
     fn wants(&self, facets: Facets<'_>) -> bool {
         let any = |globs: &[String], text: &str| {
             globs.is_empty() || globs.iter().any(|glob| glob_matches(glob, text))
@@ -326,12 +329,12 @@ impl Filter {
 
 // === Lines ===
 
-/// Lines in order, and how many are missing before each.
+/// Lines in order, each with the number of lines dropped before it.
 #[derive(Debug)]
 struct Lines<L> {
     queue: VecDeque<(u64, L)>,
     n_bytes: usize,
-    /// Missing after the last.
+    /// Lines dropped after the last one.
     n_lost: u64,
 }
 
@@ -356,8 +359,8 @@ impl<L: Sized + HasSize> Lines<L> {
         self.n_lost += n;
     }
 
-    /// Drops the oldest until the bounds hold: how many. A line that is larger than the bound by
-    /// itself goes too.
+    /// Drops the oldest lines until the bounds hold and returns how many. Also drops a line that
+    /// exceeds the bound by itself.
     fn shrink(&mut self, max_lines: usize, max_bytes: usize) -> u64 {
         let mut n_dropped = 0;
         while self.queue.len() > max_lines || self.n_bytes > max_bytes {
@@ -376,25 +379,25 @@ impl<L: Sized + HasSize> Lines<L> {
 }
 
 impl Lines<Bytes> {
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextLine {
         let n_lost = self
             .queue
             .front_mut()
             .map_or(&mut self.n_lost, |(n_lost, _)| n_lost);
         if *n_lost > 0 {
-            return Next::Lost(std::mem::take(n_lost));
+            return NextLine::Lost(std::mem::take(n_lost));
         }
         match self.queue.pop_front() {
             Some((_, line)) => {
                 self.n_bytes -= line.len();
-                Next::Line(line)
+                NextLine::Line(line)
             }
-            None => Next::Later,
+            None => NextLine::Later,
         }
     }
 }
 
-/// Bytes that a line takes.
+/// The size of a line in bytes.
 trait HasSize {
     fn size(&self) -> usize;
 }
@@ -405,7 +408,7 @@ impl HasSize for Bytes {
     }
 }
 
-impl HasSize for Remembered {
+impl HasSize for RecentLine {
     fn size(&self) -> usize {
         self.text.len() + self.criterion.len()
     }

@@ -13,7 +13,8 @@ use super::delivery::{PLENTY, config, export, in_time, start};
 use super::fixture::{END, SECRET, criterion, fail, pass, previous, saying, with};
 use crate::config::{Config, DatadogWriter, Writer, document};
 use crate::evaluate::{Evaluation, EvaluationError, Verdict};
-use crate::export::writer::{Call, api_calls};
+use crate::export::writer::requests;
+use crate::export::writer_score::WriterRequest;
 use crate::span::{SpanId, TraceId};
 use crate::telemetry::Telemetry;
 use crate::transport::peer::{Peer, Received, Reply};
@@ -78,9 +79,9 @@ fn queued(telemetry: &Telemetry, shape: &'static str) -> i64 {
 }
 
 fn only_call(writer: &Writer, evaluation: &Evaluation) -> (String, Value) {
-    let mut calls: Vec<Call> = api_calls(writer, &[evaluation], END + 1_500_000_000);
+    let mut calls: Vec<WriterRequest> = requests(writer, &[evaluation], END + 1_500_000_000);
     assert_eq!((calls.len(), calls[0].n_evaluations), (1, 1));
-    let Call { targets, body, .. } = calls.remove(0);
+    let WriterRequest { targets, body, .. } = calls.remove(0);
     let targets: Vec<String> = targets
         .iter()
         .map(|target| format!("{} {}", target.method, target.path))
@@ -295,7 +296,7 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
 #[test]
 fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
     let many: Vec<Evaluation> = vec![fail(); 250];
-    let calls = api_calls(
+    let calls = requests(
         &Writer::Phoenix(Default::default()),
         &many.iter().collect::<Vec<_>>(),
         END,
@@ -340,7 +341,7 @@ fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
 
     let of_logs = with(fail(), |trajectory| trajectory.subject = None);
     assert_eq!(
-        api_calls(&Writer::Phoenix(Default::default()), &[&of_logs], END),
+        requests(&Writer::Phoenix(Default::default()), &[&of_logs], END),
         [],
         "nothing to attach it to"
     );
@@ -354,7 +355,7 @@ fn values_are_private_in_every_writer() {
         Writer::Langfuse(Default::default()),
         Writer::Datadog(DatadogWriter::default()),
     ] {
-        let calls = api_calls(&writer, &[&fail()], END);
+        let calls = requests(&writer, &[&fail()], END);
         assert!(
             !calls.is_empty() && calls.iter().all(|call| !call.body.contains(SECRET)),
             "{writer:?}"

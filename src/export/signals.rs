@@ -1,0 +1,145 @@
+//! The table of signals that carry each evaluation as an item of its own, in batches. Must not know
+//! where a batch goes or when it is old enough to be sent.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::backend_queue::BatchGuard;
+use super::backends::Backends;
+use super::queues::ScoreQueue;
+use super::score_wire::Batch;
+use super::{score_event, score_span};
+use crate::config::{self, Shape};
+use crate::evaluate::{Evaluation, Explain};
+use crate::sync::Mutex;
+use crate::transport::CompletionGuard;
+
+/// Appends an evaluation to a batch, at a time in Unix nanoseconds.
+type Encode = Box<dyn Fn(&mut Batch, &Evaluation, &Explain, u64) + Send + Sync>;
+
+/// The table: how a shape encodes an evaluation. `None` for metrics, which are counted instead.
+pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
+    match shape {
+        Shape::Span => {
+            let settings = span_settings(scores);
+            Some(Box::new(move |batch, evaluation, explain, _| {
+                score_span::push(batch, evaluation, &settings, explain)
+            }))
+        }
+        Shape::Event => {
+            let copy_attributes = scores.copy_attributes.clone();
+            Some(Box::new(move |batch, evaluation, _, now_unix_nanos| {
+                score_event::push(batch, evaluation, &copy_attributes, now_unix_nanos)
+            }))
+        }
+        Shape::Metrics => None,
+    }
+}
+
+/// The name of a shape's queue, and the `shape` label of its metrics.
+pub(super) fn queue_name(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Span => "score_spans",
+        Shape::Event => "score_events",
+        Shape::Metrics => "score_metrics",
+    }
+}
+
+/// When a batch is sent at the latest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchLimits {
+    pub(super) max_evaluations: usize,
+    /// Most bytes.
+    pub(super) max_size: usize,
+}
+
+/// One signal: its open batch, and the queue of its full ones.
+pub(super) struct BatchedSignal {
+    pub(super) shape: Shape,
+    pub(super) encode: Encode,
+    pub(super) limits: BatchLimits,
+    pub(super) queue: ScoreQueue,
+    pub(super) open: Mutex<OpenBatch>,
+}
+
+/// The batch that is being filled, and the guard for those who wait for its delivery.
+#[derive(Debug, Default)]
+pub(super) struct OpenBatch {
+    batch: Batch,
+    guard: Option<Arc<BatchGuard>>,
+}
+
+/// The result of adding evaluations to a signal.
+#[derive(Debug)]
+pub(super) struct AddedScores {
+    /// A batch was empty before and now waits to be sent.
+    pub(super) has_opened: bool,
+    /// For each evaluation the guard of its batch, if it is in one and backends wait for it.
+    pub(super) guards: Vec<Option<Weak<BatchGuard>>>,
+}
+
+impl BatchedSignal {
+    /// Adds evaluations to the open batch and sends every batch that is full.
+    pub(super) fn add(
+        &self,
+        evaluations: &[Evaluation],
+        explain: &Explain,
+        now_unix_nanos: u64,
+        backends: Option<&Backends>,
+    ) -> AddedScores {
+        let mut guards = Vec::new();
+        let mut open = self.open.lock();
+        let was_empty = open.batch.n_items() == 0;
+        for evaluation in evaluations {
+            let n_before = open.batch.n_items();
+            (self.encode)(&mut open.batch, evaluation, explain, now_unix_nanos);
+            if let Some(backends) = backends {
+                let is_in_batch = n_before < open.batch.n_items();
+                let guard = open.guard.get_or_insert_with(|| backends.batch_guard());
+                guards.push(is_in_batch.then(|| Arc::downgrade(guard)));
+            }
+            if open.batch.n_items() >= self.limits.max_evaluations
+                || open.batch.size() >= self.limits.max_size
+            {
+                self.send(&mut open);
+            }
+        }
+        AddedScores {
+            has_opened: was_empty && open.batch.n_items() > 0,
+            guards,
+        }
+    }
+
+    /// Sends the open batch, unless it is empty.
+    pub(super) fn flush(&self) {
+        let mut open = self.open.lock();
+        if open.batch.n_items() > 0 {
+            self.send(&mut open);
+        }
+    }
+
+    fn send(&self, open: &mut OpenBatch) {
+        let n_items = open.batch.n_items();
+        let guard = open.guard.take().map(|guard| CompletionGuard(guard));
+        self.queue.send(n_items, open.batch.take(), guard);
+    }
+}
+
+impl fmt::Debug for BatchedSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchedSignal")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}
+
+// === configuration, translated ===
+
+fn span_settings(scores: &config::Scores) -> score_span::Settings {
+    score_span::Settings {
+        copy_attributes: scores.copy_attributes.clone(),
+        on_revision: scores.span.on_revision,
+        status_on_fail: scores.span.status_on_fail,
+        sample_pass: scores.span.sample_pass,
+    }
+}

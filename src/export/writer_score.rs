@@ -1,0 +1,132 @@
+//! An evaluation as a backend's own score API takes it: key, label, explanation, metadata. Must not
+//! know any backend.
+//!
+//! No backend makes a score of a score span by itself. A score is written under a key of its own,
+//! equal over retries, replicas and revisions, so that every later write overwrites it.
+
+use serde_json::{Map, Value, json};
+
+use super::score_span::score_key;
+use crate::evaluate::Evaluation;
+use crate::extract::Trajectory;
+use crate::span::{SpanId, TraceId};
+
+/// One request: its body goes to the first target that does not answer 404.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WriterRequest {
+    pub(super) targets: Vec<WriterTarget>,
+    /// JSON.
+    pub(super) body: String,
+    /// How many evaluations it carries.
+    pub(super) n_evaluations: usize,
+}
+
+/// A method and a path with its query, below the endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WriterTarget {
+    pub(super) method: &'static str,
+    pub(super) path: String,
+}
+
+/// One evaluation as a backend stores it.
+#[derive(Debug, Clone)]
+pub(super) struct BackendScore<'a> {
+    pub(super) trace_id: TraceId,
+    /// The evaluated span.
+    pub(super) span_id: SpanId,
+    /// The criterion.
+    pub(super) name: &'a str,
+    /// 32 hex digits, equal for every revision.
+    pub(super) key: String,
+    pub(super) value: Option<f64>,
+    pub(super) label: &'a str,
+    pub(super) explanation: String,
+    pub(super) service: &'a str,
+    /// Short texts and numbers to search by.
+    pub(super) metadata: Map<String, Value>,
+    /// False for a withdrawn score, which belongs to the evaluation that replaces it.
+    pub(super) is_counted: bool,
+}
+
+/// The label of a score that a late span moved to another span of its trace.
+const REPLACED: &str = "replaced";
+
+/// The score of an evaluation. If late spans moved the evaluation to another span, also withdraws
+/// the score at the previous one. A trajectory of log records evaluates no span, so there is nothing
+/// that a score could be attached to.
+pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
+    let Evaluation {
+        criterion,
+        trajectory,
+        previous,
+        ..
+    } = evaluation;
+    let Some(subject) = &trajectory.subject else {
+        return Vec::new();
+    };
+    let key = |span_id| score_key(trajectory.trace_id, span_id, criterion.name());
+    let score = BackendScore {
+        trace_id: trajectory.trace_id,
+        span_id: subject.span_id,
+        name: criterion.name(),
+        key: key(subject.span_id),
+        value: evaluation.value,
+        label: evaluation.verdict.as_str(),
+        explanation: explanation(evaluation),
+        service: &trajectory.service,
+        metadata: metadata(evaluation, trajectory),
+        is_counted: true,
+    };
+    let moved_from = previous
+        .and_then(|previous| previous.subject)
+        .filter(|before| *before != subject.span_id);
+    let withdrawn = moved_from.map(|before| BackendScore {
+        span_id: before,
+        key: key(before),
+        value: None,
+        label: REPLACED,
+        explanation: format!(
+            "late spans arrived, and span {} is judged instead",
+            subject.span_id
+        ),
+        is_counted: false,
+        ..score.clone()
+    });
+    std::iter::once(score).chain(withdrawn).collect()
+}
+
+fn explanation(evaluation: &Evaluation) -> String {
+    match &evaluation.error {
+        Some(error) if !evaluation.explanation().contains(&error.message) => {
+            format!("{} {}", evaluation.explanation(), error.message)
+        }
+        _ => evaluation.explanation().to_owned(),
+    }
+}
+
+fn metadata(evaluation: &Evaluation, trajectory: &Trajectory) -> Map<String, Value> {
+    let criterion = &evaluation.criterion;
+    let mut metadata = Map::new();
+    let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
+    put("label", json!(evaluation.verdict.as_str()));
+    put("evaluator", json!(criterion.evaluator()));
+    put("threshold", json!(criterion.threshold()));
+    put("criterion_revision", json!(criterion.revision()));
+    put("completeness", json!(trajectory.completeness.as_str()));
+    put("revision", json!(evaluation.revision));
+    if let Some(agent) = &trajectory.agent {
+        put("agent", json!(**agent));
+    }
+    if let Some(error) = &evaluation.error {
+        put("error_type", json!(error.kind));
+    }
+    metadata
+}
+
+/// A `POST` to a path below the endpoint.
+pub(super) fn post(path: impl Into<String>) -> WriterTarget {
+    WriterTarget {
+        method: "POST",
+        path: path.into(),
+    }
+}
