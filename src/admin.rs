@@ -1,6 +1,6 @@
-//! Health, readiness and metrics over HTTP: what was counted and who is alive in, answers to probes
-//! and scrapes out; and the door to the API that others serve on this port. Knows only what
-//! telemetry tells; a downstream's outage is none of its business and turns no light red.
+//! Serves health, readiness and metrics over HTTP, and guards the API that other rooms serve on
+//! this port. Reads telemetry only; an outage of the downstream must not make the sidecar
+//! unhealthy.
 
 mod guard;
 mod health;
@@ -19,24 +19,24 @@ use crate::telemetry::{MetricsPage, MetricsSource, Phase, Telemetry};
 
 pub use guard::{Guard, TokenError};
 
-/// What the admin port shows.
+/// The routes of the admin port and the state behind them.
 #[derive(Clone)]
 pub struct Admin {
     /// Metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// What others append to `/metrics`.
+    /// Metrics that are counted outside telemetry.
     pub metrics: Vec<MetricsSource>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
     /// Who may use the API.
     pub guard: Arc<Guard>,
-    /// The API: what others serve here.
+    /// The API, made by other rooms.
     pub api: Router,
 }
 
 impl Admin {
-    /// The routes: `/livez`, `/readyz` and `/metrics`, open to whoever reaches the port, and the
-    /// API behind its guard.
+    /// The routes: `/livez`, `/readyz` and `/metrics`, open to every caller, and the API behind its
+    /// guard.
     pub fn router(self) -> Router {
         let api = self.api.clone().layer(middleware::from_fn_with_state(
             self.guard.clone(),
@@ -54,11 +54,11 @@ impl Admin {
     }
 }
 
-/// Alive as long as every worker beats; also while starting and draining, else we would be killed
-/// for stopping in good order.
+/// Alive as long as every worker beats, also while starting and draining: otherwise we would be
+/// killed for an orderly stop.
 async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
-    match ill(&admin.telemetry) {
-        Some(ill) => (StatusCode::SERVICE_UNAVAILABLE, ill),
+    match unhealthy(&admin.telemetry) {
+        Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
         None => (
             StatusCode::OK,
             format!("ok: {}\n", admin.telemetry.workers().join(", ")),
@@ -66,11 +66,10 @@ async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
     }
 }
 
-/// Ready from the moment every port is bound until we are told to stop, as long as every worker
-/// beats.
+/// Ready from when every port is bound until draining begins, as long as every worker beats.
 async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
-    match (admin.telemetry.phase(), ill(&admin.telemetry)) {
-        (_, Some(ill)) => (StatusCode::SERVICE_UNAVAILABLE, ill),
+    match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
+        (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
         (Phase::Starting, None) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "starting: not every port is bound yet\n".to_owned(),
@@ -95,16 +94,18 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 async fn not_found() -> impl IntoResponse {
     (
         StatusCode::NOT_FOUND,
-        "this is spanscore's admin port; it has /livez, /readyz, /metrics and the API below /v1 (OTLP goes to 4317 and 4318)\n",
+        "this is spanscore's admin port; it has /livez, /readyz, /metrics and the API below /v1 \
+         (OTLP goes to 4317 and 4318)\n",
     )
 }
 
-/// Who is dead or stuck, a line each.
-fn ill(telemetry: &Telemetry) -> Option<String> {
-    let ill = telemetry.unhealthy(Instant::now().into_std());
-    (!ill.is_empty()).then(|| {
-        ill.iter()
-            .map(|(name, illness)| format!("{name} {illness}\n"))
+/// Lists dead and stuck workers, a line each.
+fn unhealthy(telemetry: &Telemetry) -> Option<String> {
+    let workers = telemetry.unhealthy(Instant::now().into_std());
+    (!workers.is_empty()).then(|| {
+        workers
+            .iter()
+            .map(|(name, problem)| format!("{name} {problem}\n"))
             .collect()
     })
 }

@@ -1,6 +1,5 @@
-//! Builds the stages, joins them with bounded channels, drains them. The one place that reads the
-//! clock and owns the threads. Knows who hands what to whom; decides nothing about spans, scores or
-//! protocols.
+//! Builds the stages, joins them with bounded channels and drains them. The one place that reads
+//! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
 
 mod cgroup;
 mod scoring;
@@ -65,29 +64,29 @@ const KEPT_FOR_DELIVERY: f64 = 0.4;
 /// Share of the shutdown deadline kept for delivering scores, when judging takes long.
 const KEPT_FOR_LAST_SCORES: f64 = 0.1;
 
-/// What a sidecar is built from.
+/// The parts that a sidecar is built from.
 pub struct Plan {
     /// The configuration; every value has been checked.
     pub config: Config,
     /// Where the configuration was read from, and can be read from again.
     pub origin: Option<ConfigOrigin>,
-    /// What traces are judged by.
+    /// The rules by which traces are judged.
     pub rules: Rules,
     /// The memory limit of our cgroup, in bytes, if there is one.
     pub cgroup_limit: Option<usize>,
     /// Where evaluations are printed, if they are.
     pub print: Option<export::Print>,
-    /// Looks on at every judgement, on the scoring thread.
+    /// Sees every judgement, on the scoring thread.
     pub observer: Option<Observer>,
 }
 
-/// Looks on at every judgement; must return at once.
+/// Sees every judgement; must return at once.
 pub type Observer = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// Why a sidecar could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A port could not be had.
+    /// A port could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// Certificates cannot be used.
@@ -108,7 +107,7 @@ pub enum StartError {
     /// A setting of the receivers cannot be used.
     #[error("{0}")]
     Receive(String),
-    /// The system refused a thread or told no address.
+    /// The system refused a thread or an address.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -128,9 +127,9 @@ pub struct Addresses {
 pub struct Sidecar {
     /// Where it listens.
     pub addresses: Addresses,
-    /// What it counts.
+    /// Its metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
-    /// What is kept alive until the doors have closed: with it the scoring thread's queue ends.
+    /// Kept alive until the doors have closed; dropping it ends the scoring thread's queue.
     intake: Arc<Intake>,
     /// The criteria in force, and how they change.
     pub register: Register,
@@ -146,7 +145,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Starts every stage, the doors last: what is answered is ready for what comes.
+    /// Starts every stage, the doors last, so that an answered request finds every stage ready.
     pub async fn start(plan: Plan) -> Result<Self, StartError> {
         let Plan {
             config,
@@ -271,8 +270,8 @@ impl Sidecar {
         })
     }
 
-    /// Closes traces sooner and sends scores at once from now on, and takes requests as before: the
-    /// sidecar is about to be stopped (`spanscore drain`). It is no longer ready, and stays so.
+    /// Closes traces sooner and sends scores at once from now on, and still accepts requests: the
+    /// sidecar will be stopped soon (`spanscore drain`). It is no longer ready, and stays so.
     pub fn begin_drain(&self) {
         self.telemetry.enter(Phase::Draining);
         DrainBegun.emit(&self.telemetry);
@@ -282,8 +281,8 @@ impl Sidecar {
         }
     }
 
-    /// Takes requests until they fall quiet or the deadline is near, judges what is open, and
-    /// delivers what is queued.
+    /// Accepts requests until senders fall quiet or the deadline is near, judges open traces, and
+    /// delivers the queues.
     pub async fn stop(self) -> Stopped {
         let Self {
             addresses: _,
@@ -314,13 +313,12 @@ impl Sidecar {
             .await;
 
         let forward = intake.forward.clone();
-        // The last handle of the scoring queue: the thread judges what is open, exports it, and
-        // ends.
+        // The last handle of the scoring queue: the thread judges open traces, exports their scores
+        // and ends.
         drop(intake);
         if let Some(thread) = scoring {
             let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
-            // Should judging take longer than we have, what is not exported by then is lost with
-            // us.
+            // If judging takes longer, scores that are not exported by then are lost.
             let _ = tokio::time::timeout_at(
                 (deadline_at - deadline.mul_f64(KEPT_FOR_LAST_SCORES)).into(),
                 joined,
@@ -328,13 +326,13 @@ impl Sidecar {
             .await;
         }
         forward.close(deadline_at);
-        // A delivery that died has said so, and is no reason to stop in disorder.
+        // A delivery that died was reported, and is no reason for a disorderly stop.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
         admin.close(Duration::from_millis(200)).await;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
-        // From the books, which also know of what a delivery that died has left behind.
+        // From the item counts, which include items left by a delivery that died.
         let n_undelivered = telemetry
             .item_counts()
             .values()
@@ -347,7 +345,7 @@ impl Sidecar {
     }
 }
 
-/// What the scoring thread does with judgements.
+/// Exports each judgement on the scoring thread and shows it to the observer.
 fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
     Box::new(move |judged, rules| {
         if !judged.evaluations.is_empty() {
@@ -387,7 +385,7 @@ impl Ports {
             true => Some(Port::bind(otlp.http.listen, "receivers.otlp.http.listen", tls).await?),
             false => None,
         };
-        // Probes and scrapers bring no certificate: who must show one is the guard's affair.
+        // Probes and scrapers have no certificate; the guard decides which requests need one.
         let tls = config
             .admin
             .tls
@@ -412,7 +410,7 @@ impl Ports {
     }
 }
 
-/// Ports that are being served, and the way to close them.
+/// Ports that are served, and the signal that closes them.
 struct Doors {
     serving: JoinSet<()>,
     closing: watch::Sender<bool>,
@@ -439,18 +437,18 @@ impl Doors {
         let mut closing = self.closing.subscribe();
         let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
         let shutdown = async move {
-            // A sender that is gone closes the door as well.
+            // A dropped sender closes the door as well.
             let _ = closing.wait_for(|closing| *closing).await;
         };
         self.serving
             .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
     }
 
-    /// Takes no further connections; requests that have begun may end until the grace is over.
+    /// Accepts no further connections; requests in progress may end within the grace period.
     async fn close(mut self, grace: Duration) {
         self.closing.send_replace(true);
         let all = async { while self.serving.join_next().await.is_some() {} };
-        // What is not done by then is cut when the set is dropped; its sender keeps its data.
+        // Unfinished requests are cut when the set is dropped; their senders keep their data.
         let _ = tokio::time::timeout(grace, all).await;
     }
 }
@@ -483,7 +481,7 @@ impl receive::Intake for Intake {
             batch,
         } = received;
         self.last_offer.store(self.millis(), Ordering::Relaxed);
-        // The original first: what is refused comes again, and must not be scored twice.
+        // Forward first: a refused request is retried, and must not be scored twice.
         self.forward.offer(signal, body, n_items, headers)?;
         if let Some(scoring) = &self.scoring {
             scoring.offer(batch);
@@ -503,9 +501,9 @@ impl Intake {
         .unwrap_or(u64::MAX)
     }
 
-    /// Waits until no request has come for so long, counted from `begun` on, but not beyond
-    /// `latest`. An agent that is told to stop together with us was silent until then, and sends
-    /// its last spans now.
+    /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
+    /// `latest`. An agent that is stopped together with us was silent until then and sends its last
+    /// spans now.
     async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
         loop {
             let last = begun

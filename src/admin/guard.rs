@@ -1,14 +1,14 @@
-//! A request for the API in, whether it may pass out. Knows where the port is bound, the token and
-//! what a browser says of itself; does not know what is asked for.
+//! Decides whether a request may use the admin API, by the address of the port, the token, the
+//! client certificate and the headers of browsers. Must not know what is requested.
 //!
-//! The rule (DESIGN 7): probes and metrics are open. The API changes what agents are judged by, so
-//! it answers only where reaching it proves something: on a loopback address, or to callers who
-//! show a token or a client certificate.
+//! The rule (docs/design.md#the-admin-port): probes and metrics are open. The API changes the
+//! criteria by which agents are judged, so it answers only on a loopback address, or to callers
+//! with a token or a client certificate.
 //!
-//! A loopback address is also reached by the browser of whoever sits at the machine, and with it by
-//! every web page open there: by requests across origins, or by a name of the page's own that
-//! suddenly resolves to 127.0.0.1 (DNS rebinding). So nothing that a browser sends on behalf of
-//! another origin passes, and on loopback the `Host` must be a loopback name.
+//! On a loopback address every web page in a browser on the machine can reach the port too: by
+//! requests across origins, or by a name of its own that suddenly resolves to 127.0.0.1 (DNS
+//! rebinding). So no request that a browser sends on behalf of another origin passes, and on
+//! loopback the `Host` must be a loopback name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -43,14 +43,14 @@ pub struct Guard {
 
 #[derive(Debug)]
 enum Rule {
-    /// Bound to loopback, and nothing else asked for.
+    /// Bound to loopback, and no credentials are configured.
     Loopback,
-    /// What is set must be shown.
+    /// Every configured credential is required.
     Credentials {
         token_file: Option<PathBuf>,
         certificate: bool,
     },
-    /// Anyone could reach the port, and nothing tells who may.
+    /// Everyone can reach the port, and no credentials are configured.
     Closed,
 }
 
@@ -62,9 +62,9 @@ pub struct TokenError {
     problem: String,
 }
 
-/// Why a request does not pass.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum GuardRefusal {
     Closed,
     CrossOrigin,
     ForeignHost,
@@ -127,20 +127,20 @@ impl Guard {
         })
     }
 
-    fn check(&self, request: &Request) -> Result<(), Refusal> {
+    fn check(&self, request: &Request) -> Result<(), GuardRefusal> {
         let headers = request.headers();
         let authority = authority(request);
         if is_cross_origin(headers, authority.as_ref()) {
-            return Err(Refusal::CrossOrigin);
+            return Err(GuardRefusal::CrossOrigin);
         }
         match &self.rule {
-            Rule::Closed => Err(Refusal::Closed),
+            Rule::Closed => Err(GuardRefusal::Closed),
             Rule::Loopback if authority.as_ref().is_some_and(is_loopback) => Ok(()),
-            Rule::Loopback => Err(Refusal::ForeignHost),
+            Rule::Loopback => Err(GuardRefusal::ForeignHost),
             Rule::Credentials {
                 certificate: true, ..
             } if request.extensions().get::<CertifiedClient>().is_none() => {
-                Err(Refusal::NoCertificate)
+                Err(GuardRefusal::NoCertificate)
             }
             Rule::Credentials {
                 token_file: None, ..
@@ -149,20 +149,20 @@ impl Guard {
                 token_file: Some(path),
                 ..
             } => {
-                let shown = bearer(headers).ok_or(Refusal::NoToken)?;
-                // Read each time: a rotated token needs no timer and no restart, and one that was
-                // taken away opens nothing any more.
+                let shown = bearer(headers).ok_or(GuardRefusal::NoToken)?;
+                // Read for each request: a rotated token needs no timer and no restart, and a
+                // removed one opens nothing any more.
                 let expected = read_token(path).map_err(|error| {
                     TokenUnusable {
                         error: error.to_string(),
                     }
                     .emit(&self.telemetry);
-                    Refusal::WrongToken
+                    GuardRefusal::WrongToken
                 })?;
                 if same(shown, &expected) {
                     Ok(())
                 } else {
-                    Err(Refusal::WrongToken)
+                    Err(GuardRefusal::WrongToken)
                 }
             }
         }
@@ -196,7 +196,8 @@ pub(super) async fn guarded(
     }
 }
 
-/// Equal, in a time that tells nothing of where they differ, nor of how long the expected one is.
+/// Compares in a time that reveals neither where the tokens differ nor how long the expected one
+/// is.
 fn same(shown: &[u8], expected: &[u8]) -> bool {
     Sha256::digest(shown)
         .ct_eq(&Sha256::digest(expected))
@@ -246,9 +247,9 @@ fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
     Ok(token.to_vec())
 }
 
-// === what a browser says ===
+// === headers of browsers ===
 
-/// The host that the caller believes to talk to: `:authority` in HTTP/2, `Host` in HTTP/1.
+/// The host that the caller addresses: `:authority` in HTTP/2, `Host` in HTTP/1.
 fn authority(request: &Request) -> Option<Authority> {
     let host = || {
         request
@@ -262,8 +263,8 @@ fn authority(request: &Request) -> Option<Authority> {
     request.uri().authority().cloned().or_else(host)
 }
 
-/// Does a browser send this on behalf of a page of another origin? Programs other than browsers
-/// send neither header.
+/// Whether a browser sends this on behalf of a page of another origin. Other programs send neither
+/// header.
 fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let fetched_from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if fetched_from.is_some_and(|site| site != b"same-origin" && site != b"none") {
@@ -289,9 +290,9 @@ fn is_loopback(authority: &Authority) -> bool {
     host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-// === impl Refusal ===
+// === impl GuardRefusal ===
 
-impl Refusal {
+impl GuardRefusal {
     fn reason(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -306,20 +307,23 @@ impl Refusal {
     fn detail(self) -> &'static str {
         match self {
             Self::Closed => {
-                "the admin port can be reached from outside, so its API is closed: bind `admin.listen` to 127.0.0.1, set `admin.token_file`, \
-                 or set `admin.tls` with `client_ca_file`"
+                "the admin port can be reached from outside, so its API is closed: bind \
+                 `admin.listen` to 127.0.0.1, set `admin.token_file`, or set `admin.tls` with \
+                 `client_ca_file`"
             }
             Self::CrossOrigin => {
                 "web pages of other origins may not use this API: call it from a program"
             }
             Self::ForeignHost => {
-                "the host of the request is no loopback name: call this port as localhost or 127.0.0.1, or set `admin.token_file`"
+                "the host of the request is no loopback name: call this port as localhost or \
+                 127.0.0.1, or set `admin.token_file`"
             }
             Self::NoCertificate => {
-                "this API asks for a client certificate of the authority in `admin.tls.client_ca_file`"
+                "this API requires a client certificate of the authority in \
+                 `admin.tls.client_ca_file`"
             }
             Self::NoToken => {
-                "this API asks for the token in `admin.token_file`: send `authorization: Bearer …`"
+                "this API requires the token in `admin.token_file`: send `authorization: Bearer …`"
             }
             Self::WrongToken => "the token is not the one in `admin.token_file`",
         }
@@ -343,7 +347,11 @@ impl Refusal {
         } else {
             StatusCode::FORBIDDEN
         };
-        let problem = json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": self.detail() });
+        let problem = json!({
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "detail": self.detail(),
+        });
         let mut response = Response::new(Body::from(format!("{problem}\n")));
         *response.status_mut() = status;
         response.headers_mut().insert(

@@ -1,6 +1,6 @@
-//! `grpc.health.v1.Health` in, what `/readyz` says out: for probes that speak gRPC, which show no
-//! token, so it is open as the others are. Knows two names: the server's, which is empty, and that
-//! of the service on this port.
+//! Answers `grpc.health.v1.Health` like `/readyz`, for probes that speak gRPC. Open, since probes
+//! have no token. Knows two services: the server itself, whose name is empty, and the one on this
+//! port.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -21,10 +21,10 @@ use tonic_prost::ProstCodec;
 use super::Admin;
 use crate::telemetry::{Heartbeat, Phase};
 
-/// Most that watch at once: whoever reaches the port may.
+/// Most watchers at once, since every caller may watch.
 const MAX_WATCHERS: usize = 64;
 
-/// Services that are answered for.
+/// The services that it answers for.
 const SERVICES: [&str; 2] = ["", "spanscore.v1.CriteriaService"];
 
 static WATCHERS: LazyLock<Arc<Semaphore>> =

@@ -2,8 +2,8 @@
 //! what a request says.
 //!
 //! A request waits here until its score spans are delivered and every earlier request about its
-//! trace is done; then it moves to a queue of `transport`. Each of the two holds at most half of the
-//! backend's share of memory.
+//! trace is done; then it moves to a queue of `transport`. Each of the two holds at most half of
+//! the backend's share of memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! Delivers scores to the backends' own score APIs. Must not know what a request says.
 //!
-//! A score is sent only after its score span was delivered, since the backend has to know the trace,
-//! and only after every earlier score of its trace was sent, or a revision would be overwritten by
-//! the score that it corrects.
+//! A score is sent only after its score span was delivered, since the backend has to know the
+//! trace, and only after every earlier score of its trace was sent, or a revision would be
+//! overwritten by the score that it corrects.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -108,8 +108,8 @@ impl Backends {
         })
     }
 
-    /// Takes evaluations, grouped by trace, each with the guard of the batch that contains its score
-    /// span, if there is one. Never waits.
+    /// Takes evaluations, grouped by trace, each with the guard of the batch that contains its
+    /// score span, if there is one. Never waits.
     pub(super) fn take(
         &self,
         evaluations: &[Evaluation],

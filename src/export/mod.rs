@@ -1,10 +1,10 @@
 //! Exports evaluations as score spans, events and metrics, to backends' own score APIs, as printed
 //! lines and as a live stream. Must not know how scores came about.
 //!
-//! [`Exporter::export`] encodes each evaluation into the open batch of every signal at once, so only
-//! counted bytes wait and no trajectory is kept alive. Each signal has a destination, a queue and a
-//! delivery of its own: an outage of one backend affects no other signal and never the original
-//! telemetry.
+//! [`Exporter::export`] encodes each evaluation into the open batch of every signal at once, so
+//! only counted bytes wait and no trajectory is kept alive. Each signal has a destination, a queue
+//! and a delivery of its own: an outage of one backend affects no other signal and never the
+//! original telemetry.
 
 pub mod score_event;
 pub mod score_line;
@@ -346,9 +346,9 @@ impl ExportTasks {
         self.shared.drain_begun.notify_one();
     }
 
-    /// Sends the open batches and the metrics, delivers until `deadline`, and returns how many items
-    /// of each queue could not be delivered. The pipeline must have been drained before: later
-    /// exports may be lost.
+    /// Sends the open batches and the metrics, delivers until `deadline`, and returns how many
+    /// items of each queue could not be delivered. The pipeline must have been drained before:
+    /// later exports may be lost.
     pub async fn drain(mut self, deadline: Instant) -> BTreeMap<&'static str, u64> {
         // The batcher may have ended already.
         let _ = self.stop.send(());

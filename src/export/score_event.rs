@@ -1,5 +1,5 @@
-//! An evaluation in, an encoded OTLP log record out: the event `gen_ai.evaluation.result` of the
-//! GenAI conventions. Knows the event's fields; does not know when or where it is sent.
+//! Encodes an evaluation as an OTLP log record: the event `gen_ai.evaluation.result` of the GenAI
+//! conventions. Must not know when or where it is sent.
 
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
 use super::score_wire::{Attributes, Batch, service_resource};
@@ -75,8 +75,8 @@ fn record(
     write::bytes(out, log_record::EVENT_NAME, EVENT_NAME.as_bytes());
 }
 
-/// OTLP severity: what somebody should look at is a warning; an error means that the criterion does
-/// not fit the agent.
+/// OTLP severity: a fail, which deserves a look, is a warning; an error means that the criterion
+/// does not fit the agent.
 fn severity(verdict: Verdict) -> (u64, &'static str) {
     match verdict {
         Verdict::Pass | Verdict::NotEvaluated => (9, "INFO"),

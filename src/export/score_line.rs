@@ -1,6 +1,6 @@
-//! An evaluation in, its line for programs or its block for people out: what `replay` prints, and
-//! `run` where no endpoint is set. Pure. Knows the fields of the contract (DESIGN 8); does not know
-//! whether anybody looks at a terminal.
+//! Renders an evaluation as a JSON line for programs or as a block of text for people, as `replay`
+//! prints it, and `run` without an endpoint. Pure. The fields are the contract of
+//! docs/design.md#machine-readable-lines. Must not know whether the output is a terminal.
 
 use std::fmt::{self, Write};
 
@@ -22,7 +22,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// Colours when somebody sees them.
+    /// Colours for output that is seen on a terminal.
     pub fn when(seen: bool) -> Self {
         if seen { Self::Ansi } else { Self::Plain }
     }
@@ -71,7 +71,7 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     line
 }
 
-/// The same for people: a block of four lines.
+/// An evaluation for people: a block of four lines.
 /// ```text
 /// FAIL  checkout-order  0.67 (threshold 0.80)
 ///       `create_order` was called before `check_inventory`
@@ -88,8 +88,8 @@ pub fn human(evaluation: &Evaluation, colour: Colour) -> String {
     block(&json(evaluation), Some(&names), colour)
 }
 
-/// The same for people, of a line that came from a sidecar: without the calls, which are not in it.
-/// What a line lacks is left out.
+/// Like [`human`], for a line that came from a sidecar: without the calls, which are not in it.
+/// Leaves out missing fields.
 pub fn human_line(line: &Map<String, Value>, colour: Colour) -> String {
     block(line, None, colour)
 }
@@ -194,7 +194,8 @@ fn write_block(
 }
 
 /// A text from outside, made safe for a terminal: names come from the network, and a control
-/// character in one could rewrite the screen, a change of writing direction what the line says.
+/// character in one could rewrite the screen, and a change of writing direction could reorder the
+/// line.
 pub(crate) struct Clean<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Clean<'_> {

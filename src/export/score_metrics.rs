@@ -1,8 +1,8 @@
-//! Evaluations in, metrics out, as OTLP and as OpenMetrics text. Knows the instruments of DESIGN 7;
-//! does not know who asks for them.
+//! Counts evaluations with the instruments of docs/design.md#how-scores-leave, and encodes them for
+//! OTLP. Must not know where they are sent.
 //!
 //! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic
-//! addition, and readers are collected when we ask: there is no second clock and no second export
+//! addition, and we collect the readers ourselves: there is no second clock and no second export
 //! path.
 
 use std::collections::BTreeMap;
@@ -57,15 +57,15 @@ pub struct ScoreMetrics {
     revisions: Counter<u64>,
     delay: Histogram<f64>,
     bound: Mutex<BoundSeries>,
-    /// Cumulative: what `/metrics` shows.
+    /// For `/metrics`, always cumulative.
     scraped: Reader,
-    /// What is sent: the same reader, or one of its own for deltas.
+    /// For OTLP: a clone of `scraped`, or a reader of its own for deltas.
     sent: Reader,
     /// Readers hold it weakly.
     _provider: SdkMeterProvider,
 }
 
-/// What is bound to its labels: it costs an atomic addition.
+/// Instruments bound to their labels, which cost one atomic addition each.
 #[derive(Debug)]
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
@@ -77,7 +77,7 @@ struct BoundSeries {
 #[derive(Debug)]
 struct BoundInstruments {
     counter: BoundCounter<u64>,
-    /// BoundInstruments by the first value: a series that never has one (`error`) must not appear as a
+    /// Bound by the first value: a series that never has one (`error`) must not appear as a
     /// histogram.
     histogram: Option<BoundHistogram<f64>>,
     attributes: [KeyValue; 5],
@@ -142,7 +142,7 @@ impl ScoreMetrics {
         }
     }
 
-    /// Counts an evaluation. What late spans changed is not counted twice: only the change of a
+    /// Counts an evaluation. A changed evaluation is not counted twice: only the change of its
     /// label is, in a metric of its own. Says which bound folds names into `_other`, the first time
     /// it does. `now_unix_nanos` is when it was judged.
     pub fn record(&self, evaluation: &Evaluation, now_unix_nanos: u64) -> Option<Folded> {
@@ -160,8 +160,8 @@ impl ScoreMetrics {
             }
             return None;
         }
-        // The span's clock and ours may differ: what seems to be judged before it ended was judged
-        // at once.
+        // The span's clock and ours may differ: a span that seems to be judged before it ended was
+        // judged at once.
         let delay = now_unix_nanos.saturating_sub(score_time(&evaluation.trajectory)) as f64 / 1e9;
         let completeness = evaluation.trajectory.completeness.as_str();
         let labels = Labels {
@@ -188,7 +188,7 @@ impl ScoreMetrics {
         folded
     }
 
-    /// The encoded `ExportMetricsServiceRequest` of what was counted (since the last call, for
+    /// The encoded `ExportMetricsServiceRequest` of all counts (since the last call, for
     /// deltas), and how many points it has; `None` if there is none.
     pub fn request(&self) -> Option<(Vec<u8>, usize)> {
         let metrics = self.sent.collect();

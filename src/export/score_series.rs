@@ -1,9 +1,8 @@
-//! The labels of an evaluation in, a bounded number of metric series out. Knows how many series a
-//! metrics backend can be asked to bear; does not know what is counted in them.
+//! Bounds the number of metric series that the labels of evaluations create. Must not know what is
+//! counted in a series.
 //!
-//! Agent names come from the agents themselves and can be anything, so every name is cut, services
-//! and agents are counted, and what exceeds a bound is told apart no longer: its name becomes
-//! `_other`.
+//! Agent names come from the agents themselves and can be anything, so names are truncated, and
+//! services and agents beyond a bound share the name `_other`.
 
 use std::hash::BuildHasher;
 
@@ -36,13 +35,13 @@ pub(super) struct Labels<'a> {
 /// How many there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
-    /// Services told apart.
+    /// Most services with a name of their own.
     pub max_services: usize,
-    /// Agents told apart.
+    /// Most agents with a name of their own.
     pub max_agents: usize,
 }
 
-/// What was folded for the first time.
+/// A bound that was exceeded for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Folded {
     /// A service beyond `scores.metrics.max_services`.
@@ -53,7 +52,7 @@ pub enum Folded {
     Series,
 }
 
-/// Every series there is, each with what the caller keeps for it.
+/// All series, each with a value of the caller.
 #[derive(Debug)]
 pub(super) struct SeriesTable<T> {
     limits: SeriesLimits,
@@ -99,7 +98,7 @@ impl<T> SeriesTable<T> {
         }
     }
 
-    /// What is kept for these labels, made anew for a new series from the labels it really has; and
+    /// The value of these labels, made from the labels after folding if the series is new; and
     /// the bound that was exceeded, the first time it is.
     pub(super) fn get(
         &mut self,

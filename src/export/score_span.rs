@@ -1,9 +1,9 @@
-//! An evaluation in, an encoded OTLP span out. Knows how dashboards read a score; does not know
-//! when or where it is sent.
+//! Encodes an evaluation as an OTLP span that dashboards show as a score. Must not know when or
+//! where it is sent.
 //!
-//! The attributes are those of DESIGN 7: the GenAI evaluation attributes, the marks by which
-//! Phoenix, MLflow and Langfuse show a span as an evaluator, and our own. Argument and result
-//! values are left out unless `explain.values` asks for them.
+//! The attributes are those of docs/design.md#how-scores-leave: the GenAI evaluation attributes,
+//! the marks by which Phoenix, MLflow and Langfuse show a span as an evaluator, and our own.
+//! Argument and result values are left out unless `explain.values` asks for them.
 
 use sha2::{Digest, Sha256};
 
@@ -21,7 +21,7 @@ const MAX_LINKS: usize = 128;
 /// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a
 /// gRPC peer takes by default.
 const MAX_VALUE_SIZE: usize = 32 << 10;
-/// How long a score span lasts: Unix nanoseconds. Long enough to be drawn, too short to change a
+/// The duration of a score span in nanoseconds. Long enough to be drawn, too short to change a
 /// trace's length.
 const DURATION_NANOS: u64 = 1_000;
 
@@ -30,7 +30,7 @@ const DURATION_NANOS: u64 = 1_000;
 pub struct Settings {
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
-    /// What becomes of the span when an evaluation changes.
+    /// Which span reports a changed evaluation.
     pub on_revision: OnRevision,
     /// Status of a failed evaluation's span.
     pub status_on_fail: StatusOnFail,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub sample_pass: f64,
 }
 
-/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` where none of them becomes
+/// The encoded `ExportTraceServiceRequest` of these evaluations; `None` if none of them becomes
 /// a span.
 pub fn request(
     evaluations: &[Evaluation],
@@ -73,8 +73,8 @@ pub(super) fn push(
 }
 
 /// The id of a score span: the first 8 bytes of SHA-256(trace id ‖ evaluated span id ‖ criterion
-/// name ‖ the revision as 4 bytes, big-endian, unless it is 0). The same over versions and
-/// replicas, so that a score sent twice is one score.
+/// name ‖ the revision as 4 bytes, big-endian, unless it is 0). All versions and replicas
+/// agree on it, so that a score sent twice is one score.
 pub fn score_span_id(
     trace_id: TraceId,
     evaluated: SpanId,
@@ -136,8 +136,8 @@ pub(super) fn evaluation_attributes(attributes: &mut Attributes<'_>, evaluation:
     }
 }
 
-/// The copied attributes. Where the evaluated span spells its agent or session differently, the
-/// extracted name stands in, since dashboards group runs by exactly these keys.
+/// The copied attributes. If the evaluated span names its agent or session under other keys, the
+/// extracted name is used, since dashboards group runs by exactly these keys.
 pub(super) fn copied_attributes(
     attributes: &mut Attributes<'_>,
     trajectory: &Trajectory,
@@ -162,9 +162,9 @@ pub(super) fn copied_attributes(
     }
 }
 
-/// Every fail, error and missing judgement becomes a span, and a share of the passes: the same
-/// traces for every criterion and on every replica. A pass that replaces something else is always
-/// sent, or the fail before it would stand.
+/// Every fail, error and missing judgement becomes a span, and a share of the passes: those of one
+/// set of traces, for every criterion and on every replica. A pass that replaces another verdict is
+/// always sent, or dashboards would keep showing that verdict.
 fn is_wanted(evaluation: &Evaluation, settings: &Settings) -> bool {
     if evaluation.revision > 0 {
         match settings.on_revision {
@@ -319,8 +319,8 @@ fn link(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId, reason: &str) {
     });
 }
 
-/// The observed calls as JSON: their names, and what went in and came out only if `explain.values`
-/// says so. Too long a list ends with how many calls were left out.
+/// The observed calls as JSON: their names, and their arguments and results only if
+/// `explain.values` says so. Too long a list ends with how many calls were left out.
 fn observed(out: &mut Vec<u8>, calls: &[ToolCall], explain: &Explain) {
     let start = out.len();
     out.push(b'[');

@@ -1,9 +1,9 @@
-//! Encodes attributes, and batches of items grouped by resource, as OTLP. Does not know what a score
-//! is, nor where the bytes go.
+//! Encodes attributes, and batches of items grouped by resource, as OTLP. Must not know what a
+//! score is, nor where the bytes go.
 //!
-//! Written by hand, since a score span must cost no more than a few spans to decode (DESIGN 10,
-//! goal 10): building the generated structs would mean some sixty allocations for each. The tests
-//! read everything back with prost.
+//! Written by hand, since encoding a score span must cost no more than decoding a few spans:
+//! building the generated structs would mean some sixty allocations for each. The tests read
+//! everything back with prost.
 
 use std::fmt::Write as _;
 
@@ -99,7 +99,7 @@ pub(super) fn json_text(out: &mut Vec<u8>, text: &str) {
 // === resource ===
 
 /// Appends the content of the resource that scores carry: the evaluated span's own, so that
-/// backends route them to the same project, without what describes the SDK and the process that
+/// backends route them to the same project, without the attributes of the SDK and the process that
 /// made it, and with our mark. Works on the encoded bytes, so fields newer than our protos survive.
 fn score_resource(out: &mut Vec<u8>, encoded: &[u8]) {
     for field in fields(encoded).flatten() {

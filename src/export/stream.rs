@@ -1,8 +1,8 @@
 //! Streams evaluations, as lines, to everyone who listens. Must not know what carries the lines.
 //!
 //! Scoring never waits for a listener: each has a bounded queue of its own, which drops its oldest
-//! lines and counts them. Without listeners only a limited number of lines a second is rendered, for
-//! later listeners that ask for recent ones: rendering a line can cost more than a judgement.
+//! lines and counts them. Without listeners only a limited number of lines a second is rendered,
+//! for later listeners that ask for recent ones: rendering a line can cost more than a judgement.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
@@ -132,8 +132,8 @@ impl ScoreStream {
         }
     }
 
-    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. `None` if
-    /// there are [`MAX_LISTENERS`] already.
+    /// Adds a listener, which first receives the last `n_last` recent lines that it wants. `None`
+    /// if there are [`MAX_LISTENERS`] already.
     pub(super) fn listen(
         self: &Arc<Self>,
         filter: ScoreFilter,

@@ -1,5 +1,6 @@
-//! Score spans, events and lines, decoded with prost and compared with what DESIGN 7 and 8 ask for.
-//! Does not prove that a backend shows them, nor that they arrive (that is `tests/it/end_to_end`).
+//! Score spans, events and lines, decoded with prost and compared with
+//! docs/design.md#how-scores-leave. Does not prove that a backend shows them, nor that they arrive
+//! (that is `tests/it/end_to_end`).
 
 mod backends;
 mod boards;

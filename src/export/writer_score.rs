@@ -52,8 +52,8 @@ pub(super) struct BackendScore<'a> {
 const REPLACED: &str = "replaced";
 
 /// The score of an evaluation. If late spans moved the evaluation to another span, also withdraws
-/// the score at the previous one. A trajectory of log records evaluates no span, so there is nothing
-/// that a score could be attached to.
+/// the score at the previous one. A trajectory of log records evaluates no span, so there is
+/// nothing that a score could be attached to.
 pub(super) fn scores(evaluation: &Evaluation) -> Vec<BackendScore<'_>> {
     let Evaluation {
         criterion,

@@ -1,4 +1,5 @@
-//! How a sidecar waits for the last requests. What it does over real ports is in `tests/it/end_to_end`.
+//! How a sidecar waits for the last requests. Its behaviour over real ports is in
+//! `tests/it/end_to_end`.
 
 mod reloads;
 

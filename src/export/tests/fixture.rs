@@ -157,7 +157,7 @@ pub(super) fn pass() -> Evaluation {
     })
 }
 
-/// The same in other words.
+/// An evaluation with other words.
 pub(super) fn saying(
     evaluation: Evaluation,
     change: impl FnOnce(&mut EvaluationText),
@@ -178,7 +178,7 @@ pub(super) fn saying(
     }
 }
 
-/// The same with another trajectory.
+/// An evaluation with a changed trajectory.
 pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory)) -> Evaluation {
     let mut trajectory = Trajectory::clone(&evaluation.trajectory);
     change(&mut trajectory);

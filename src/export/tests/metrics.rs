@@ -1,4 +1,4 @@
-//! ScoreMetrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
+//! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
 //! temporality. Does not prove that the SDK counts right under contention (that is its own affair).
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

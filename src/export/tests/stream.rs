@@ -1,4 +1,4 @@
-//! Evaluations in, what a listener gets out. They do not prove how it is carried.
+//! The lines that a listener of the stream receives. Does not prove how they are carried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

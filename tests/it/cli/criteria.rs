@@ -165,7 +165,7 @@ fn the_client_tells_what_is_wrong_and_where_and_exits_accordingly() {
     let address = format!("spanscore criteria --address http://{admin} list");
     let (code, _, err) = shell(folder.path(), &address);
     assert!(
-        code == 4 && err.contains("this API asks for the token"),
+        code == 4 && err.contains("this API requires the token"),
         "{err}"
     );
     drop(running);

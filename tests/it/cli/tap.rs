@@ -153,7 +153,7 @@ fn who_may_not_listen_is_told_what_to_do() {
         (
             vec!["--address", &admin],
             4,
-            "answers 401: this API asks for the token in `admin.token_file`",
+            "answers 401: this API requires the token in `admin.token_file`",
         ),
         (
             vec!["--address", &admin, "--token-file", &wrong],
