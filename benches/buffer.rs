@@ -1,6 +1,6 @@
 //! What the trace buffer costs: insert, close and remember, per span, with few and with many traces
 //! open, beside a prost decode of the same spans. Prints ratios; nanoseconds drift with the
-//! machine. Does not prove what the whole sidecar costs: DESIGN 10 is about that.
+//! machine. Does not prove what the whole sidecar costs: docs/performance.md is about that.
 //!
 //! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) one short
 //! round only.
@@ -195,7 +195,8 @@ fn resource() -> Arc<Resource> {
     })
 }
 
-/// Prost's decoder on requests of 512 spans of 8 short attributes (the lean payload of DESIGN 10).
+/// Prost's decoder on requests of 512 spans of 8 short attributes (the lean payload of
+/// docs/performance.md).
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {
         key: format!("gen_ai.attribute.{n}"),

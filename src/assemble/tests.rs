@@ -1,4 +1,5 @@
-//! When a trace is done: the rules of DESIGN 4 by example, beginning with those that no limit
+//! When a trace is done: the rules of docs/design.md#when-is-a-trace-done by
+//! example, beginning with those that no limit
 //! disturbs. They do not prove that any order ends in the same revision: `properties` does.
 
 mod fixture;

@@ -19,7 +19,7 @@ use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
 use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl, frugal};
 use super::openapi;
-use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, Upserted};
+use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use super::view::page_after;
 use crate::config;
 use crate::text::truncated;
@@ -99,7 +99,7 @@ async fn upsert(
     let Path(name) = name?;
     let options = change_options(request.headers(), request.uri(), &["validate_only", "ttl"])?;
     let text = text(&register, request).await?;
-    let Upserted {
+    let UpsertOutcome {
         registration,
         is_new,
     } = register

@@ -79,7 +79,7 @@ pub(super) struct ChangeOptions {
 }
 
 /// A registered criterion, and whether its name is new.
-pub(super) struct Upserted {
+pub(super) struct UpsertOutcome {
     pub(super) registration: RegistrationView,
     pub(super) is_new: bool,
 }
@@ -192,7 +192,7 @@ impl Register {
         name: Option<&str>,
         text: &str,
         options: &ChangeOptions,
-    ) -> Result<Upserted, ApiError> {
+    ) -> Result<UpsertOutcome, ApiError> {
         let criterion = Arc::new(frugal(|| config::criterion(text, name))?);
         let name = criterion.name.clone();
         let mut is_new = false;
@@ -208,7 +208,7 @@ impl Register {
             }))
         })?;
         let entry = next.get(&name).ok_or_else(|| not_registered(&name))?;
-        Ok(Upserted {
+        Ok(UpsertOutcome {
             registration: entry.into(),
             is_new,
         })

@@ -43,7 +43,7 @@ mod tests {
         )
     }
 
-    /// The defaults of DESIGN 9, without limits and without forgetting.
+    /// The defaults of docs/design.md#configuration, without limits and without forgetting.
     fn settings() -> Settings {
         Settings {
             settle: Duration::from_secs(5),

@@ -21,7 +21,7 @@ impl Memo for Reported {
     }
 }
 
-/// The defaults of DESIGN 9, with room for everything.
+/// The defaults of docs/design.md#configuration, with room for everything.
 pub(super) fn settings() -> Settings {
     Settings {
         settle: Duration::from_secs(5),

@@ -20,7 +20,7 @@ const MAX_SETTLE: u64 = 15;
 const INACTIVE: u64 = 180;
 const EXPIRED: u64 = 3_600;
 
-/// One trace, told everything in words as near to DESIGN 4 as code can be.
+/// One trace, modelled as closely to docs/design.md#when-is-a-trace-done as code can be.
 #[derive(Default)]
 struct Model {
     spans: BTreeMap<u64, Sent>,

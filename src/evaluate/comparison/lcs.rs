@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 /// Most bytes of bit rows kept at once: the 4 096 × 4 096 bits up to which the result is the
-/// prescribed one (DESIGN 6).
+/// prescribed one (docs/design.md#criteria-and-evaluators).
 const MAX_ROWS_SIZE: usize = 4_096 * 4_096 / 8;
 
 /// Most words of masks up to which every name has a mask of its own: 256 KiB.
@@ -46,8 +46,8 @@ pub fn common_subsequence(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize
 }
 
 /// Matches the last name with its last call, and so on to the first name. If that matches all
-/// names, it is the prescribed result, which prefers to drop a call that costs nothing to dropping a
-/// name. Most agents do what is expected of them, so this fast path saves most of the work.
+/// names, it is the prescribed result, which prefers to drop a call that costs nothing to dropping
+/// a name. Most agents do what is expected of them, so this fast path saves most of the work.
 fn take_whole(actual: &[u32], expected: &[u32], pairs: &mut Vec<(usize, usize)>) -> bool {
     let mut n_left = expected.len();
     for call_idx in (0..actual.len()).rev() {
@@ -138,9 +138,9 @@ fn last_row(actual: impl Iterator<Item = u32>, expected: &[u32]) -> Vec<Word> {
     row
 }
 
-/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column that
-/// has the call's name (the call is taken), or at which the row rises (the call is dropped). The
-/// columns skipped are expected names dropped.
+/// Keeps every row, then walks back by the prescribed rule: each row is left at the next column
+/// that has the call's name (the call is taken), or at which the row rises (the call is dropped).
+/// The columns skipped are expected names dropped.
 fn walk_back(
     actual: &[u32],
     expected: &[u32],
