@@ -30,7 +30,7 @@ const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;
 
 fn main() {
-    let keys = extract::keys(&Tools::default(), ["deployment.environment.name"], None);
+    let keys = extract::kept_keys(&Tools::default(), ["deployment.environment.name"], None);
     println!(
         "allocator: {}",
         if cfg!(feature = "mimalloc") {

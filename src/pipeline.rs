@@ -75,7 +75,7 @@ impl Rules {
     pub fn expecting(self, expectations: Expectations) -> Self {
         let bringing = expectations.from_spans.bringing(expectations.max_size);
         Self {
-            recogniser: self.recogniser.bringing(bringing),
+            recogniser: self.recogniser.with_span_expectations(bringing),
             expectations: expectations.into(),
             ..self
         }
@@ -102,7 +102,7 @@ impl Rules {
     /// A copy with other criteria and the attributes that their selectors read, without
     /// expectations of single runs.
     pub fn judging_by(&self, criteria: Vec<Arc<Criterion>>) -> Self {
-        let recogniser = self.recogniser.reading(
+        let recogniser = self.recogniser.also_reading(
             criteria
                 .iter()
                 .flat_map(|criterion| criterion.selector_attributes()),
@@ -199,7 +199,7 @@ impl Pipeline {
         let mut intake = Intake::default();
         for mut span in batch.spans {
             let mark = extract::mark(&span, &rules.recogniser);
-            extract::slim(&mut span, mark);
+            extract::prune(&mut span, mark);
             intake.count(self.buffer.insert(span, mark, now));
         }
         // Reported calls are held like spans, each prompt or session as a trace of its own;
@@ -208,7 +208,7 @@ impl Pipeline {
             match extract::log_call(log_call) {
                 Some(mut span) => {
                     let mark = extract::mark(&span, &rules.recogniser);
-                    extract::slim(&mut span, mark);
+                    extract::prune(&mut span, mark);
                     intake.count(self.buffer.insert(span, mark, now));
                 }
                 None => intake.n_ungrouped += 1,
@@ -294,7 +294,7 @@ impl Pipeline {
             trajectory
                 .iter()
                 .for_each(|trajectory| self.span_calls.note(trajectory));
-            for answer in extract::answers(&closed.trace, &rules.recogniser) {
+            for answer in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
                 // Has the effect of a late span on the traces that asked.
                 self.results
                     .answer(answer)

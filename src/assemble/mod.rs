@@ -44,8 +44,21 @@ pub struct Mark {
     /// No span at all but a log record, whose parent is the span that it was written in: it is held
     /// with the trace, and closes nothing.
     pub record: bool,
-    /// Which settings it was recognised by, in `extract`'s count; 0 where that is not known.
+    /// What `extract` noted about it for the time when its trace is closed.
+    pub recognition: Recognition,
+}
+
+/// By which conventions, of which settings, `extract` recognised a span. Assembly keeps it unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recognition {
+    /// The settings, in `extract`'s count; 0 where nothing is noted.
     pub edition: u8,
+    /// What recognised a tool call, 0 for none.
+    pub call: u8,
+    /// What recognised an agent run, 0 for none.
+    pub agent: u8,
+    /// What recognised a model call, 0 for none.
+    pub model: u8,
 }
 
 /// Why a trace was closed.

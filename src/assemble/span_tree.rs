@@ -208,7 +208,7 @@ impl SpanTree {
 
     /// Does this version win over the known one? The order is total over everything that is kept of
     /// a version, so the winner does not depend on the order of arrival. Equal versions differ only
-    /// in the recogniser's version, which changes no result.
+    /// in the note of their recognition, which changes no result.
     fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
         let SpanNode::Arrived(old) = self.get(at) else {
             return true;

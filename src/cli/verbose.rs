@@ -14,7 +14,7 @@ use super::replay::Watcher;
 use crate::assemble::Trace;
 use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
-use crate::extract::{self, CRITERIA, EXPECT, Note, TakenFor, Trajectory};
+use crate::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
 use crate::pipeline::Rules;
 use crate::span::{SpanId, TraceId};
 use crate::text::abbreviated;
@@ -43,7 +43,7 @@ pub(super) struct Explained {
     pub(super) trace_id: TraceId,
     /// The trace id of its trajectory; one made of log records has an id of its own.
     pub(super) arrival: u64,
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<SpanReport>,
 }
 
 impl Watcher for Explainer<'_> {
@@ -83,7 +83,7 @@ impl Watcher for Explainer<'_> {
         self.traces.push(Explained {
             trace_id: trace.trace_id,
             arrival: trace.arrival,
-            notes: extract::notes(trace, &self.rules.recogniser),
+            notes: extract::span_reports(trace, &self.rules.recogniser),
         });
     }
 }
@@ -98,7 +98,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    fn attributes_of(&self, trace_id: TraceId, note: &Note) -> &[(String, String)] {
+    fn attributes_of(&self, trace_id: TraceId, note: &SpanReport) -> &[(String, String)] {
         self.attributes
             .get(&(trace_id, note.span_id))
             .map_or(&[], Vec::as_slice)
@@ -112,7 +112,7 @@ impl<'a> Explainer<'a> {
             ..
         } = self.rules;
         let mut lines = Vec::new();
-        if let Some(case_id) = &trajectory.brought.case_id {
+        if let Some(case_id) = &trajectory.expectation_attributes.case_id {
             let what = match expectations.case_of(trajectory) {
                 Some(case) => format!(
                     "the cases file has an expectation for it ({})",
@@ -140,9 +140,9 @@ impl<'a> Explainer<'a> {
         }));
         for (span_id, key) in self.saying.get(&explained.trace_id).into_iter().flatten() {
             let said = if *key == CRITERIA {
-                &trajectory.brought.criteria
+                &trajectory.expectation_attributes.criteria
             } else {
-                &trajectory.brought.expect
+                &trajectory.expectation_attributes.expect
             };
             if said.is_empty() {
                 let mode = expectations.from_spans;
@@ -173,10 +173,10 @@ impl<'a> Explainer<'a> {
                 1 => ", with the messages of a log record".to_owned(),
                 n => format!(", with the messages of {n} log records"),
             };
-            let line = format!("{name}: {}{records}", note.taken_for);
+            let line = format!("{name}: {}{records}", note.role);
             let _ = writeln!(text, "  {} {:indent$}{}", note.span_id, "", Clean(&line));
             let attributes = self.attributes_of(explained.trace_id, note);
-            if note.taken_for == TakenFor::Other && !attributes.is_empty() {
+            if note.role == SpanRole::Other && !attributes.is_empty() {
                 let attributes: Vec<String> = attributes
                     .iter()
                     .map(|(key, value)| format!("{key}={value}"))
@@ -201,7 +201,7 @@ impl<'a> Explainer<'a> {
             explained
                 .notes
                 .iter()
-                .any(|note| matches!(note.taken_for, TakenFor::Call(_)))
+                .any(|note| matches!(note.role, SpanRole::Call(_)))
         };
         let spans = self
             .traces
@@ -211,7 +211,7 @@ impl<'a> Explainer<'a> {
                 let unknown = explained
                     .notes
                     .iter()
-                    .filter(|note| note.taken_for == TakenFor::Other);
+                    .filter(|note| note.role == SpanRole::Other);
                 unknown.map(|note| (note, self.attributes_of(explained.trace_id, note)))
             });
         let guesses =

@@ -25,7 +25,7 @@ pub(super) struct Section {
     /// MiB.
     max_messages_size: ByteSize,
     /// Spellings of your own, asked before the built-in ones.
-    conventions: Vec<extract::HouseConvention>,
+    conventions: Vec<extract::CustomConvention>,
 }
 
 impl Default for Section {

@@ -1,11 +1,10 @@
-//! Pure. A glob and a text in, whether they match out: one rule for the names of transfers and for
-//! selectors. Knows neither.
+//! Pure. Matches globs: one rule for the names of transfers and for selectors. Knows neither.
 
 /// Does the whole text match the glob? `*` is any text, `?` one character, everything else itself.
 /// Takes time text × glob at worst.
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (glob.chars(), text.chars());
-    // Where to go on when what follows the last star did not fit: that star takes one character
+    // Where to resume when the text after the last star did not fit: that star takes one character
     // more.
     let mut retry = None;
     loop {

@@ -1,5 +1,5 @@
-//! Pure. `tools`: how tool calls are recognised, as it is configured. Plain settings; `Recogniser`
-//! makes them ready.
+//! Pure. The settings `tools`: how tool calls are recognised. Plain data; `Recogniser` compiles
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Tools {
     /// Attributes that name a tool, after the built-in conventions.
     pub name_attributes: Vec<String>,
-    /// Names that are no calls. This list is the list.
+    /// Names that are no tool calls. Your list replaces the default one.
     pub ignore: Vec<String>,
     /// Which calls are transfers between agents: `auto`, `off`, or a list of globs.
     pub handoffs: Handoffs,
@@ -22,11 +22,11 @@ pub struct Tools {
     pub max_value_size: usize,
     /// Longest output messages kept of one model span that holds tool calls, in bytes.
     pub max_messages_size: usize,
-    /// Spellings of your own, asked before the built-in ones.
-    pub conventions: Vec<HouseConvention>,
+    /// Conventions of your own, asked before the built-in ones.
+    pub conventions: Vec<CustomConvention>,
 }
 
-/// Which calls are transfers between agents, and so no calls.
+/// Which calls are transfers between agents, and so no tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Handoffs {
     /// `transfer_to_agent`, and `transfer_to_X`, `handoff_to_X`, `handoff to X` where X is an agent
@@ -39,10 +39,11 @@ pub enum Handoffs {
     Globs(Vec<String>),
 }
 
-/// A house-made spelling of tool calls.
+/// A convention of your own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HouseConvention {
+#[schemars(rename = "HouseConvention")]
+pub struct CustomConvention {
     /// What `inspect` and the exported calls name it.
     pub name: String,
     /// Attributes and their values, all of which a span must have to be a tool call; numbers and
@@ -79,16 +80,16 @@ impl Default for Tools {
 }
 
 impl Tools {
-    /// The attributes that the settings name, and that must be kept for them.
+    /// The attributes that the settings name, which the scan must keep.
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
         self.name_attributes.iter().map(String::as_str).chain(
             self.conventions
                 .iter()
-                .flat_map(HouseConvention::attributes),
+                .flat_map(CustomConvention::attributes),
         )
     }
 
-    /// What is wrong with the settings: where, and what to do about it.
+    /// The mistakes in the settings: where each is, and its remedy.
     pub fn problems(&self) -> Vec<(String, String)> {
         let mut problems = Vec::new();
         for (at, name) in self.name_attributes.iter().enumerate() {
@@ -99,19 +100,33 @@ impl Tools {
                 ));
             }
         }
-        for (at, house) in self.conventions.iter().enumerate() {
-            if house.name.is_empty() {
+        for (at, custom) in self.conventions.iter().enumerate() {
+            if custom.name.is_empty() {
                 problems.push((
                     format!("conventions[{at}].name"),
                     "give the convention a name, which `inspect` shows".to_owned(),
                 ));
             }
-            if house.matches.is_empty() {
-                let problem = "name at least one attribute and the value that marks a tool call, such as `{ \"acme.kind\": tool }`";
+            if custom.matches.is_empty() {
+                let problem = "name at least one attribute and the value that marks a tool call, \
+                               such as `{ \"acme.kind\": tool }`";
                 problems.push((format!("conventions[{at}].match"), problem.to_owned()));
             }
         }
         problems
+    }
+}
+
+impl CustomConvention {
+    fn attributes(&self) -> impl Iterator<Item = &str> {
+        let from = [
+            &self.name_from,
+            &self.args_from,
+            &self.result_from,
+            &self.id_from,
+        ];
+        let from = from.into_iter().filter_map(|name| name.as_deref());
+        self.matches.keys().map(String::as_str).chain(from)
     }
 }
 
@@ -131,7 +146,8 @@ impl<'de> Deserialize<'de> for Handoffs {
                     "auto" => Ok(Handoffs::Auto),
                     "off" => Ok(Handoffs::Off),
                     other => Err(E::custom(format!(
-                        "unknown word `{other}`: write `auto`, `off`, or a list of globs such as `[\"transfer_to_*\"]`"
+                        "unknown word `{other}`: write `auto`, `off`, or a list of globs such as \
+                         `[\"transfer_to_*\"]`"
                     ))),
                 }
             }
@@ -175,8 +191,12 @@ impl JsonSchema for Handoffs {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "which calls are transfers between agents: `auto`, `off`, or a list of globs",
-            "anyOf": [{ "enum": ["auto", "off"] }, { "type": "array", "items": { "type": "string" } }]
+            "description": "which calls are transfers between agents: \
+                            `auto`, `off`, or a list of globs",
+            "anyOf": [
+                { "enum": ["auto", "off"] },
+                { "type": "array", "items": { "type": "string" } },
+            ]
         })
     }
 }

@@ -152,7 +152,7 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
         .map(|made| {
             let mut span = made.made(recogniser.keys());
             let mark = mark(&span, recogniser);
-            slim(&mut span, mark);
+            prune(&mut span, mark);
             (span, mark)
         })
         .collect();
@@ -317,9 +317,9 @@ fn notes_say_what_became_of_every_span() {
         tool(7, 1, "transfer_to_agent", 50, 60),
         span(8, 1, "POST", 70, 80),
     ];
-    let notes: Vec<String> = notes(&trace(&spans, &recogniser), &recogniser)
+    let notes: Vec<String> = span_reports(&trace(&spans, &recogniser), &recogniser)
         .iter()
-        .map(|note| note.taken_for.to_string())
+        .map(|report| report.role.to_string())
         .collect();
     let expected = [
         "run of the agent desk (gen_ai)",
@@ -346,9 +346,9 @@ fn notes_tell_a_call_told_twice_and_what_only_looks_like_a_run() {
             .with("langfuse.observation.metadata.tool_call_id", "\"call_1\""),
         span(5, 0, "ai.generateText", 60, 70).with("ai.operationId", "ai.generateText"),
     ];
-    let notes: Vec<(u32, String)> = notes(&trace(&spans, &recogniser), &recogniser)
+    let notes: Vec<(u32, String)> = span_reports(&trace(&spans, &recogniser), &recogniser)
         .iter()
-        .map(|note| (note.depth, note.taken_for.to_string()))
+        .map(|report| (report.depth, report.role.to_string()))
         .collect();
     let expected = [
         (0, "run of the agent desk (gen_ai)"),
@@ -398,9 +398,12 @@ fn the_ignore_list_is_the_list() {
 
 #[test]
 fn house_made_spellings_are_configured() {
-    let house: HouseConvention = serde_json::from_value(json!({
+    let house: CustomConvention = serde_json::from_value(json!({
         "name": "house", "match": { "acme.kind": "tool", "acme.version": "2" },
-        "name_from": "acme.tool", "args_from": "acme.in", "result_from": "acme.out", "id_from": "acme.id",
+        "name_from": "acme.tool",
+        "args_from": "acme.in",
+        "result_from": "acme.out",
+        "id_from": "acme.id",
     }))
     .unwrap();
     let tools = Tools {
@@ -443,7 +446,11 @@ fn house_made_spellings_are_configured() {
 
 #[test]
 fn ties_are_broken_by_depth_then_by_the_order_of_the_reply() {
-    let reply = r#"[{"role":"assistant","parts":[{"type":"tool_call","id":"c2","name":"b","arguments":{}},{"type":"tool_call","id":"c1","name":"a","arguments":{}}]}]"#;
+    let reply = concat!(
+        r#"[{"role":"assistant","parts":["#,
+        r#"{"type":"tool_call","id":"c2","name":"b","arguments":{}},"#,
+        r#"{"type":"tool_call","id":"c1","name":"a","arguments":{}}]}]"#,
+    );
     let trajectory = taken(&[
         agent(1, 0, "desk", 0, 99),
         model(2, 1, 1, 9).with("gen_ai.output.messages", reply),
@@ -654,8 +661,18 @@ fn the_evaluated_span_is_the_earliest_topmost_run_that_no_call_holds() {
 
 #[test]
 fn calls_that_only_messages_tell_of_are_marked_so() {
-    let asked = r#"[{"role":"assistant","parts":[{"type":"tool_call","id":"c1","name":"search","arguments":"{\"q\": 1}"},{"type":"tool_call","id":"c2","name":"fetch","arguments":{}}]}]"#;
-    let answered = r#"[{"role":"user","parts":[{"type":"text","content":"hi"}]},{"role":"assistant","parts":[{"type":"tool_call","id":"c1","name":"search","arguments":"{}"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"c1","response":"[1, 2]"}]}]"#;
+    let asked = concat!(
+        r#"[{"role":"assistant","parts":["#,
+        r#"{"type":"tool_call","id":"c1","name":"search","arguments":"{\"q\": 1}"},"#,
+        r#"{"type":"tool_call","id":"c2","name":"fetch","arguments":{}}]}]"#,
+    );
+    let answered = concat!(
+        r#"[{"role":"user","parts":[{"type":"text","content":"hi"}]},"#,
+        r#"{"role":"assistant","parts":"#,
+        r#"[{"type":"tool_call","id":"c1","name":"search","arguments":"{}"}]},"#,
+        r#"{"role":"tool","parts":"#,
+        r#"[{"type":"tool_call_response","id":"c1","response":"[1, 2]"}]}]"#,
+    );
     let spans = [
         agent(1, 0, "desk", 0, 99),
         model(2, 1, 1, 9).with("gen_ai.output.messages", asked),
@@ -690,16 +707,24 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     let long = "x".repeat(10_000);
     let history = format!(
-        r#"[{{"role":"system","parts":"{long}"}},{{"role":"tool","parts":[{{"type":"tool_call_response","id":"old","response":1}}]}},{{"role":"assistant","parts":[]}},{{"role":"tool","parts":[{{"type":"tool_call_response","id":"new","response":2}}]}}]"#
+        concat!(
+            r#"[{{"role":"system","parts":"{}"}},"#,
+            r#"{{"role":"tool","parts":"#,
+            r#"[{{"type":"tool_call_response","id":"old","response":1}}]}},"#,
+            r#"{{"role":"assistant","parts":[]}},"#,
+            r#"{{"role":"tool","parts":"#,
+            r#"[{{"type":"tool_call_response","id":"new","response":2}}]}}]"#,
+        ),
+        long
     );
     let mut request = model(1, 0, 1, 2)
         .with("gen_ai.input.messages", history)
         .with("input.value", long.clone())
         .made(recogniser.keys());
     let mark = mark(&request, &recogniser);
-    slim(&mut request, mark);
+    prune(&mut request, mark);
     assert!(request.size() < 600, "{} bytes", request.size());
-    let found = messages::responses(&convention::View::new(&request), 1000);
+    let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     assert_eq!(
         found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(),
         ["new"]
@@ -708,7 +733,7 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
 
 #[test]
 fn what_other_settings_recognised_is_looked_at_again() {
-    let house = |kind: &str| HouseConvention {
+    let house = |kind: &str| CustomConvention {
         name: "acme".into(),
         matches: [("acme.kind".to_owned(), kind.to_owned())].into(),
         name_from: None,

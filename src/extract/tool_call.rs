@@ -1,16 +1,17 @@
-//! Pure. What a tool call is once it has been recognised: name, arguments, result, error, and whose
-//! it was.
+//! Pure. A tool call of a trajectory: name, arguments, result, error, and the agent that made it.
+//! Knows nothing of the span that it was taken from.
 
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use super::uncertainty::CallUncertainty;
 use crate::span::SpanId;
 
 /// One call of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The tool's name; `(unnamed)` where the span tells none.
+    /// The tool's name; `(unnamed)` where the span names none.
     pub name: Arc<str>,
     /// The model's id of the call, where the payload carries it.
     pub call_id: Option<Arc<str>>,
@@ -39,33 +40,15 @@ pub struct ToolCall {
     pub convention: Arc<str>,
     /// Its span has not ended yet.
     pub partial: bool,
-    /// What could still change about it where the trace was cut short.
-    pub doubt: Doubt,
+    /// What could still change about it if the trace was cut short.
+    pub uncertainty: CallUncertainty,
 }
 
-/// What the rest of a trace that was cut short could change about a call, besides bringing further
-/// ones. None for a trace that is done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Doubt {
-    /// It may turn out to be no call, the same call as another of the list, or a call of another
-    /// name.
-    pub may_go: bool,
-    /// A call of the same name may lie around it, and then stands for both: it began earlier, and
-    /// tells its own arguments and end.
-    pub may_fold: bool,
-    /// Calls of one line stay in their order; between lines it may change.
-    pub line: u32,
-    /// Its arguments may change.
-    pub args: bool,
-    /// Its result may change.
-    pub result: bool,
-}
-
-/// Arguments or a result. Parsed when somebody asks what is in it: most criteria never do.
+/// Arguments or a result. Parsed on first use: most criteria never read it.
 #[derive(Debug, Clone)]
 pub struct Payload {
-    /// The text as it was received (unwrapped); compact JSON only for what came as OTLP arrays or
-    /// maps. What patterns and text equality see.
+    /// The text as it was received (unwrapped), which patterns and text equality see; compact JSON
+    /// only for values that came as OTLP arrays or maps.
     pub text: Arc<str>,
     /// How to read the text, once.
     read: fn(&str) -> (Value, bool),
@@ -74,8 +57,8 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// A text and what it says as JSON, where it is JSON; a plain text is a JSON string. `cut` if
-    /// something is missing at its end.
+    /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
+    /// at its end.
     pub fn new(text: impl Into<Arc<str>>, json: Value, cut: bool) -> Self {
         Self {
             text: text.into(),
@@ -84,9 +67,9 @@ impl Payload {
         }
     }
 
-    /// A text that is read when it is asked for: its JSON, and whether something is missing at its
+    /// A text that `read` parses on first use: its JSON, and whether something is missing at its
     /// end.
-    pub(super) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
+    pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {
         Self {
             text: text.into(),
             read,
@@ -94,12 +77,12 @@ impl Payload {
         }
     }
 
-    /// The same as JSON, where it is JSON; a plain text is a JSON string.
+    /// The text as JSON; a plain text is a JSON string.
     pub fn json(&self) -> &Value {
         &self.parsed().0
     }
 
-    /// Is something missing at its end? Never compare it then as if it were whole.
+    /// Is something missing at its end? Then never compare it as if it were whole.
     pub fn is_cut(&self) -> bool {
         self.parsed().1
     }
@@ -113,4 +96,13 @@ impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text && self.parsed() == other.parsed()
     }
+}
+
+/// A part of a call that another trace brings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallPart {
+    /// What the call was made with.
+    Args(Payload),
+    /// What it returned.
+    Result(Payload),
 }

@@ -1,5 +1,5 @@
 //! Pure. What other traces tell of calls. A loop that is written by hand sends each request as a
-//! trace of its own, and what a call returned is only told in the next one; AutoGen tells arguments
+//! trace of its own, and what a call returned is only part in the next one; AutoGen tells arguments
 //! too, in the traces of its runtime. Remembers by call id which traces asked and what was
 //! answered, whichever comes first. Knows how much to remember; does not know how messages are
 //! spelled.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::extract::{Answer, Payload, Told, Trajectory};
+use crate::extract::{CallPart, CrossTraceResult, Payload, Trajectory};
 use crate::span::{SpanId, TraceId};
 
 /// Most answers and most asking traces of one id: more are of a sender that repeats its ids.
@@ -32,7 +32,7 @@ pub(super) struct LateResults {
     max_age: Duration,
 }
 
-/// By service, then by when they were told.
+/// By service, then by when they were part.
 type Answers = BTreeMap<(Arc<str>, u64, SpanId), Payload>;
 
 #[derive(Debug, Default)]
@@ -60,25 +60,25 @@ impl LateResults {
     }
 
     /// Remember an answer. The traces that asked for it, to be judged again; none if it was known.
-    pub(super) fn answer(&mut self, answer: Answer) -> Vec<TraceId> {
-        let Answer {
+    pub(super) fn answer(&mut self, answer: CrossTraceResult) -> Vec<TraceId> {
+        let CrossTraceResult {
             call_id,
             service,
             start_unix_nanos,
             span_id,
-            told,
+            part,
         } = answer;
         let known = self.known(&call_id);
-        let (answers, told) = match told {
-            Told::Args(args) => (&mut known.args, args),
-            Told::Result(result) => (&mut known.results, result),
+        let (answers, part) = match part {
+            CallPart::Args(args) => (&mut known.args, args),
+            CallPart::Result(result) => (&mut known.results, result),
         };
-        let size = size_of_answer(&service, &told);
+        let size = size_of_answer(&service, &part);
         let key = (service, start_unix_nanos, span_id);
         if answers.contains_key(&key) || answers.len() == MAX_OF_ONE_ID {
             return Vec::new();
         }
-        answers.insert(key, told);
+        answers.insert(key, part);
         let asked_by = known.asked_by.clone();
         self.size += size;
         self.forget();
@@ -87,7 +87,7 @@ impl LateResults {
 
     /// Gives the calls of a trajectory what was answered so far, and remembers that it asked.
     pub(super) fn fill(&mut self, trajectory: &mut Trajectory) {
-        if !trajectory.told_elsewhere {
+        if !trajectory.completed_elsewhere {
             return;
         }
         let max_age_nanos = u64::try_from(self.max_age.as_nanos()).unwrap_or(u64::MAX);
@@ -107,7 +107,7 @@ impl LateResults {
                 answers
                     .iter()
                     .find(|(key, _)| of_call(key))
-                    .map(|(_, told)| told.clone())
+                    .map(|(_, part)| part.clone())
             };
             call.result = call.result.take().or_else(|| first(&known.results, since));
             // A call is asked for before it is made.

@@ -16,7 +16,10 @@ use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
 use crate::evaluate::{self, Criterion};
 use crate::export::score_line;
-use crate::extract::{AgentRun, Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{
+    AgentRun, CallUncertainty, ExpectationAttributes, Payload, Subject, ToolCall, Trajectory,
+    TrajectoryUncertainty,
+};
 use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
 use crate::span::{KeptAttributes, Now, Resource, SpanId, TraceId};
@@ -352,12 +355,12 @@ impl TrajectoryBody {
             completeness,
             cut_short: !matches!(completeness, CloseReason::RootEnded | CloseReason::NoRoot),
             from_messages: false,
-            told_elsewhere: false,
-            doubts: Doubts::default(),
+            completed_elsewhere: false,
+            uncertainty: TrajectoryUncertainty::default(),
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,
             latest_end_unix_nanos: 0,
-            brought: Brought::default(),
+            expectation_attributes: ExpectationAttributes::default(),
             node_visits: names.clone(),
             agent_runs,
             tool_calls,
@@ -413,7 +416,7 @@ impl ToolCallBody {
             end_unix_nanos: time(end, at as u64 * 2 + 1)?,
             convention: convention.unwrap_or_default().into(),
             partial: false,
-            doubt: Doubt::default(),
+            uncertainty: CallUncertainty::default(),
         })
     }
 }

@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
 use crate::assemble::CloseReason;
-use crate::extract::{Brought, Doubt, Doubts, ToolCall, Trajectory};
+use crate::extract::{
+    CallUncertainty, ExpectationAttributes, ToolCall, Trajectory, TrajectoryUncertainty,
+};
 use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
@@ -241,7 +243,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         end_unix_nanos: 0,
         convention: Arc::from("tool.name"),
         partial: false,
-        doubt: Doubt::default(),
+        uncertainty: CallUncertainty::default(),
     };
     Trajectory {
         trace_id: TraceId::try_new(&[1; 16]).unwrap(),
@@ -253,15 +255,15 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
-        told_elsewhere: false,
-        doubts: Doubts::default(),
+        completed_elsewhere: false,
+        uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: 1,
         latest_end_unix_nanos: 0,
         tool_calls: names.iter().map(call).collect(),
         agent_runs: Vec::new(),
         node_visits: Vec::new(),
-        brought: Brought::default(),
+        expectation_attributes: ExpectationAttributes::default(),
         arrival: 0,
     }
 }

@@ -81,7 +81,12 @@ impl<'a> CapturedValues<'a> {
     pub(crate) fn args(&mut self, call_idx: usize) -> Known<&'a Value> {
         let trajectory = self.trajectory;
         let call = &trajectory.tool_calls[call_idx];
-        match self.known(call_idx, call.args.as_ref(), self.has_args, call.doubt.args) {
+        match self.known(
+            call_idx,
+            call.args.as_ref(),
+            self.has_args,
+            call.uncertainty.args,
+        ) {
             Ok(Some(payload)) => Known::Value(payload.json()),
             Ok(None) => Known::None,
             Err(missing) => {
@@ -102,7 +107,7 @@ impl<'a> CapturedValues<'a> {
             call_idx,
             call.result.as_ref(),
             self.has_results,
-            call.doubt.result,
+            call.uncertainty.result,
         ) {
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {

@@ -222,7 +222,7 @@ pub fn pair(
     }
     let mut runs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (run_idx, trajectory) in trajectories.iter().enumerate() {
-        if let Some(case) = &trajectory.brought.case_id {
+        if let Some(case) = &trajectory.expectation_attributes.case_id {
             runs.entry(case).or_default().push(run_idx);
         }
     }

@@ -61,18 +61,18 @@ impl Selector {
 
     /// Of a selector that matches a trace cut short: will it still match the complete trace?
     pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
-        let doubts = trajectory.doubts;
+        let uncertainty = trajectory.uncertainty;
         let reads =
             |glob: &Option<Glob>| glob.as_ref().is_some_and(|glob| !glob.matches_everything());
         let reads_subject = reads(&self.agent) || !self.attributes.is_empty();
-        let may_fail = (doubts.service && reads(&self.service))
-            || (doubts.root && reads(&self.root))
-            || (doubts.subject && reads_subject);
+        let may_fail = (uncertainty.service && reads(&self.service))
+            || (uncertainty.root && reads(&self.root))
+            || (uncertainty.subject && reads_subject);
         let stays_called = |glob: &Glob| {
             trajectory
                 .tool_calls
                 .iter()
-                .any(|call| !call.doubt.may_go && glob.matches(&call.name))
+                .any(|call| !call.uncertainty.may_go && glob.matches(&call.name))
         };
         !may_fail && self.calls.as_ref().is_none_or(stays_called)
     }

@@ -1,5 +1,5 @@
 //! Pure. Finds the calls of a trajectory cut short that stay as they are, whatever the rest of the
-//! trace holds. Reads the doubts that extraction noted on each call; knows no expectations.
+//! trace holds. Reads the uncertainty that extraction noted on each call; knows no expectations.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
     for call in trajectory
         .tool_calls
         .iter()
-        .filter(|call| !call.doubt.may_go)
+        .filter(|call| !call.uncertainty.may_go)
     {
-        let line = if in_order { call.doubt.line } else { 0 };
+        let line = if in_order { call.uncertainty.line } else { 0 };
         lines.entry(line).or_default().push(call.clone());
     }
     let mut lines: Vec<Vec<ToolCall>> = if lines.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
         // An outer call may replace this one; it has values of its own and may never end.
         tool_calls
             .iter_mut()
-            .for_each(|call| call.partial |= call.doubt.may_fold);
+            .for_each(|call| call.partial |= call.uncertainty.may_fold);
         Trajectory {
             tool_calls,
             ..trajectory.clone()

@@ -55,7 +55,7 @@ fn judge_all<'a>(
     trajectory: &Arc<Trajectory>,
     explain: &Explain,
 ) -> Vec<Evaluation> {
-    let subject_may_change = trajectory.doubts.subject;
+    let subject_may_change = trajectory.uncertainty.subject;
     let judge_one = |applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>| {
         let (select, name, evaluator) = match applied {
             Ok(criterion) => (
@@ -71,7 +71,7 @@ fn judge_all<'a>(
         }
         let is_doubtful =
             subject_may_change && (!is_selected || depends_on_subject(name, evaluator));
-        let doubtful = is_doubtful.then(|| Arc::new(trajectory.doubtful()));
+        let doubtful = is_doubtful.then(|| Arc::new(trajectory.as_uncertain()));
         let trajectory = doubtful.as_ref().unwrap_or(trajectory);
         Some(match applied {
             Ok(criterion) => apply(criterion, trajectory, explain),
@@ -234,7 +234,7 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
 fn certain_verdict(criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
     // The first tool span will replace calls taken from messages, whatever they say.
     if trajectory.from_messages
-        || trajectory.doubts.all
+        || trajectory.uncertainty.all
         || !criterion.select.matches_for_good(trajectory)
     {
         return Verdict::NotEvaluated;

@@ -36,7 +36,8 @@ impl Default for Expectations {
 impl Expectations {
     /// The case that a run belongs to.
     pub fn case_of(&self, trajectory: &Trajectory) -> Option<&Expectation> {
-        self.cases.get(trajectory.brought.case_id.as_deref()?)
+        self.cases
+            .get(trajectory.expectation_attributes.case_id.as_deref()?)
     }
 
     /// What a run itself adds to its judgement.
@@ -47,7 +48,7 @@ impl Expectations {
     ) -> SpanExpectations {
         let is_registered = |name: &str| criteria.iter().any(|criterion| criterion.name == name);
         SpanExpectations::read(
-            &trajectory.brought,
+            &trajectory.expectation_attributes,
             &trajectory.tool_calls,
             is_registered,
             self.max_size,
@@ -66,7 +67,7 @@ pub fn judge_run(
     explain: &Explain,
 ) -> Vec<Evaluation> {
     // Most runs carry no expectations and belong to no case.
-    let SpanExpectations { names, own } = match trajectory.brought.asks_nothing() {
+    let SpanExpectations { names, own } = match trajectory.expectation_attributes.is_empty() {
         true => SpanExpectations::default(),
         false => expectations.from_spans(trajectory, criteria),
     };

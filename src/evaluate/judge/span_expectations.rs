@@ -12,7 +12,9 @@ use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, InvalidCriterion};
 use crate::evaluate::evaluators::Evaluator;
 use crate::evaluate::parameters::pattern;
-use crate::extract::{Bringing, Brought, CRITERIA, EXPECT, Payload, Said, ToolCall};
+use crate::extract::{
+    CRITERIA, EXPECT, ExpectationAttributes, Payload, SpanExpectationPolicy, StatedValue, ToolCall,
+};
 use crate::text::{abbreviated, truncated};
 
 /// Upper bounds on the work for one expectation: its bytes times the calls it is compared with, and
@@ -51,8 +53,8 @@ impl FromSpans {
     }
 
     /// What must be kept of spans for it.
-    pub fn bringing(self, max_size: usize) -> Bringing {
-        Bringing {
+    pub fn bringing(self, max_size: usize) -> SpanExpectationPolicy {
+        SpanExpectationPolicy {
             criteria: self != Self::Off,
             expect: self == Self::Full,
             max_size,
@@ -74,14 +76,14 @@ impl SpanExpectations {
     /// Reads the expectations of a run with these calls. Longer ones than `max_size` were cut when
     /// they arrived.
     pub fn read(
-        brought: &Brought,
+        attributes: &ExpectationAttributes,
         calls: &[ToolCall],
         is_registered: impl Fn(&str) -> bool,
         max_size: usize,
     ) -> Self {
         let mut mistakes = Mistakes::default();
         let mut names = BTreeSet::new();
-        for said in &brought.criteria {
+        for said in &attributes.criteria {
             for name in mistakes
                 .note(read_names(said, max_size))
                 .unwrap_or_default()
@@ -99,7 +101,7 @@ impl SpanExpectations {
                 }
             }
         }
-        let expected = match brought.expect.as_slice() {
+        let expected = match attributes.expect.as_slice() {
             [] => None,
             [said] => mistakes.note(read_evaluator(said, calls, max_size)),
             [said, others @ ..] => {
@@ -113,7 +115,7 @@ impl SpanExpectations {
         };
         let own: Option<Applied> = match mistakes.in_one() {
             Some(error) => {
-                let said = brought.criteria.iter().chain(&brought.expect);
+                let said = attributes.criteria.iter().chain(&attributes.expect);
                 let texts = said.map(|said| said.text.as_deref().unwrap_or_default());
                 let text = texts.collect::<Vec<_>>().join("\n");
                 let evaluator = expected.map_or("unknown", |evaluator| evaluator.name());
@@ -138,7 +140,7 @@ pub fn no_longer_expected(name: &str, evaluator: &'static str) -> InvalidCriteri
 }
 
 /// Reads a list of names: separated by commas, or a JSON array, in which names may contain commas.
-fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationError> {
+fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, EvaluationError> {
     let text = whole(said, CRITERIA, max_size)?;
     if text.trim_start().starts_with('[') {
         return serde_json::from_str(text)
@@ -153,7 +155,7 @@ fn read_names(said: &Said, max_size: usize) -> Result<Vec<String>, EvaluationErr
 }
 
 fn read_evaluator(
-    said: &Said,
+    said: &StatedValue,
     calls: &[ToolCall],
     max_size: usize,
 ) -> Result<Evaluator, EvaluationError> {
@@ -181,7 +183,11 @@ pub fn searched_size(calls: &[ToolCall]) -> usize {
         .sum()
 }
 
-fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, EvaluationError> {
+fn whole<'a>(
+    said: &'a StatedValue,
+    key: &str,
+    max_size: usize,
+) -> Result<&'a str, EvaluationError> {
     if said.cut {
         let message = format!(
             "was cut: the expectations of one span may take at most `expectations.max_size` \
@@ -200,7 +206,7 @@ fn whole<'a>(said: &'a Said, key: &str, max_size: usize) -> Result<&'a str, Eval
 }
 
 fn unreadable(
-    said: &Said,
+    said: &StatedValue,
     key: &str,
     expected: &str,
     error: &serde_json::Error,
@@ -228,14 +234,14 @@ fn without_values(message: &str) -> String {
     truncated(message, 4 * MAX_SHOWN).to_owned()
 }
 
-fn mistake(kind: &'static str, said: &Said, key: &str, what: &str) -> EvaluationError {
+fn mistake(kind: &'static str, said: &StatedValue, key: &str, what: &str) -> EvaluationError {
     EvaluationError {
         kind,
         message: format!("`{key}` of {} {what}", place(said)),
     }
 }
 
-fn place(said: &Said) -> String {
+fn place(said: &StatedValue) -> String {
     said.span_id.map_or_else(
         || "the resource".to_owned(),
         |span_id| format!("span {span_id}"),
@@ -281,8 +287,8 @@ mod tests {
     use crate::evaluate::judge::JudgedBy;
     use crate::span::SpanId;
 
-    fn said(text: &str) -> Said {
-        Said {
+    fn said(text: &str) -> StatedValue {
+        StatedValue {
             span_id: SpanId::try_new(&[1; 8]),
             text: Some(Arc::from(text)),
             cut: false,
@@ -295,13 +301,13 @@ mod tests {
 
     fn read_for(calls: &[ToolCall], criteria: &[&str], expect: &[&str]) -> SpanExpectations {
         let said = |texts: &[&str]| texts.iter().map(|text| said(text)).collect();
-        let brought = Brought {
+        let attributes = ExpectationAttributes {
             case_id: None,
             criteria: said(criteria),
             expect: said(expect),
         };
         SpanExpectations::read(
-            &brought,
+            &attributes,
             calls,
             |name| ["a", "b", "c, d"].contains(&name),
             16_384,
@@ -487,7 +493,7 @@ mod tests {
             end_unix_nanos: 0,
             convention: "gen_ai".into(),
             partial: false,
-            doubt: crate::extract::Doubt::default(),
+            uncertainty: crate::extract::CallUncertainty::default(),
         };
         let order = serde_json::json!({"tool_call_order": {"tool_calls_order": vec!["a"; 4_000]}})
             .to_string();

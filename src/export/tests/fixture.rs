@@ -9,7 +9,10 @@ use serde_json::json;
 
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
-use crate::extract::{Brought, Doubt, Doubts, Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{
+    CallUncertainty, ExpectationAttributes, Payload, Subject, ToolCall, Trajectory,
+    TrajectoryUncertainty,
+};
 use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
 /// What must never be seen with values off.
@@ -82,7 +85,7 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
         end_unix_nanos: END - 900_000 + call_idx,
         convention: "gen_ai".into(),
         partial: false,
-        doubt: Doubt::default(),
+        uncertainty: CallUncertainty::default(),
     }
 }
 
@@ -109,8 +112,8 @@ pub(super) fn trajectory() -> Trajectory {
         completeness: CloseReason::RootEnded,
         cut_short: false,
         from_messages: false,
-        told_elsewhere: false,
-        doubts: Doubts::default(),
+        completed_elsewhere: false,
+        uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: 5,
         latest_end_unix_nanos: END + 50,
@@ -121,7 +124,7 @@ pub(super) fn trajectory() -> Trajectory {
         ],
         agent_runs: vec![],
         node_visits: vec![],
-        brought: Brought::default(),
+        expectation_attributes: ExpectationAttributes::default(),
         arrival: 0,
     }
 }

@@ -40,7 +40,12 @@ fn values_that_are_no_json_are_text_and_cut_ones_say_so() {
 #[test]
 fn the_bare_text_of_an_only_argument_gets_its_name_from_the_reply_also_in_braces() {
     let query = "{ user { id } }";
-    let reply = json!([{ "role": "assistant", "parts": [{ "type": "tool_call", "id": "c1", "name": "graph", "arguments": { "query": query } }] }]);
+    let reply = json!([{ "role": "assistant", "parts": [{
+        "type": "tool_call",
+        "id": "c1",
+        "name": "graph",
+        "arguments": { "query": query },
+    }] }]);
     let trajectory = taken(&[
         agent(1, 0, "clerk", 1, 9),
         model(2, 1, 2, 3).with("gen_ai.output.messages", reply.to_string()),
@@ -53,7 +58,8 @@ fn the_bare_text_of_an_only_argument_gets_its_name_from_the_reply_also_in_braces
 
 #[test]
 fn an_envelope_is_opened_with_white_space_before_it() {
-    let message = "\n {\"type\": \"tool\", \"content\": \"no stock\", \"tool_call_id\": \"c1\", \"status\": \"error\"}";
+    let message = "\n {\"type\": \"tool\", \"content\": \"no stock\", \
+                   \"tool_call_id\": \"c1\", \"status\": \"error\"}";
     let call = only(
         span(1, 0, "lookup", 1, 2)
             .with("openinference.span.kind", "TOOL")

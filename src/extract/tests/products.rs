@@ -88,10 +88,18 @@ fn traceloop_for_javascript_tells_the_name_in_the_result() {
             .with("traceloop.span.kind", "task")
             .with("gen_ai.operation.name", "execute_tool")
             .with("traceloop.workflow.name", "travel_desk")
-            .with("traceloop.entity.input", "{\"args\":[\"{\\\"city\\\":\\\"Oslo\\\"}\"]}")
+            .with(
+                "traceloop.entity.input",
+                "{\"args\":[\"{\\\"city\\\":\\\"Oslo\\\"}\"]}",
+            )
             .with(
                 "traceloop.entity.output",
-                r#"{"lc":1,"type":"constructor","id":["langchain_core","messages","ToolMessage"],"kwargs":{"content":"{\"temp\":3}","name":"get_weather","tool_call_id":"call_9","status":"success"}}"#,
+                concat!(
+                    r#"{"lc":1,"type":"constructor","#,
+                    r#""id":["langchain_core","messages","ToolMessage"],"#,
+                    r#""kwargs":{"content":"{\"temp\":3}","name":"get_weather","#,
+                    r#""tool_call_id":"call_9","status":"success"}}"#,
+                ),
             ),
     );
     assert_eq!(
@@ -318,7 +326,8 @@ fn llama_index_names_the_agent_whose_turn_it_is() {
 fn a_haystack_conversation_without_its_end_is_no_certainty() {
     let message = |role: &str, content: &str| {
         format!(
-            "ChatMessage(_role=<ChatRole.{}: '{role}'>, _content=[{content}], _name=None, _meta={{}})",
+            "ChatMessage(_role=<ChatRole.{}: '{role}'>, _content=[{content}], \
+             _name=None, _meta={{}})",
             role.to_uppercase()
         )
     };

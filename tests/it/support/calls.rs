@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use spanscore::assemble::CloseReason;
 use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
 use spanscore::extract::{
-    AgentRun, Brought, CASE_ID, CRITERIA, Doubt, Doubts, EXPECT, Payload, Said, Subject, ToolCall,
-    Trajectory,
+    AgentRun, CASE_ID, CRITERIA, CallUncertainty, EXPECT, ExpectationAttributes, Payload,
+    StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
 };
 use spanscore::span::{KeptAttributes, Resource, SpanId, TraceId};
 
@@ -126,7 +126,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             end_unix_nanos: at as u64 * 10 + 5,
             convention: "tool_name".into(),
             partial: call.partial,
-            doubt: Doubt::default(),
+            uncertainty: CallUncertainty::default(),
         }
     });
     Trajectory {
@@ -143,8 +143,8 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         },
         cut_short: written.cut_short,
         from_messages: written.from_messages,
-        told_elsewhere: false,
-        doubts: Doubts::default(),
+        completed_elsewhere: false,
+        uncertainty: TrajectoryUncertainty::default(),
         clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
@@ -167,7 +167,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             .iter()
             .map(|name| name.as_str().into())
             .collect(),
-        brought: brought(&written.attributes),
+        expectation_attributes: expectation_attributes(&written.attributes),
         arrival: 0,
     }
 }
@@ -190,20 +190,20 @@ pub(crate) fn judged(
 }
 
 /// What the attributes of the evaluated span say about the run's judgement.
-fn brought(attributes: &Map<String, Value>) -> Brought {
+fn expectation_attributes(attributes: &Map<String, Value>) -> ExpectationAttributes {
     let said = |key: &str| {
         let value = attributes.get(key)?;
         let text = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_owned);
-        Some(Said {
+        Some(StatedValue {
             span_id: SpanId::try_new(&1_u64.to_be_bytes()),
             text: Some(text.into()),
             cut: false,
         })
     };
     let case_id = said(CASE_ID).and_then(|said| said.text);
-    Brought {
+    ExpectationAttributes {
         case_id,
         criteria: said(CRITERIA).into_iter().collect(),
         expect: said(EXPECT).into_iter().collect(),

@@ -25,6 +25,42 @@ fn no_import_runs_in_a_circle_inside_a_room() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The floors of a room, from the ground up: a file imports files of its own floor and of floors
+/// below. The header of the room's `mod.rs` says what each floor is for.
+const FLOORS: &[(&str, &[&[&str]])] = &[(
+    "extract",
+    &[
+        &["settings", "glob", "uncertainty", "tool_call"],
+        &["values"],
+        &["spans"],
+        &["trace"],
+        &["trajectory"],
+    ],
+)];
+
+#[test]
+fn no_floor_imports_a_floor_above() {
+    let imports = Imports::read(&sources());
+    let by_parent = imports.by_parent();
+    let mut wrong = Vec::new();
+    for (room, floors) in FLOORS {
+        let floor_of = |child: &str| floors.iter().position(|floor| floor.contains(&child));
+        for (child, siblings) in &by_parent[room] {
+            let Some(own) = floor_of(child) else {
+                wrong.push(format!(
+                    "{room}: `{child}` is on no floor of tests/it/tidy/circles.rs"
+                ));
+                continue;
+            };
+            let above = siblings.iter().filter(|other| floor_of(other) > Some(own));
+            wrong.extend(above.map(|other| {
+                format!("{room}: `{child}` must not import `{other}` of a floor above")
+            }));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn a_circle_is_found_through_a_face_and_between_folders() {
     let source = |module: &str, text: &str| Source {

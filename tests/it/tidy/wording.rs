@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use super::{CORE, Source, read, room_of, sources, walk};
 
 /// Rooms whose comments are still to be edited. The list may only shrink.
-const STILL_IN_DIALECT: &[&str] = &["evaluate", "extract", "receive"];
+const STILL_IN_DIALECT: &[&str] = &["evaluate", "receive"];
 
 /// Rooms and folders with lines over 100 columns. The list may only shrink.
 const STILL_TOO_WIDE: &[&str] = &[
-    "sidecar", "benches", "cli", "config", "evaluate", "export", "extract", "fuzz", "receive",
-    "register", "tests",
+    "sidecar", "benches", "cli", "config", "evaluate", "export", "fuzz", "receive", "register",
+    "tests",
 ];
 
 /// Public type names that several modules use. The list may only shrink.
@@ -72,29 +72,7 @@ const FRAMEWORKS: &[&str] = &[
 ];
 
 /// Files of the core that still name a framework. The list may only shrink.
-const STILL_NAMING_FRAMEWORKS: &[&str] = &[
-    "src/extract/answers.rs",
-    "src/extract/autogen.rs",
-    "src/extract/claude_code.rs",
-    "src/extract/gen_ai.rs",
-    "src/extract/genkit.rs",
-    "src/extract/haystack.rs",
-    "src/extract/keys.rs",
-    "src/extract/langsmith.rs",
-    "src/extract/llama_index.rs",
-    "src/extract/log_calls.rs",
-    "src/extract/mastra.rs",
-    "src/extract/messages.rs",
-    "src/extract/openinference.rs",
-    "src/extract/outline.rs",
-    "src/extract/payload.rs",
-    "src/extract/slim.rs",
-    "src/extract/traceloop.rs",
-    "src/extract/trajectory.rs",
-    "src/extract/vercel_ai.rs",
-    "src/extract/voltagent.rs",
-    "src/pipeline/results.rs",
-];
+const STILL_NAMING_FRAMEWORKS: &[&str] = &["src/pipeline/results.rs"];
 
 #[test]
 fn headers_and_doc_comments_say_what_they_mean() {
@@ -212,7 +190,9 @@ fn the_core_names_no_framework_outside_its_convention() {
     let is_of_core = |file: &Source| {
         CORE.contains(&room_of(&file.module))
             && !file.is_test()
-            && !file.module.contains("conventions")
+            && !file.module.starts_with("extract::spans::conventions")
+            // Its rows are spelled as the frameworks spell their attributes.
+            && file.module != "extract::spans::keys"
     };
     for file in sources().iter().filter(|file| is_of_core(file)) {
         let path = file.path.display().to_string();

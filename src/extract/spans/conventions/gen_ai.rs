@@ -1,0 +1,96 @@
+//! Pure. The OpenTelemetry conventions for generative AI: pydantic-ai, Vercel AI SDK v7, Strands,
+//! ADK, AutoGen, AG2, Microsoft's agent framework and others.
+
+use std::borrow::Cow;
+
+use super::super::convention::{Convention, SpanCall};
+use super::super::key_bits::KeyBits;
+use super::super::keys;
+use super::super::view::{View, name_after};
+use crate::extract::values::{Envelope, Raw};
+use crate::span::{Event, KeyId};
+
+pub(super) const GEN_AI: Convention = Convention {
+    name: "gen_ai",
+    marks: KeyBits::new(&[keys::OPERATION, keys::GEN_AI_TOOL_NAME]),
+    is_call: Some(is_call),
+    call: Some(call),
+    agent_run: Some(agent_run),
+    is_model: Some(is_model),
+    ..Convention::NONE
+};
+
+fn is_call(span: &View<'_>) -> bool {
+    match span.str(keys::OPERATION) {
+        // Gemini's command line says `tool_call`.
+        Some(operation) => operation == "execute_tool" || operation == "tool_call",
+        // Older pydantic-ai spans name the tool and no operation.
+        None => span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
+    }
+}
+
+fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
+    // Taken literally: OpenTelemetry puts no quotes around a name, so quotes that are there belong
+    // to it.
+    let literal_name = span.str(keys::GEN_AI_TOOL_NAME);
+    let literal_name = literal_name.filter(|name| !name.trim_start().is_empty());
+    let mut call = SpanCall {
+        name: literal_name
+            .map(Cow::Borrowed)
+            .or_else(|| span.text(keys::GEN_AI_TOOL_NAME)),
+        poor_name: name_after(span.name(), "execute_tool"),
+        call_id: span.text(keys::GEN_AI_CALL_ID),
+        args: span.first_raw(&[keys::GEN_AI_ARGS, keys::ADK_ARGS]),
+        result: span.first_raw(&[keys::GEN_AI_RESULT, keys::ADK_RESULT]),
+        failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
+        ..SpanCall::default()
+    };
+    // Google's ADK wraps any result that is no object, in Python and in JavaScript.
+    let is_adk_result = !span.has(keys::GEN_AI_RESULT) && call.result.is_some();
+    if is_adk_result || span.has(keys::ADK_EVENT) {
+        call.result_in = Envelope::Result;
+    }
+    // Strands answers with content blocks, in an attribute or in an event.
+    if span.has(keys::TOOL_STATUS) {
+        call.result_in = Envelope::Blocks;
+    }
+    for event in span.events() {
+        match event.name {
+            keys::TOOL_MESSAGE if call.args.is_none() => {
+                call.args = event_value(event, keys::CONTENT);
+            }
+            keys::CHOICE if call.result.is_none() => {
+                call.result = event_value(event, keys::MESSAGE);
+                call.result_in = Envelope::Blocks;
+            }
+            _ => {}
+        }
+    }
+    call
+}
+
+fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
+    let attribute = event.attributes().find(|attribute| attribute.key == key)?;
+    Some(Raw {
+        value: attribute.value,
+        cut: attribute.cut,
+        plain: false,
+    })
+}
+
+fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
+    if !span.is(keys::OPERATION, "invoke_agent") {
+        return None;
+    }
+    span.text(keys::GEN_AI_AGENT)
+        .or_else(|| span.text(keys::GEN_AI_AGENT_ID))
+        .or_else(|| name_after(span.name(), "invoke_agent").map(Cow::Borrowed))
+        .or(Some(Cow::Borrowed(span.name())))
+}
+
+fn is_model(span: &View<'_>) -> bool {
+    matches!(
+        span.str(keys::OPERATION),
+        Some("chat" | "generate_content" | "text_completion")
+    )
+}

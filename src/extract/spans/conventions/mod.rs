@@ -1,0 +1,167 @@
+//! Pure. The table of conventions: one framework, one file, or one row of `look_alikes`. Nothing
+//! outside this folder knows a framework by name.
+
+mod autogen;
+mod claude_code;
+mod gen_ai;
+mod haystack;
+mod llama_index;
+pub(crate) mod log_calls;
+mod look_alikes;
+mod mastra;
+mod openinference;
+mod smolagents;
+mod span_name;
+pub(crate) mod tool_name;
+mod traceloop;
+mod vercel_ai;
+
+use super::convention::{Convention, CrossTrace, Prune, Refine};
+use super::key_bits::KeyBits;
+use super::keys;
+use crate::span::KeyId;
+
+/// The conventions in order of precedence: the first that recognises a tool call names it. Those of
+/// one product come before those that many share, since products copy the shared attributes onto
+/// their spans. Hooks run in this order too.
+pub(crate) const CONVENTIONS: &[Convention] = &[
+    log_calls::LOG_CALLS,
+    claude_code::CLAUDE_CODE,
+    look_alikes::LANGFUSE,
+    look_alikes::JUDGMENT,
+    look_alikes::MLFLOW,
+    look_alikes::LANGSMITH,
+    look_alikes::GENKIT,
+    vercel_ai::VERCEL_AI,
+    look_alikes::VOLTAGENT,
+    mastra::MASTRA,
+    traceloop::TRACELOOP,
+    autogen::AUTOGEN,
+    smolagents::SMOLAGENTS,
+    llama_index::LLAMA_INDEX,
+    haystack::HAYSTACK,
+    openinference::OPENINFERENCE,
+    look_alikes::MCP,
+    gen_ai::GEN_AI,
+    tool_name::TOOL_NAME,
+    span_name::SPAN_NAMES,
+];
+const _: () = assert!(
+    CONVENTIONS.len() <= 32,
+    "a mask has a bit for each convention"
+);
+
+/// A position in [`CONVENTIONS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConventionId(pub(crate) u8);
+
+impl ConventionId {
+    /// What recognises spans that are named in an attribute of the settings.
+    pub(crate) const TOOL_NAME: Self = Self::of("tool_name");
+    /// What a span counts for if only its log records show that it is a model's.
+    pub(crate) const GEN_AI: Self = Self::of("gen_ai");
+
+    pub(crate) fn get(self) -> &'static Convention {
+        &CONVENTIONS[usize::from(self.0)]
+    }
+
+    const fn of(name: &str) -> Self {
+        let mut id = 0;
+        while !is_equal(CONVENTIONS[id].name, name) {
+            id += 1;
+        }
+        Self(id as u8)
+    }
+}
+
+const fn is_equal(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+// === Which conventions to ask ===
+
+/// The conventions that could recognise a span with these attributes. Most spans have one mark, of
+/// one convention.
+pub(crate) fn candidates(present: KeyBits) -> impl Iterator<Item = ConventionId> {
+    let marks = present.intersection(keys::MARKS);
+    conventions_in(
+        marks
+            .iter()
+            .fold(BY_NAME, |mask, mark| mask | BY_MARK[usize::from(mark.0)]),
+    )
+}
+
+fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {
+    std::iter::from_fn(move || {
+        let position = mask.trailing_zeros() as u8;
+        mask &= mask.wrapping_sub(1);
+        (position < 32).then_some(ConventionId(position))
+    })
+}
+
+/// A mask of the conventions for which a constant expression holds.
+macro_rules! mask {
+    ($convention:ident => $holds:expr) => {{
+        let mut mask = 0;
+        let mut at = 0;
+        while at < CONVENTIONS.len() {
+            let $convention = &CONVENTIONS[at];
+            mask |= ($holds as u32) << at;
+            at += 1;
+        }
+        mask
+    }};
+}
+
+/// Those to ask whatever attributes the span has.
+const BY_NAME: u32 = mask!(convention => convention.by_span_name);
+
+/// Those to ask for each mark.
+const BY_MARK: [u32; keys::N_BUILT_IN] = {
+    let mut by_mark = [0; keys::N_BUILT_IN];
+    let mut mark = 0;
+    while mark < by_mark.len() {
+        by_mark[mark] = mask!(convention => convention.marks.contains(KeyId(mark as u16)));
+        mark += 1;
+    }
+    by_mark
+};
+
+// === Hooks ===
+
+pub(crate) fn prunes() -> impl Iterator<Item = &'static Prune> {
+    const MASK: u32 = mask!(convention => convention.prune.is_some());
+    conventions_in(MASK).filter_map(|id| id.get().prune.as_ref())
+}
+
+pub(crate) fn refines() -> impl Iterator<Item = &'static Refine> {
+    const MASK: u32 = mask!(convention => convention.refine.is_some());
+    conventions_in(MASK).filter_map(|id| id.get().refine.as_ref())
+}
+
+pub(crate) fn cross_traces() -> impl Iterator<Item = &'static CrossTrace> {
+    const MASK: u32 = mask!(convention => convention.cross_trace.is_some());
+    conventions_in(MASK).filter_map(|id| id.get().cross_trace.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mark_of_a_convention_has_the_class_of_one() {
+        for convention in CONVENTIONS {
+            let marks: Vec<_> = convention.marks.iter().collect();
+            assert!(
+                marks.iter().all(|&mark| keys::MARKS.contains(mark)),
+                "{}: its marks are rows of the class `Kind` or `Mark`",
+                convention.name
+            );
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Pure. smolagents under OpenInference: a managed agent, which the model calls like a tool, has no
+//! span of that call, only its run below another agent's run.
+
+use std::borrow::Cow;
+
+use super::super::convention::{Convention, RecognisedSpans, Refine, SpanCall};
+use super::super::key_bits::KeyBits;
+use super::super::keys;
+use super::super::view::View;
+use super::openinference::bare_name;
+
+pub(super) const SMOLAGENTS: Convention = Convention {
+    name: "smolagents",
+    refine: Some(Refine {
+        when: KeyBits::new(&[keys::SMOLAGENTS_STEPS]),
+        apply: add_managed_agents,
+    }),
+    ..Convention::NONE
+};
+
+fn add_managed_agents(spans: &mut RecognisedSpans<'_, '_>) {
+    let mut is_below_agent = vec![false; spans.views.len()];
+    for &span_idx in spans.parents_first {
+        let Some(parent) = spans.parent[span_idx] else {
+            continue;
+        };
+        is_below_agent[span_idx] = is_below_agent[parent] || spans.agents[parent].is_some();
+        if is_below_agent[span_idx]
+            && spans.agents[span_idx].is_some()
+            && spans.calls[span_idx].is_none()
+        {
+            spans.calls[span_idx] = managed_agent(&spans.views[span_idx]);
+        }
+    }
+}
+
+fn managed_agent<'a>(span: &View<'a>) -> Option<SpanCall<'a>> {
+    span.has(keys::SMOLAGENTS_STEPS).then(|| SpanCall {
+        name: Some(Cow::Borrowed(bare_name(span.name()))),
+        result: span.raw(keys::OUTPUT_VALUE),
+        ..SpanCall::default()
+    })
+}

@@ -1,0 +1,27 @@
+//! Pure. Spans of which only the name says what they are: `execute_tool X` (Google's ADK for
+//! JavaScript drops all attributes of a failed call), `invoke_agent X`.
+
+use std::borrow::Cow;
+
+use super::super::convention::{Convention, SpanCall};
+use super::super::keys;
+use super::super::view::{View, name_after};
+
+pub(super) const SPAN_NAMES: Convention = Convention {
+    name: "span_name",
+    by_span_name: true,
+    is_call: Some(|span| tool_name(span).is_some() && !span.has_any(keys::KINDS)),
+    call: Some(|span| SpanCall {
+        name: tool_name(span).map(Cow::Borrowed),
+        ..SpanCall::default()
+    }),
+    agent_run: Some(|span| {
+        let name = name_after(span.name(), "invoke_agent")?;
+        (!span.has_any(keys::KINDS)).then_some(Cow::Borrowed(name))
+    }),
+    ..Convention::NONE
+};
+
+fn tool_name<'a>(span: &View<'a>) -> Option<&'a str> {
+    name_after(span.name(), "execute_tool")
+}

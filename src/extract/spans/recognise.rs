@@ -1,0 +1,371 @@
+//! Pure. Recognises what a span is: a tool call, an agent run, a model call. Asks the conventions
+//! in their order, once, when the span arrives; the note of it that travels with the span saves
+//! asking again when its trace is closed. Looks at one span at a time.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use super::convention::{Convention, SpanCall};
+use super::conventions::{ConventionId, candidates, tool_name};
+use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
+use super::kept_keys::kept_keys;
+use super::keys;
+use super::log_records::is_message_record;
+use super::view::{View, attribute_text};
+use crate::assemble::{Mark, Recognition};
+use crate::extract::settings::{CustomConvention, Tools};
+use crate::span::{KeyId, KeySet, Span, Value};
+
+/// The settings of `tools`, compiled: built once for a configuration, used for every span.
+#[derive(Debug, Clone)]
+pub struct Recogniser {
+    pub(crate) tools: Tools,
+    keys: Arc<KeySet>,
+    /// `tools.name_attributes`.
+    names: Vec<KeyId>,
+    ignored: HashSet<String>,
+    custom: Vec<CompiledConvention>,
+    /// Attributes that selectors read and scores copy.
+    readable: Vec<(KeyId, Arc<str>)>,
+    expectation_keys: ExpectationKeys,
+    /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
+    /// stale; 0 once it cannot count any further.
+    edition: u8,
+}
+
+/// A convention of the settings, with ids instead of names.
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledConvention {
+    name: Arc<str>,
+    matches: Vec<(KeyId, String)>,
+    name_from: Option<KeyId>,
+    args_from: Option<KeyId>,
+    result_from: Option<KeyId>,
+    id_from: Option<KeyId>,
+}
+
+/// What a span is.
+#[derive(Debug, Default)]
+pub(crate) struct Recognised<'a> {
+    /// A tool call, and where its parts are found.
+    pub(crate) call: Option<CallSource<'a>>,
+    pub(crate) agent: Option<RecognisedRun<'a>>,
+    /// A model call, and the convention that recognised it. Never beside a tool call.
+    pub(crate) model: Option<ConventionId>,
+    /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
+    pub(crate) synthesized: bool,
+}
+
+/// An agent run.
+#[derive(Debug)]
+pub(crate) struct RecognisedRun<'a> {
+    pub(crate) convention: ConventionId,
+    /// The name of the agent.
+    pub(crate) name: Cow<'a, str>,
+}
+
+/// Where the parts of a call are found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CallSource<'a> {
+    BuiltIn(ConventionId),
+    Custom(&'a CompiledConvention),
+    /// The tool's name is in this attribute of the settings.
+    Named(KeyId),
+}
+
+impl Recogniser {
+    /// Compiled from the settings, with the attributes that selectors read and scores copy. Every
+    /// key of `previous` keeps its id, so that spans taken in under it can still be read.
+    pub fn new<'a>(
+        tools: &Tools,
+        readable: impl IntoIterator<Item = &'a str>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let readable: Vec<&str> = readable.into_iter().collect();
+        let previous_keys = previous.map(|previous| &*previous.keys);
+        let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
+        let edition = match previous {
+            None => 1,
+            Some(Self { edition: 0, .. }) => 0,
+            Some(previous) if previous.tools == *tools => previous.edition,
+            Some(previous) => previous.edition.wrapping_add(1),
+        };
+        let expectation_keys = ExpectationKeys::add(&mut keys, SpanExpectationPolicy::default());
+        let readable = readable
+            .into_iter()
+            .filter_map(|name| Some((keys.id(name)?, Arc::from(name))))
+            .collect();
+        let custom = tools
+            .conventions
+            .iter()
+            .map(|custom| CompiledConvention::new(custom, &keys))
+            .filter(|custom| !custom.matches.is_empty())
+            .collect();
+        let names = tools.name_attributes.iter();
+        Self {
+            tools: tools.clone(),
+            names: names.filter_map(|name| keys.id(name)).collect(),
+            ignored: tools.ignore.iter().cloned().collect(),
+            custom,
+            keys: Arc::new(keys),
+            readable,
+            expectation_keys,
+            edition,
+        }
+    }
+
+    /// Adds what runs may say about their own judgement.
+    pub fn with_span_expectations(mut self, policy: SpanExpectationPolicy) -> Self {
+        self.expectation_keys = ExpectationKeys::add(Arc::make_mut(&mut self.keys), policy);
+        self
+    }
+
+    /// A copy that also reads these attributes.
+    pub fn also_reading<'a>(&'a self, further: impl IntoIterator<Item = &'a str>) -> Self {
+        let readable = self.readable.iter().map(|(_, name)| &**name);
+        Self::new(&self.tools, readable.chain(further), Some(self))
+    }
+
+    /// The keys that the scan must keep.
+    pub fn keys(&self) -> &Arc<KeySet> {
+        &self.keys
+    }
+
+    pub(crate) fn readable(&self) -> &[(KeyId, Arc<str>)] {
+        &self.readable
+    }
+
+    pub(crate) fn expectation_keys(&self) -> ExpectationKeys {
+        self.expectation_keys
+    }
+
+    /// Does `tools.ignore` name this tool?
+    pub(crate) fn ignores(&self, name: &str) -> bool {
+        self.ignored.contains(name)
+    }
+
+    /// Recognises a span whose trace is closed, by the note that was made when it arrived. Asks the
+    /// conventions only if that note was made under other settings.
+    pub(crate) fn recall<'a>(&'a self, span: &View<'a>, note: Recognition) -> Recognised<'a> {
+        if note.edition == 0 || note.edition != self.edition {
+            return self.recognise(span);
+        }
+        let agent = ConventionId::from_note(note.agent).and_then(|convention| {
+            let name = convention.get().agent_run(span)?;
+            Some(RecognisedRun { convention, name })
+        });
+        Recognised {
+            call: self.call_from_note(note.call),
+            agent,
+            model: ConventionId::from_note(note.model),
+            synthesized: note.call == SYNTHESIZED,
+        }
+    }
+
+    fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
+        let mut recognised = Recognised::default();
+        let custom = self.custom.iter().find(|custom| custom.is_call(span));
+        recognised.call = custom.map(CallSource::Custom);
+        candidates(span.present()).for_each(|id| recognised.ask(id, span));
+        if recognised.call.is_none() && recognised.model.is_none() {
+            let mut names = self.names.iter();
+            if let Some(&key) = names.find(|&&key| tool_name::is_named_in(span, key)) {
+                recognised.call = Some(CallSource::Named(key));
+                recognised.agent = None;
+            }
+        }
+        recognised.synthesized = recognised.call.is_some() && span.is_true(keys::SYNTHESIZED);
+        if recognised.synthesized {
+            recognised.call = None;
+        }
+        recognised
+    }
+}
+
+impl<'a> Recognised<'a> {
+    fn ask(&mut self, id: ConventionId, span: &View<'a>) {
+        let convention: &Convention = id.get();
+        if self.call.is_none() && self.model.is_none() && convention.is_call(span) {
+            self.call = Some(CallSource::BuiltIn(id));
+        }
+        if self.agent.is_none() {
+            let name = convention.agent_run(span);
+            self.agent = name.map(|name| RecognisedRun {
+                convention: id,
+                name,
+            });
+        }
+        if self.call.is_none() && self.model.is_none() && convention.is_model(span) {
+            self.model = Some(id);
+        }
+    }
+
+    /// The name of the convention that recognised the call, else of the first that recognised a run
+    /// or a model; empty for anything else.
+    pub(crate) fn convention(&self) -> &'a str {
+        let of_run = self.agent.as_ref().map(|run| run.convention);
+        match self.call {
+            Some(source) => source.convention(),
+            None => [of_run, self.model]
+                .into_iter()
+                .flatten()
+                .min()
+                .map_or("", |id| id.get().name),
+        }
+    }
+}
+
+impl<'a> CallSource<'a> {
+    /// The call that the span is, as far as its convention shows it.
+    pub(crate) fn call<'s>(self, span: &View<'s>) -> SpanCall<'s> {
+        match self {
+            Self::BuiltIn(id) => id.get().call(span),
+            Self::Custom(custom) => custom.call(span),
+            Self::Named(key) => tool_name::named_in(span, key),
+        }
+    }
+
+    fn convention(self) -> &'a str {
+        match self {
+            Self::BuiltIn(id) => id.get().name,
+            Self::Custom(custom) => &custom.name,
+            Self::Named(_) => ConventionId::TOOL_NAME.get().name,
+        }
+    }
+}
+
+// === impl CompiledConvention ===
+
+impl CompiledConvention {
+    fn new(settings: &CustomConvention, keys: &KeySet) -> Self {
+        let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
+        let matches = settings.matches.iter();
+        Self {
+            name: settings.name.as_str().into(),
+            matches: matches
+                .filter_map(|(key, value)| Some((keys.id(key)?, value.clone())))
+                .collect(),
+            name_from: id(&settings.name_from),
+            args_from: id(&settings.args_from),
+            result_from: id(&settings.result_from),
+            id_from: id(&settings.id_from),
+        }
+    }
+
+    fn is_call(&self, span: &View<'_>) -> bool {
+        self.matches.iter().all(|(key, word)| {
+            let text = span.get(*key).and_then(attribute_text);
+            text.is_some_and(|text| text == *word)
+        })
+    }
+
+    fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
+        let name = self.name_from.and_then(|key| span.text(key));
+        SpanCall {
+            name: Some(name.unwrap_or(Cow::Borrowed(span.name()))),
+            call_id: self.id_from.and_then(|key| span.text(key)),
+            args: self.args_from.and_then(|key| span.raw(key)),
+            result: self.result_from.and_then(|key| span.raw(key)),
+            ..SpanCall::default()
+        }
+    }
+}
+
+// === Notes ===
+
+// How a call's source is noted in one byte: 0 for none, then built-in conventions from 1, those of
+// the settings and their name attributes from here.
+const CUSTOM: u8 = 64;
+const NAMED: u8 = 128;
+const SYNTHESIZED: u8 = u8::MAX;
+
+impl ConventionId {
+    fn note(self) -> u8 {
+        self.0 + 1
+    }
+
+    fn from_note(note: u8) -> Option<Self> {
+        note.checked_sub(1).map(Self)
+    }
+}
+
+impl Recogniser {
+    /// Notes what a span was recognised as. Of settings with more conventions or names than fit,
+    /// nothing is noted, and the span is recognised again.
+    fn note(&self, recognised: &Recognised<'_>) -> Recognition {
+        let in_range = |first: u8, end: u8, position: Option<usize>| {
+            let note = u8::try_from(position?).ok()?.checked_add(first)?;
+            (note < end).then_some(note)
+        };
+        let call = match recognised.call {
+            None if recognised.synthesized => Some(SYNTHESIZED),
+            None => Some(0),
+            Some(CallSource::BuiltIn(id)) => Some(id.note()),
+            Some(CallSource::Custom(custom)) => {
+                let mut all = self.custom.iter();
+                in_range(
+                    CUSTOM,
+                    NAMED,
+                    all.position(|other| std::ptr::eq(other, custom)),
+                )
+            }
+            Some(CallSource::Named(key)) => {
+                let mut all = self.names.iter();
+                in_range(NAMED, SYNTHESIZED, all.position(|other| *other == key))
+            }
+        };
+        let Some(call) = call else {
+            return Recognition::default();
+        };
+        let agent = recognised.agent.as_ref().map(|run| run.convention);
+        Recognition {
+            edition: self.edition,
+            call,
+            agent: agent.map_or(0, ConventionId::note),
+            model: recognised.model.map_or(0, ConventionId::note),
+        }
+    }
+
+    fn call_from_note(&self, note: u8) -> Option<CallSource<'_>> {
+        match note {
+            SYNTHESIZED => None,
+            NAMED.. => {
+                let key = self.names.get(usize::from(note - NAMED))?;
+                Some(CallSource::Named(*key))
+            }
+            CUSTOM.. => {
+                let custom = self.custom.get(usize::from(note - CUSTOM))?;
+                Some(CallSource::Custom(custom))
+            }
+            _ => ConventionId::from_note(note).map(CallSource::BuiltIn),
+        }
+    }
+}
+
+/// Recognises a span that arrives, as far as assembly needs it.
+pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
+    let span = &View::new(span);
+    if is_message_record(span) {
+        return Mark {
+            record: true,
+            ..Mark::default()
+        };
+    }
+    let recognised = recogniser.recognise(span);
+    let update = match span.get(keys::UPDATE_ID) {
+        Some(Value::Int(update)) => u64::try_from(update).ok(),
+        Some(Value::Str(update)) => update.parse().ok(),
+        _ => None,
+    };
+    Mark {
+        tool_call: recognised.call.is_some() || recognised.synthesized,
+        agent_run: recognised.agent.is_some(),
+        model: recognised.model.is_some(),
+        partial: update == Some(0) && span.span.start_unix_nanos == span.span.end_unix_nanos,
+        update: update.unwrap_or_default(),
+        record: false,
+        recognition: recogniser.note(&recognised),
+    }
+}

@@ -1,0 +1,301 @@
+//! Pure. The tool calls of a trace that has tool spans: values out of their envelopes, one entry a
+//! call, in order, with steps and parallel groups. Leaves the models' messages to `joins`.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::draft::{Draft, UNNAMED};
+use super::interner::Interner;
+use super::joins;
+use super::span_roles::{Exclusion, SpanRoles};
+use super::turns::{Owner, Turns};
+use super::uncertainty;
+use crate::extract::spans::{Recogniser, SpanIdx};
+use crate::extract::tool_call::ToolCall;
+use crate::extract::uncertainty::CallUncertainty;
+use crate::extract::values::payload;
+use crate::span::Status;
+
+/// How many calls of one id and name are searched for a twin: only a sender that repeats its ids
+/// makes more.
+const MAX_TWINS: usize = 8;
+
+/// The calls of a trace that has tool spans, in order. If it was cut short, each says what could
+/// still change about it.
+pub(crate) fn from_spans(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    cut_short: bool,
+    interner: &mut Interner,
+) -> Vec<ToolCall> {
+    let Folded {
+        kept: mut drafts,
+        duplicates,
+    } = fold(roles, recogniser, interner);
+    for duplicate in duplicates {
+        absorb(&mut drafts[duplicate.of], duplicate.draft);
+    }
+    let models = roles.models();
+    let turns = Turns::new(roles, &models, interner);
+    for draft in &mut drafts {
+        draft.call.step = step(&turns, draft);
+    }
+    // Drafts come in order. Only if two began at one time and depth do replies decide which was
+    // asked for first.
+    let time_and_depth =
+        |draft: &Draft| (roles.tree.start[draft.span], roles.tree.depth[draft.span]);
+    let has_ties = !drafts.is_sorted_by(|draft, next| time_and_depth(draft) < time_and_depth(next));
+    let announced = joins::join(roles, recogniser, &models, &turns, &mut drafts, has_ties);
+    if has_ties {
+        // Before the position in the reply: start, then depth. After it: end, then span id.
+        drafts.sort_by_key(|draft| {
+            let (start, depth, end, span_id) = roles.rank(draft.span);
+            let id = draft.call.call_id.as_ref();
+            let place = id.and_then(|id| announced.get(&**id)).copied();
+            (start, depth, place.unwrap_or(usize::MAX), end, span_id)
+        });
+    }
+    set_groups(&turns, &mut drafts);
+    if cut_short {
+        uncertainty::set_for_calls(roles, recogniser, &mut drafts);
+    }
+    drafts.into_iter().map(|draft| draft.call).collect()
+}
+
+/// The call of a span, folded ones too.
+fn draft(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    span_idx: SpanIdx,
+    interner: &mut Interner,
+) -> Option<Draft> {
+    let call = roles.calls[span_idx].as_ref()?;
+    let (span, mark) = &roles.spans[span_idx];
+    let max_size = recogniser.tools.max_value_size;
+    let args = call
+        .args
+        .map(|raw| payload::open_args(raw, call.args_in, max_size));
+    let opened = call
+        .result
+        .map(|raw| payload::open_result(raw, call.result_in, max_size));
+    let failed_in_result = opened.as_ref().is_some_and(|opened| opened.failed);
+    let (result, id_in_result, name_in_result) = match opened {
+        Some(opened) => (Some(opened.payload), opened.call_id, opened.name),
+        None => (None, None, None),
+    };
+    let name_in_result =
+        name_in_result.filter(|name| call.name.is_none() && !recogniser.ignores(name));
+    let name = call.name.as_deref().or(name_in_result.as_deref());
+    let run = roles.run_above[span_idx];
+    let run_name = || run.map(|run| &*roles.runs[run].name);
+    let agent = call.agent.as_deref().or_else(run_name);
+    let owner = Owner {
+        run,
+        agent: agent.map(|agent| interner.symbol(agent)),
+    };
+    let has_error_status = span.status == Status::Error && !call.status_lies;
+    let failed = call.failed || failed_in_result || has_error_status;
+    let call_id = call.call_id.as_deref().map(Arc::from);
+    Some(Draft {
+        poorly_named: name.is_none(),
+        settled: failed || span.status == Status::Ok,
+        failed_until: 0,
+        span: span_idx,
+        inside: roles.call_above[span_idx],
+        call: ToolCall {
+            name: interner.shared(name.or(call.poor_name).unwrap_or(UNNAMED)),
+            call_id: call_id.or_else(|| id_in_result.map(Arc::from)),
+            args,
+            result,
+            error: failed,
+            agent: owner.agent.map(|agent| interner.text(agent)),
+            agent_run: run,
+            step: 0,
+            parallel_group: None,
+            span_id: Some(span.span_id),
+            start_unix_nanos: roles.tree.start[span_idx],
+            end_unix_nanos: roles.tree.end[span_idx],
+            convention: interner.shared(roles.conventions[span_idx]),
+            partial: mark.partial || span.end_unix_nanos == 0,
+            uncertainty: CallUncertainty::default(),
+        },
+        owner,
+    })
+}
+
+/// One draft a call, in order, and the drafts that are the same calls as these.
+struct Folded {
+    kept: Vec<Draft>,
+    duplicates: Vec<Duplicate>,
+}
+
+/// A draft of a call that another draft stands for, and supplements.
+struct Duplicate {
+    /// A position in `Folded::kept`.
+    of: usize,
+    draft: Draft,
+}
+
+fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner) -> Folded {
+    let mut drafts = Vec::with_capacity(roles.calls.iter().flatten().count());
+    drafts.extend(
+        (0..roles.spans.len()).filter_map(|span_idx| draft(roles, recogniser, span_idx, interner)),
+    );
+    drafts.sort_by_key(|draft| roles.rank(draft.span));
+    let originals = originals(roles, &drafts);
+    if originals.iter().all(Option::is_none) {
+        return Folded {
+            kept: drafts,
+            duplicates: Vec::new(),
+        };
+    }
+    let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
+    let mut positions: HashMap<SpanIdx, usize> = HashMap::new();
+    let mut folded = Vec::new();
+    for (draft, original) in drafts.into_iter().zip(originals) {
+        match original {
+            Some(original) => folded.push((original, draft)),
+            None => {
+                positions.insert(draft.span, kept.len());
+                kept.push(draft);
+            }
+        }
+    }
+    let duplicates = folded.into_iter().filter_map(|(original, draft)| {
+        let of = *positions.get(&original)?;
+        Some(Duplicate { of, draft })
+    });
+    Folded {
+        duplicates: duplicates.collect(),
+        kept,
+    }
+}
+
+/// For each draft, in order, the span of the draft that stands for the same call, if there is one.
+fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
+    // The latest kept draft of each id and name, and for each draft the one of its id and name
+    // before it.
+    let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
+    let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
+    (drafts.iter().enumerate())
+        .map(|(at, draft)| {
+            if let Some(Exclusion::Folded(original)) = roles.excluded[draft.span] {
+                return Some(original);
+            }
+            let id_and_name = (draft.call.call_id.as_deref()?, &*draft.call.name);
+            let last = latest.get(&id_and_name).copied();
+            let kept = std::iter::successors(last, |&other| before[other]);
+            let mut candidates = kept.take(MAX_TWINS);
+            if let Some(twin) = candidates.find(|&other| is_twin(roles, &drafts[other], draft)) {
+                return Some(drafts[twin].span);
+            }
+            before[at] = latest.insert(id_and_name, at);
+            None
+        })
+        .collect()
+}
+
+/// The spans that repeat a call of another span, with that span.
+pub(crate) fn repeated_calls(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+) -> HashMap<SpanIdx, SpanIdx> {
+    let folded = fold(roles, recogniser, &mut Interner::default());
+    let duplicates = folded.duplicates.into_iter();
+    duplicates
+        .map(|duplicate| (duplicate.draft.span, folded.kept[duplicate.of].span))
+        .collect()
+}
+
+/// One call reported twice, by two instrumentations or from two processes: one id, one name, at one
+/// time. Calls that ran one after the other were made twice, and siblings never fold.
+fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
+    let overlap = draft.call.start_unix_nanos < kept.call.end_unix_nanos;
+    roles.tree.parent[kept.span] != roles.tree.parent[draft.span] && overlap
+}
+
+fn absorb(kept: &mut Draft, draft: Draft) {
+    // Another span of the same call, still to come, could take precedence over this one.
+    kept.call.uncertainty.args |= kept.call.args.is_none();
+    kept.call.uncertainty.result |= kept.call.result.is_none();
+    kept.call.args = kept.call.args.take().or(draft.call.args);
+    kept.call.result = kept.call.result.take().or(draft.call.result);
+    kept.call.call_id = kept.call.call_id.take().or(draft.call.call_id);
+    if kept.poorly_named && !draft.poorly_named {
+        kept.call.name = draft.call.name;
+        kept.poorly_named = false;
+    }
+    // A client often leaves the status unset where its server failed. Attempts within it come in
+    // order: one that succeeds makes up for those that had failed before it began.
+    if kept.settled {
+        return;
+    }
+    if draft.call.error {
+        kept.call.error = true;
+        kept.failed_until = kept.failed_until.max(draft.call.end_unix_nanos);
+    } else if kept.call.error && draft.call.start_unix_nanos >= kept.failed_until {
+        kept.call.error = false;
+    }
+}
+
+fn step(turns: &Turns, draft: &Draft) -> u32 {
+    u32::try_from(
+        turns
+            .started_before(draft.owner, draft.call.start_unix_nanos)
+            .saturating_sub(1),
+    )
+    .unwrap_or(u32::MAX)
+}
+
+/// Calls of one reply share a group, also if they ran one by one; without a model span, those that
+/// overlap in time do.
+fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
+    let (group_of, sizes) = groups(turns, drafts);
+    // Groups of several are numbered in the order of their first calls.
+    let mut number = 0;
+    let numbers: Vec<Option<u32>> = (sizes.iter())
+        .map(|&size| {
+            number += u32::from(size > 1);
+            (size > 1).then_some(number)
+        })
+        .collect();
+    for (draft, group) in drafts.iter_mut().zip(group_of) {
+        draft.call.parallel_group = numbers[group];
+    }
+}
+
+/// The group of each draft, and the sizes of the groups.
+fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut by_reply: HashMap<(Owner, Option<SpanIdx>, u32), usize> = HashMap::new();
+    let mut by_time: HashMap<(Owner, Option<SpanIdx>), (usize, u64)> = HashMap::new();
+    let group_of = (drafts.iter())
+        .map(|draft| {
+            let (start, end) = (draft.call.start_unix_nanos, draft.call.end_unix_nanos);
+            let mut new = || {
+                sizes.push(0);
+                sizes.len() - 1
+            };
+            let follows_model = turns.any_within(draft.owner, draft.inside)
+                && turns.started_before(draft.owner, start) > 0;
+            let group = if follows_model {
+                *by_reply
+                    .entry((draft.owner, draft.inside, draft.call.step))
+                    .or_insert_with(new)
+            } else {
+                let scope = (draft.owner, draft.inside);
+                let open = by_time
+                    .get(&scope)
+                    .copied()
+                    .filter(|&(_, until)| start < until);
+                let (group, until) = open.unwrap_or_else(|| (new(), 0));
+                by_time.insert(scope, (group, until.max(end)));
+                group
+            };
+            sizes[group] += 1;
+            group
+        })
+        .collect();
+    (group_of, sizes)
+}

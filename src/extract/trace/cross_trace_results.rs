@@ -1,0 +1,67 @@
+//! Pure. The parts of calls that a trace holds for other traces: tool results that its models'
+//! requests repeat, for the traces whose models asked for them, and spans in which a framework
+//! hands arguments and results around. Does not know which trace made a call.
+
+use std::sync::Arc;
+
+use crate::assemble::Trace;
+use crate::extract::spans::convention::CrossTrace;
+use crate::extract::spans::conventions::cross_traces;
+use crate::extract::spans::{Recogniser, View, model_messages};
+use crate::extract::tool_call::CallPart;
+use crate::span::{Span, SpanId};
+
+/// A part of a call that another trace may have made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossTraceResult {
+    /// The id of the call.
+    pub call_id: String,
+    /// `service.name` of the span's resource.
+    pub service: Arc<str>,
+    /// Start of the span, Unix nanoseconds.
+    pub start_unix_nanos: u64,
+    /// The span that holds it.
+    pub span_id: SpanId,
+    /// The arguments or the result.
+    pub part: CallPart,
+}
+
+/// The parts of calls that a trace holds for others. Models' requests are read only if no tool of
+/// the trace has a span: spans hold their results themselves, and so do those of traces like it.
+pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
+    let max_size = recogniser.tools.max_value_size;
+    let has_tools = trace.spans.iter().any(|(_, mark)| mark.tool_call);
+    let mut results = Vec::new();
+    if has_tools && !has_carrier(trace) {
+        return results;
+    }
+    for (span, mark) in trace.spans.iter().chain(&trace.records) {
+        let is_model = mark.model || mark.record;
+        let parts: Vec<(String, CallPart)> = if is_model && !has_tools {
+            let results = model_messages::tool_results(&View::new(span), max_size).into_iter();
+            results
+                .map(|(id, result)| (id, CallPart::Result(result)))
+                .collect()
+        } else {
+            carrier(span).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
+        };
+        results.extend(parts.into_iter().map(|(call_id, part)| CrossTraceResult {
+            call_id,
+            service: span.resource.service.clone(),
+            start_unix_nanos: span.start_unix_nanos,
+            span_id: span.span_id,
+            part,
+        }));
+    }
+    results
+}
+
+/// Does a span of this trace carry parts of calls? Then the parts that its own calls lack are in
+/// other traces.
+pub(crate) fn has_carrier(trace: &Trace) -> bool {
+    trace.spans.iter().any(|(span, _)| carrier(span).is_some())
+}
+
+fn carrier(span: &Span) -> Option<&'static CrossTrace> {
+    cross_traces().find(|cross_trace| (cross_trace.carries)(span.name()))
+}

@@ -1,0 +1,228 @@
+//! Pure. What other spans add to a call: the models' replies announce call ids, arguments and
+//! order, later requests repeat results. Completes the drafts of a trace's calls. Never invents a
+//! call.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde_json::Value as Json;
+
+use super::draft::{Draft, UNNAMED};
+use super::span_roles::SpanRoles;
+use super::turns::Turns;
+use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
+use crate::extract::tool_call::{Payload, ToolCall};
+use crate::extract::values::AnnouncedCall;
+
+/// Completes the drafts from replies and later requests. Returns the place of each announced call
+/// id in the order of all announcements, if `wants_places`.
+pub(crate) fn join(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+    turns: &Turns,
+    drafts: &mut [Draft],
+    wants_places: bool,
+) -> HashMap<String, usize> {
+    let places = if wants_places || !drafts.iter().all(is_complete) {
+        join_replies(roles, recogniser, models, turns, drafts)
+    } else {
+        HashMap::new()
+    };
+    let lacks_result = |draft: &Draft| draft.call.result.is_none() && !draft.call.error;
+    if drafts.iter().any(lacks_result) {
+        let results = results(roles, recogniser, models);
+        for draft in drafts.iter_mut().filter(|draft| lacks_result(draft)) {
+            let id = draft.call.call_id.as_ref();
+            draft.call.result = id.and_then(|id| results.get(&**id)).cloned();
+        }
+    }
+    places
+}
+
+/// Could no reply add anything? Checked before any reply is parsed; arguments are parsed only if
+/// they do not look like JSON's.
+fn is_complete(draft: &Draft) -> bool {
+    let is_object = |args: &Payload| {
+        args.text.starts_with("{\"") || &*args.text == "{}" || args.json().is_object()
+    };
+    draft.call.call_id.is_some()
+        && !draft.poorly_named
+        && draft.call.args.as_ref().is_some_and(is_object)
+}
+
+fn join_replies(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+    turns: &Turns,
+    drafts: &mut [Draft],
+) -> HashMap<String, usize> {
+    let replies = replies(roles, recogniser, models);
+    let mut announced: Vec<Slot> = Vec::new();
+    let mut of_model: HashMap<SpanIdx, Vec<usize>> = HashMap::new();
+    for (&model, reply) in models.iter().zip(replies) {
+        for call in reply {
+            of_model.entry(model).or_default().push(announced.len());
+            announced.push(Slot { call, taken: false });
+        }
+    }
+    let by_id: HashMap<String, usize> = announced
+        .iter()
+        .enumerate()
+        .rev()
+        .filter_map(|(at, slot)| Some((slot.call.call_id.clone()?, at)))
+        .collect();
+    let mut joined = vec![false; drafts.len()];
+    for (draft, joined) in drafts.iter_mut().zip(&mut joined) {
+        if let Some(&at) = draft.call.call_id.as_ref().and_then(|id| by_id.get(&**id)) {
+            announced[at].give(draft);
+            *joined = true;
+        }
+    }
+    // Where one side has no id, a call is the n-th of its name in the reply of its turn; equal
+    // arguments go first, since calls of one turn can start in any order.
+    for by_args in [true, false] {
+        for (draft, joined) in drafts
+            .iter_mut()
+            .zip(&mut joined)
+            .filter(|(_, joined)| !**joined)
+        {
+            let Some(model) = turns.model_at(draft.owner, draft.call.step) else {
+                continue;
+            };
+            let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
+            if let Some(&at) = slots
+                .iter()
+                .find(|&&at| announced[at].fits(&draft.call, by_args))
+            {
+                // A model's turn that is still to come could move the call to another reply.
+                draft.call.uncertainty.args |= announced[at].gives_args(draft);
+                draft.call.uncertainty.result |= draft.call.result.is_none();
+                announced[at].give(draft);
+                *joined = true;
+            }
+        }
+    }
+    by_id
+}
+
+/// The calls that each outermost model span announces. Model spans within it repeat them, and are
+/// read only if it announces none.
+pub(crate) fn replies(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+) -> Vec<Vec<AnnouncedCall>> {
+    let max_size = recogniser.tools.max_value_size;
+    let place: HashMap<SpanIdx, usize> = models
+        .iter()
+        .enumerate()
+        .map(|(at, &model)| (model, at))
+        .collect();
+    let mut replies: Vec<Vec<AnnouncedCall>> = models
+        .iter()
+        .map(|&model| announced_calls(roles, model, max_size))
+        .collect();
+    for &span_idx in &roles.tree.parents_first {
+        let Some(&at) = roles.model_of[span_idx]
+            .filter(|&model| model != span_idx)
+            .and_then(|model| place.get(&model))
+        else {
+            continue;
+        };
+        if replies[at].is_empty() && roles.is_inner_model[span_idx] {
+            replies[at] = announced_calls(roles, span_idx, max_size);
+        }
+    }
+    replies
+}
+
+/// The calls that a model span announces, or else the log records that were written in it.
+fn announced_calls(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Vec<AnnouncedCall> {
+    let own = model_messages::announced_calls(&roles.views[model], max_size);
+    match roles.records_of.get(&model) {
+        Some(records) if own.is_empty() => records
+            .iter()
+            .flat_map(|record| model_messages::announced_calls(record, max_size))
+            .collect(),
+        _ => own,
+    }
+}
+
+/// Tool results among the models' requests, by call id; the first of each id counts.
+pub(crate) fn results(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    models: &[SpanIdx],
+) -> HashMap<String, Payload> {
+    let mut results = HashMap::new();
+    let views = models.iter().map(|&model| &roles.views[model]);
+    for view in views.chain(&roles.records) {
+        for (id, result) in model_messages::tool_results(view, recogniser.tools.max_value_size) {
+            results.entry(id).or_insert(result);
+        }
+    }
+    results
+}
+
+/// An announced call, until a draft takes it.
+struct Slot {
+    call: AnnouncedCall,
+    taken: bool,
+}
+
+impl Slot {
+    fn fits(&self, call: &ToolCall, by_args: bool) -> bool {
+        let named = self.call.name == *call.name || &*call.name == UNNAMED;
+        let ids_agree = self.call.call_id.is_none() || call.call_id.is_none();
+        !self.taken
+            && named
+            && ids_agree
+            && (!by_args || same_args(self.call.args.as_ref(), call.args.as_ref()))
+    }
+
+    fn give(&mut self, draft: &mut Draft) {
+        self.taken = true;
+        if draft.poorly_named {
+            draft.call.name = self.call.name.as_str().into();
+        }
+        if draft.call.call_id.is_none() {
+            draft.call.call_id = self.call.call_id.as_deref().map(Arc::from);
+        }
+        if self.gives_args(draft) {
+            draft.call.args = self.call.args.clone();
+        }
+    }
+
+    fn gives_args(&self, draft: &Draft) -> bool {
+        lost_its_name(draft.call.args.as_ref(), self.call.args.as_ref())
+    }
+}
+
+fn same_args(announced: Option<&Payload>, made: Option<&Payload>) -> bool {
+    match (announced, made) {
+        (Some(announced), Some(made)) => {
+            announced.json() == made.json() || lost_its_name(Some(made), Some(announced))
+        }
+        _ => false,
+    }
+}
+
+/// No arguments at all, or the bare text of a tool's only argument, whose name only the reply has.
+fn lost_its_name(made: Option<&Payload>, announced: Option<&Payload>) -> bool {
+    let (made, announced) = match (made, announced) {
+        (_, None) => return false,
+        (None, Some(_)) => return true,
+        (Some(made), Some(announced)) => (made, announced),
+    };
+    let Json::Object(named) = announced.json() else {
+        return false;
+    };
+    !made.is_cut()
+        && !made.json().is_object()
+        && named.len() == 1
+        && named
+            .values()
+            .all(|value| value == made.json() || value.as_str() == Some(&made.text))
+}

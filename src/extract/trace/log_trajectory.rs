@@ -1,0 +1,77 @@
+//! Pure. Traces made of log records, which stand for a prompt or session: the order of their calls,
+//! each call id once.
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::assemble::Trace;
+use crate::extract::spans::keys;
+use crate::extract::spans::view::attribute_text;
+use crate::extract::tool_call::ToolCall;
+use crate::extract::uncertainty::CallUncertainty;
+use crate::span::{Span, SpanId, TraceId, Value};
+
+/// Was the trace made of log records?
+pub(crate) fn is_made_of_records(trace: &Trace) -> bool {
+    let first = trace.spans.first();
+    first.is_some_and(|(span, _)| span.get(keys::LOG_TRACE_ID).is_some())
+}
+
+/// Orders the calls by their records, and drops repeated ones. Returns the trace that the records
+/// name, if they name one.
+pub(crate) fn arrange(
+    trace: &Trace,
+    cut_short: bool,
+    calls: &mut Vec<ToolCall>,
+) -> Option<TraceId> {
+    let records = in_order(trace);
+    let places: HashMap<SpanId, usize> = records.iter().map(|span| span.span_id).zip(0..).collect();
+    calls.sort_by_key(|call| call.span_id.and_then(|span_id| places.get(&span_id)));
+    let mut seen = HashSet::new();
+    calls.retain(|call| {
+        let id = call.call_id.as_ref();
+        id.is_none_or(|id| seen.insert(id.clone()))
+    });
+    for (call, line) in calls.iter_mut().zip(0..) {
+        // A record is written when the call is over.
+        call.span_id = None;
+        call.partial = false;
+        // A call may yet turn out to be reported by a span too, and the order is that of the
+        // records' numbers only if all of them have one.
+        call.uncertainty = if cut_short {
+            CallUncertainty {
+                may_go: call.call_id.is_some(),
+                line,
+                ..CallUncertainty::default()
+            }
+        } else {
+            CallUncertainty::default()
+        };
+    }
+    records.iter().find_map(|span| named_trace(span))
+}
+
+/// By the records' numbers if all of them have one, else by time.
+fn in_order(trace: &Trace) -> Vec<&Span> {
+    let mut records: Vec<&Span> = trace.spans.iter().map(|(span, _)| span).collect();
+    let sequence = |span: &Span| {
+        let text = span.get(keys::SEQUENCE).and_then(attribute_text);
+        text.and_then(|text| text.parse::<u64>().ok())
+    };
+    let is_numbered = records.iter().all(|span| sequence(span).is_some());
+    records.sort_by_key(|span| {
+        (
+            sequence(span).filter(|_| is_numbered),
+            span.start_unix_nanos,
+            span.end_unix_nanos,
+            span.span_id,
+        )
+    });
+    records
+}
+
+fn named_trace(record: &Span) -> Option<TraceId> {
+    match record.get(keys::LOG_TRACE_ID) {
+        Some(Value::Bytes(id)) => TraceId::try_new(&id.to_vec()),
+        _ => None,
+    }
+}

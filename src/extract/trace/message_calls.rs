@@ -1,0 +1,178 @@
+//! Pure. The calls that models' replies ask for, in a trace whose tools have no spans. Such calls
+//! were asked for; nothing shows that they were made.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::interner::Interner;
+use super::joins;
+use super::span_roles::SpanRoles;
+use super::turns::{Owner, Turns};
+use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
+use crate::extract::tool_call::{Payload, ToolCall};
+use crate::extract::uncertainty::CallUncertainty;
+use crate::extract::values::{AnnouncedCall, ConversationResult};
+
+/// The calls of a trace without tool spans.
+#[derive(Debug)]
+pub(crate) struct MessageCalls {
+    pub(crate) calls: Vec<ToolCall>,
+    /// Some of the replies are cut, so that there may have been more calls.
+    pub(crate) cut: bool,
+}
+
+/// A model's reply, and whose turn it is.
+struct Reply {
+    calls: Vec<AnnouncedCall>,
+    span: SpanIdx,
+    owner: Owner,
+    step: u32,
+}
+
+/// The results of calls, by call id.
+#[derive(Default)]
+struct Results {
+    payloads: HashMap<String, Payload>,
+    failed: HashSet<String>,
+}
+
+pub(crate) fn from_messages(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+) -> MessageCalls {
+    let models = roles.models();
+    let turns = Turns::new(roles, &models, interner);
+    let steps: HashMap<SpanIdx, u32> = turns.steps().collect();
+    let is_cut = |&model: &SpanIdx| {
+        let records = roles.records_of.get(&model).into_iter().flatten();
+        std::iter::once(&roles.views[model])
+            .chain(records)
+            .any(model_messages::is_cut)
+    };
+    let mut cut = models.iter().any(is_cut);
+    let mut replies: Vec<Reply> = (models.iter())
+        .zip(joins::replies(roles, recogniser, &models))
+        .map(|(&span, calls)| Reply {
+            calls,
+            span,
+            owner: Owner::of(roles, span, interner),
+            step: steps.get(&span).copied().unwrap_or_default(),
+        })
+        .collect();
+    let mut results = Results {
+        payloads: joins::results(roles, recogniser, &models),
+        ..Results::default()
+    };
+    for span in 0..roles.spans.len() {
+        cut |= add_conversation(
+            span,
+            roles,
+            recogniser,
+            interner,
+            &mut replies,
+            &mut results,
+        );
+    }
+    let calls = listed(roles, recogniser, interner, replies, &results);
+    MessageCalls { calls, cut }
+}
+
+/// Adds the replies and results of a run that this span tells as a whole. Is its end missing?
+fn add_conversation(
+    span: SpanIdx,
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+    replies: &mut Vec<Reply>,
+    results: &mut Results,
+) -> bool {
+    let conversation = roles.conversation(span, recogniser.tools.max_value_size);
+    let Some(conversation) = conversation else {
+        return false;
+    };
+    for ConversationResult {
+        call_id,
+        result,
+        failed,
+    } in conversation.results
+    {
+        if failed {
+            results.failed.insert(call_id.clone());
+        }
+        results.payloads.entry(call_id).or_insert(result);
+    }
+    let own_run = roles.runs.iter().position(|run| run.span == span);
+    let owner = match own_run {
+        Some(run) => Owner {
+            run: Some(run),
+            agent: Some(interner.symbol(&roles.runs[run].name)),
+        },
+        None => Owner::of(roles, span, interner),
+    };
+    let turns = (0..).zip(conversation.replies);
+    replies.extend(turns.map(|(step, calls)| Reply {
+        calls,
+        span,
+        owner,
+        step,
+    }));
+    conversation.cut
+}
+
+/// The calls of the replies, each id once.
+fn listed(
+    roles: &SpanRoles<'_>,
+    recogniser: &Recogniser,
+    interner: &mut Interner,
+    replies: Vec<Reply>,
+    results: &Results,
+) -> Vec<ToolCall> {
+    let mut seen: HashSet<String> = HashSet::new();
+    let mut calls = Vec::new();
+    let mut next_group = 1;
+    for reply in replies {
+        let (span, mark) = &roles.spans[reply.span];
+        let n_before = calls.len();
+        for AnnouncedCall {
+            name,
+            call_id,
+            args,
+        } in reply.calls
+        {
+            let is_repeated = call_id.as_ref().is_some_and(|id| seen.contains(id));
+            if roles.excludes(&name, recogniser) || is_repeated {
+                continue;
+            }
+            seen.extend(call_id.clone());
+            let result = call_id.as_ref().and_then(|id| results.payloads.get(id));
+            calls.push(ToolCall {
+                name: name.into(),
+                args,
+                result: result.cloned(),
+                error: call_id
+                    .as_ref()
+                    .is_some_and(|id| results.failed.contains(id)),
+                call_id: call_id.map(Arc::from),
+                agent: reply.owner.agent.map(|agent| interner.text(agent)),
+                agent_run: reply.owner.run,
+                step: reply.step,
+                parallel_group: None,
+                span_id: Some(span.span_id),
+                start_unix_nanos: roles.tree.end[reply.span],
+                end_unix_nanos: roles.tree.end[reply.span],
+                convention: format!("{}.messages", roles.conventions[reply.span]).into(),
+                partial: mark.partial || span.end_unix_nanos == 0,
+                uncertainty: CallUncertainty::default(),
+            });
+        }
+        if calls.len() - n_before > 1 {
+            calls[n_before..]
+                .iter_mut()
+                .for_each(|call| call.parallel_group = Some(next_group));
+            next_group += 1;
+        }
+    }
+    calls
+}
