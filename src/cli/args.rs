@@ -1,8 +1,10 @@
 //! Parses the command line. Knows every subcommand and flag; knows nothing of what they do.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 /// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
@@ -15,6 +17,48 @@ pub struct Cli {
     /// The subcommand; `run` if left out.
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+impl Cli {
+    /// Parses the command line, and refuses options that its subcommand would not use.
+    ///
+    /// # Errors
+    /// The command line is wrong, or asks for help or the version.
+    pub fn parse_arguments(
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
+        let cli = Self::try_parse_from(arguments)?;
+        match cli.unused_option() {
+            Some(message) => Err(Self::command().error(ErrorKind::ArgumentConflict, message)),
+            None => Ok(cli),
+        }
+    }
+
+    fn unused_option(&self) -> Option<String> {
+        let Global { config, set } = &self.global;
+        let subcommand = match &self.command {
+            Some(Command::Demo) => "demo",
+            Some(Command::Init(_)) => "init",
+            Some(Command::Schema) => "schema",
+            Some(Command::Completions(_)) => "completions",
+            Some(Command::Drain(_)) => "drain",
+            Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
+                return Some(
+                    "`--config` would not be read: `validate` checks the files that it is given"
+                        .to_owned(),
+                );
+            }
+            _ => return None,
+        };
+        let option = match (config, set.as_slice()) {
+            (Some(_), _) => "--config",
+            (None, []) => return None,
+            (None, _) => "--set",
+        };
+        Some(format!(
+            "`{option}` would not be read: `{subcommand}` uses no configuration"
+        ))
+    }
 }
 
 const EXIT_CODES: &str = "\
@@ -374,8 +418,6 @@ pub struct Drain {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -459,5 +501,49 @@ mod tests {
                 "{line:?}"
             );
         }
+    }
+
+    /// A subcommand that is added must be added here: with options that it reads, or refuses.
+    #[test]
+    fn options_that_a_subcommand_does_not_use_are_refused() {
+        let lines = [
+            ("run", true),
+            ("demo", false),
+            ("replay a.json", true),
+            ("inspect a.json", true),
+            ("tap", true),
+            ("validate", true),
+            ("init", false),
+            ("schema", false),
+            ("completions bash", false),
+            ("health", true),
+            ("criteria list", true),
+            ("drain", false),
+        ];
+        let mut names = Vec::new();
+        for (line, reads_configuration) in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            names.push(words[0].to_owned());
+            for option in [["--set", "zzz=1"], ["--config", "zzz.yaml"]] {
+                for arguments in [
+                    [&option[..], &words].concat(),
+                    [&words[..], &option].concat(),
+                ] {
+                    let arguments = ["spanscore"].into_iter().chain(arguments);
+                    let parsed = Cli::parse_arguments(arguments.map(OsString::from));
+                    assert_eq!(parsed.is_ok(), reads_configuration, "{line} {option:?}");
+                    if let Err(error) = parsed {
+                        assert!(error.to_string().contains(option[0]), "{error}");
+                    }
+                }
+            }
+        }
+        let subcommands = Cli::command();
+        let subcommands = subcommands
+            .get_subcommands()
+            .map(|command| command.get_name());
+        assert_eq!(names, subcommands.collect::<Vec<_>>());
+        let line = ["spanscore", "validate", "a.yaml", "-c", "b.yaml"].map(OsString::from);
+        assert!(Cli::parse_arguments(line).is_err());
     }
 }

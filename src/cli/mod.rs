@@ -30,8 +30,6 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Parser;
-
 use crate::config::{Config, Loaded, Signal};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
@@ -94,7 +92,7 @@ pub fn main(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
 ) -> u8 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::parse_arguments(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output and are no failure; nor is a closed pipe.
