@@ -10,4 +10,4 @@ pub(super) mod captured;
 pub(super) mod score;
 
 mod bipartite;
-mod json;
+pub(super) mod json;

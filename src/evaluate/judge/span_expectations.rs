@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::evaluate::comparison::json;
 use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, InvalidCriterion};
 use crate::evaluate::evaluators::Evaluator;
@@ -24,6 +26,9 @@ const MAX_COST: usize = 64 << 20;
 const MAX_SEARCH: usize = 4 << 20;
 /// Most patterns that a run may carry: together as large as one pattern of a file may be.
 const MAX_PATTERNS: usize = 32;
+/// Most spans whose different texts are read to see whether they expect the same: each reading may
+/// compile [`MAX_PATTERNS`].
+const MAX_SPELLINGS: usize = 4;
 /// Longest piece of a span's text that an error message repeats, in characters.
 const MAX_SHOWN: usize = 64;
 /// Most mistakes that an error message lists.
@@ -101,18 +106,9 @@ impl SpanExpectations {
                 }
             }
         }
-        let expected = match attributes.expect.as_slice() {
-            [] => None,
-            [said] => mistakes.note(read_evaluator(said, calls, max_size)),
-            [said, others @ ..] => {
-                let others: Vec<String> = others.iter().map(place).collect();
-                let message = format!("conflicts with that of {}: keep one", others.join(" and "));
-                mistakes
-                    .0
-                    .push(mistake("conflicting_expectations", said, EXPECT, &message));
-                None
-            }
-        };
+        let expected = mistakes
+            .note(read_expectation(&attributes.expect, calls, max_size))
+            .flatten();
         let own: Option<Applied> = match mistakes.in_one() {
             Some(error) => {
                 let said = attributes.criteria.iter().chain(&attributes.expect);
@@ -154,6 +150,29 @@ fn read_names(said: &StatedValue, max_size: usize) -> Result<Vec<String>, Evalua
         .collect())
 }
 
+/// Reads what the spans of a run expect. Several spans may expect the same in other spellings.
+fn read_expectation(
+    said: &[StatedValue],
+    calls: &[ToolCall],
+    max_size: usize,
+) -> Result<Option<Evaluator>, EvaluationError> {
+    let Some((first, others)) = said.split_first() else {
+        return Ok(None);
+    };
+    let expected = read_evaluator(first, calls, max_size)?;
+    let canonical = |evaluator: &Evaluator| serde_json::to_value(evaluator).unwrap_or_default();
+    let is_equal = |other: &StatedValue| {
+        read_evaluator(other, calls, max_size)
+            .is_ok_and(|other| json::equal(&canonical(&other), &canonical(&expected)))
+    };
+    if others.len() < MAX_SPELLINGS && others.iter().all(is_equal) {
+        return Ok(Some(expected));
+    }
+    let others: Vec<String> = others.iter().map(place).collect();
+    let message = format!("conflicts with that of {}: keep one", others.join(" and "));
+    Err(mistake("conflicting_expectations", first, EXPECT, &message))
+}
+
 fn read_evaluator(
     said: &StatedValue,
     calls: &[ToolCall],
@@ -170,7 +189,26 @@ fn read_evaluator(
         );
         return Err(mistake("expectation_too_large", said, EXPECT, &message));
     }
-    read.map_err(|error| unreadable(said, EXPECT, "an `evaluate` block in JSON", &error))
+    read.map_err(|error| match wrong_number_of_evaluators(text) {
+        Some(message) if error.is_syntax() => {
+            mistake("unreadable_expectation", said, EXPECT, &message)
+        }
+        _ => unreadable(said, EXPECT, "an `evaluate` block in JSON", &error),
+    })
+}
+
+/// serde_json says only where it expected a bracket when the one key of a map is not alone.
+fn wrong_number_of_evaluators(text: &str) -> Option<String> {
+    let map: Map<String, Value> = serde_json::from_str(text).ok()?;
+    let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();
+    Some(match keys.as_slice() {
+        [] => "names no evaluator: write one, such as `tool_calls`, with its fields".to_owned(),
+        [key] => format!("has the key {key} twice: keep one"),
+        _ => format!(
+            "has the keys {}: keep one evaluator and nothing beside it",
+            keys[..keys.len().min(MAX_MISTAKES)].join(", ")
+        ),
+    })
 }
 
 /// The bytes of these calls that a pattern may look at.
@@ -403,6 +441,37 @@ mod tests {
             ),
             (
                 vec![],
+                vec![r#"{"tool_order": {"expected_tools": []}, "threshold": 0.5}"#],
+                0,
+                "unreadable_expectation",
+                [
+                    "has the keys `tool_order`, `threshold`",
+                    "keep one evaluator",
+                ],
+            ),
+            (
+                vec![],
+                vec!["{}"],
+                0,
+                "unreadable_expectation",
+                ["names no evaluator", "tool_calls"],
+            ),
+            (
+                vec![],
+                vec![r#"{"tool_calls": null}"#],
+                0,
+                "unreadable_expectation",
+                ["invalid type: null", "line 1"],
+            ),
+            (
+                vec![],
+                vec![r#"{"tool_calls": {"required": [{"name": "a", "command": null}]}}"#],
+                0,
+                "unreadable_expectation",
+                ["invalid type: null", "line 1"],
+            ),
+            (
+                vec![],
                 vec![order, "{}"],
                 0,
                 "conflicting_expectations",
@@ -424,6 +493,19 @@ mod tests {
                 .for_each(|part| assert!(message.contains(part), "{message}"));
             assert!(!message.contains("4111"), "{message}");
         }
+    }
+
+    #[test]
+    fn equal_expectations_in_other_spelling_do_not_conflict() {
+        let spellings = [
+            r#"{"tool_order": {"expected_tools": [{"tool_name": "a", "parameters": {"n": 1}}]}}"#,
+            r#"{ "tool_order": { "exact_match": false, "expected_tools":
+                [{ "parameters": { "n": 1.0 }, "tool_name": "\u0061" }] } }"#,
+        ];
+        assert_eq!(read(&[], &spellings), read(&[], &spellings[..1]));
+        let different = spellings[1].replace("1.0", "1.5");
+        let found = read(&[], &[spellings[0], &different]);
+        assert_eq!(error(&found).0, "conflicting_expectations");
     }
 
     #[test]
