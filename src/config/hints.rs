@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::{foreign_formats, keys};
 use crate::evaluate::{attempt, stands_for};
-use crate::located::{self, Extent, Hints, Node, Problems, Rewrite, Texts};
+use crate::located::{self, Extent, Hints, Node, Problems, Reader, Rewrite, Texts};
 
 struct Known;
 
@@ -43,6 +43,17 @@ pub(super) fn read<T: DeserializeOwned>(
     texts: &Texts,
     problems: &mut Problems,
 ) -> Option<T> {
-    let deserialize = |reader: located::Reader<'_>| attempt(|| T::deserialize(reader));
+    let deserialize = |reader: Reader<'_>| attempt(|| T::deserialize(reader));
     located::read(root, path, extent, &Known, deserialize, texts, problems)
+}
+
+/// Reads a whole configuration, in which a section with nothing behind its key is empty.
+pub(super) fn read_sections<T: DeserializeOwned>(
+    root: &mut Node,
+    extent: Extent,
+    texts: &Texts,
+    problems: &mut Problems,
+) -> Option<T> {
+    let deserialize = |reader: Reader<'_>| T::deserialize(reader.allowing_empty_sections());
+    located::read(root, &[], extent, &Known, deserialize, texts, problems)
 }

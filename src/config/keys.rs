@@ -25,8 +25,7 @@ pub fn schema() -> Value {
         object.insert("title".to_owned(), "configuration of spanscore".into());
     }
     allow_variables(&mut schema);
-    let whole = schema.clone();
-    allow_empty_sections(&whole, &mut schema);
+    allow_empty_sections(&mut schema);
     schema
 }
 
@@ -36,50 +35,44 @@ pub(super) fn known() -> &'static [Key] {
     static KNOWN: LazyLock<Vec<Key>> = LazyLock::new(|| {
         let schema = schemars::schema_for!(Config).to_value();
         let mut keys = Vec::new();
-        walk(&schema, &schema, &mut Vec::new(), &mut keys);
+        walk(&schema, "", &mut Vec::new(), &mut keys);
         keys
     });
     &KNOWN
 }
 
-fn walk(schema: &Value, node: &Value, path: &mut Vec<String>, keys: &mut Vec<Key>) {
-    let node = resolved(schema, node);
-    let properties = node.get("properties").and_then(Value::as_object);
+fn walk(schema: &Value, pointer: &str, path: &mut Vec<String>, keys: &mut Vec<Key>) {
+    let pointer = resolved(schema, pointer);
+    let node = schema.pointer(&pointer);
+    let properties = node.and_then(|node| node.get("properties")?.as_object());
     if !path.is_empty() {
-        let open = node
-            .get("additionalProperties")
-            .is_some_and(Value::is_object);
+        let open = node.and_then(|node| node.get("additionalProperties"));
         keys.push(Key {
             path: path.clone(),
-            open,
+            open: open.is_some_and(Value::is_object),
             section: properties.is_some(),
         });
     }
-    for (name, property) in properties.into_iter().flatten() {
+    for name in properties.into_iter().flatten().map(|(name, _)| name) {
         path.push(name.clone());
-        walk(schema, property, path, keys);
+        walk(schema, &format!("{pointer}/properties/{name}"), path, keys);
         path.pop();
     }
 }
 
 /// Follows `$ref`, and takes the first choice of an optional value.
-fn resolved<'a>(schema: &'a Value, mut node: &'a Value) -> &'a Value {
-    loop {
-        if let Some(name) = node.get("$ref").and_then(Value::as_str) {
-            let Some(target) = schema.pointer(name.trim_start_matches('#')) else {
-                return node;
-            };
-            node = target;
-        } else if let Some(choice) = node
-            .get("anyOf")
-            .and_then(Value::as_array)
-            .and_then(|choices| choices.first())
-        {
-            node = choice;
+fn resolved(schema: &Value, pointer: &str) -> String {
+    let mut pointer = pointer.to_owned();
+    while let Some(node) = schema.pointer(&pointer) {
+        if let Some(target) = node.get("$ref").and_then(Value::as_str) {
+            pointer = target.trim_start_matches('#').to_owned();
+        } else if node.get("anyOf").is_some() {
+            pointer.push_str("/anyOf/0");
         } else {
-            return node;
+            break;
         }
     }
+    pointer
 }
 
 fn allow_variables(node: &mut Value) {
@@ -103,48 +96,39 @@ fn allow_variables(node: &mut Value) {
 }
 
 /// A section or a list whose keys are all commented out, as in the starter, is null in YAML, and
-/// read as empty.
-fn allow_empty_sections(whole: &Value, node: &mut Value) {
-    match node {
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| allow_empty_sections(whole, item)),
-        Value::Object(object) => {
-            let required = object.get("required").cloned().unwrap_or_default();
-            let is_required = |name: &str| {
-                required
-                    .as_array()
-                    .is_some_and(|names| names.iter().any(|required| required == name))
-            };
-            for (name, property) in object
-                .get_mut("properties")
-                .and_then(Value::as_object_mut)
-                .into_iter()
-                .flatten()
-            {
-                let kind = resolved(whole, property)
-                    .get("type")
-                    .cloned()
-                    .unwrap_or_default();
-                let Some(property) = property
-                    .as_object_mut()
-                    .filter(|_| (kind == "object" || kind == "array") && !is_required(name))
-                else {
-                    continue;
-                };
-                if let Some(target) = property.remove("$ref") {
-                    property.insert(
-                        "anyOf".to_owned(),
-                        json!([{ "$ref": target }, { "type": "null" }]),
-                    );
-                } else if let Some(kind) = property.get_mut("type") {
-                    *kind = json!([kind.take(), "null"]);
-                }
-            }
-            object
-                .values_mut()
-                .for_each(|value| allow_empty_sections(whole, value));
+/// read as empty. Items of lists, such as criteria, are no sections.
+fn allow_empty_sections(schema: &mut Value) {
+    let mut optional = Vec::new();
+    find_optional_sections(schema, "", &mut optional);
+    for pointer in optional {
+        let Some(Value::Object(property)) = schema.pointer_mut(&pointer) else {
+            continue;
+        };
+        if let Some(target) = property.remove("$ref") {
+            let choices = json!([{ "$ref": target }, { "type": "null" }]);
+            property.insert("anyOf".to_owned(), choices);
+        } else if let Some(kind) = property.get_mut("type") {
+            *kind = json!([kind.take(), "null"]);
         }
-        _ => {}
+    }
+}
+
+/// Finds the sections and lists that may be left out, each once.
+fn find_optional_sections(schema: &Value, pointer: &str, found: &mut Vec<String>) {
+    let pointer = resolved(schema, pointer);
+    let Some(section) = schema.pointer(&pointer) else {
+        return;
+    };
+    let required = section.get("required").and_then(Value::as_array);
+    let properties = section.get("properties").and_then(Value::as_object);
+    for name in properties.into_iter().flatten().map(|(name, _)| name) {
+        let property = format!("{pointer}/properties/{name}");
+        let target = schema.pointer(&resolved(schema, &property));
+        let kind = target.and_then(|target| target.get("type")?.as_str());
+        let is_required = required.is_some_and(|names| names.iter().any(|other| other == name));
+        if matches!(kind, Some("object" | "array")) && !is_required && !found.contains(&property) {
+            found.push(property.clone());
+            find_optional_sections(schema, &property, found);
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Config;
 use super::check;
 use super::expectations::read_cases;
-use super::hints::read;
+use super::hints::{read, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 use crate::evaluate::Criterion;
@@ -159,7 +159,7 @@ fn read_config(
     texts: &Texts,
     problems: &mut Problems,
 ) -> Option<Config> {
-    if let Ok(config) = Config::deserialize(Reader(root)) {
+    if let Ok(config) = Config::deserialize(Reader::new(root).allowing_empty_sections()) {
         return Some(config);
     }
     if let Value::Map(map) = &root.value
@@ -170,7 +170,7 @@ fn read_config(
             read::<Criterion>(root, &[entry_idx, item_idx], extent, texts, problems);
         }
     }
-    read(root, &[], extent, texts, problems)
+    read_sections(root, extent, texts, problems)
 }
 
 /// `forward:` with all its keys commented out is an empty section, not the value `null`.
@@ -331,7 +331,7 @@ impl CriteriaFiles<'_> {
                             "`criteria` is not a list",
                             Some(self.texts.spot(value.place)),
                         )
-                        .label("expected a list"),
+                        .label("expected a list: write `- ` before each criterion"),
                     );
                 }
                 _ => {

@@ -1,31 +1,63 @@
 //! A serde `Deserializer` over a [`Node`] tree that reports errors by path. Knows no key, and
 //! nothing of messages.
 
-use std::mem;
+mod choice;
+mod entries;
 
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
-    Visitor,
-};
-use serde::forward_to_deserialize_any;
-use serde_json::Value as Json;
+use serde::de::{self, Visitor};
 
 use super::de_error::{DeError, Fault, expected_words, shown};
 use super::parse::infer;
-use super::texts::Place;
-use super::tree::{Entry, Kind, Map, Node, Scalar, Value};
+use super::tree::{Kind, Map, Node, Scalar, Value};
 
-/// A serde deserializer over a node.
+use choice::Choice;
+use entries::{Entries, INLINE, Items};
+
+pub(crate) use entries::lift_inlined;
+
+/// A serde deserializer over a node. A key with nothing behind it is an error where a list, a map
+/// or a plain value is needed.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a>(pub(crate) &'a Node);
+pub(crate) struct Reader<'a> {
+    node: &'a Node,
+    nulls: Nulls,
+}
+
+/// How a null is read where a list or a map is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// As a value that is missing.
+    Refused,
+    /// As an empty list or map: the section of a file whose keys are all commented out. Items of
+    /// lists are no sections, so nulls in them are refused.
+    Empty,
+}
 
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
+    pub(crate) fn new(node: &'a Node) -> Self {
+        Self {
+            node,
+            nulls: Nulls::Refused,
+        }
+    }
+
+    /// Reads a section with nothing behind its key as an empty one.
+    pub(crate) fn allowing_empty_sections(self) -> Self {
+        Self {
+            nulls: Nulls::Empty,
+            ..self
+        }
+    }
+
+    fn reads_as_empty(self) -> bool {
+        self.nulls == Nulls::Empty && self.node.is_null()
+    }
+
     fn wrong(self, expected: impl Into<String>) -> DeError {
         let expected = expected.into();
-        let found = match &self.0.value {
+        let found = match &self.node.value {
             Value::Scalar(Scalar {
                 kind: Kind::Null, ..
             }) => return DeError::new(Fault::NoValue { expected }),
@@ -42,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     fn kind(self) -> Option<Kind> {
-        match &self.0.value {
+        match &self.node.value {
             Value::Scalar(Scalar {
                 text,
                 substituted: true,
@@ -54,7 +86,7 @@ impl<'a> Reader<'a> {
     }
 
     fn text(self) -> Option<&'a str> {
-        match &self.0.value {
+        match &self.node.value {
             Value::Scalar(Scalar {
                 kind: Kind::Null, ..
             }) => None,
@@ -64,15 +96,9 @@ impl<'a> Reader<'a> {
     }
 
     fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, DeError> {
-        match &self.0.value {
-            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            // A key whose whole list is commented out.
-            Value::Scalar(Scalar {
-                kind: Kind::Null, ..
-            }) => visitor.visit_seq(Items {
-                items: &[],
-                next: 0,
-            }),
+        match &self.node.value {
+            Value::List(items) => visitor.visit_seq(Items::new(items)),
+            _ if self.reads_as_empty() => visitor.visit_seq(Items::new(&[])),
             _ => Err(self.wrong("a list")),
         }
     }
@@ -93,27 +119,21 @@ impl<'a> Reader<'a> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeError> {
-        let mut entries = self.entries(|| keys_words(fields))?;
-        if fields.contains(&INLINE) {
-            entries.shown = Shown::Only(fields);
-            entries.inline = Some(Rest {
-                node: self.0,
-                fields,
-            });
-        }
-        visitor.visit_map(entries)
+        let entries = self.entries(|| keys_words(fields))?;
+        visitor.visit_map(if fields.contains(&INLINE) {
+            entries.with_inlined(self, fields)
+        } else {
+            entries
+        })
     }
 
     fn entries(self, expected: impl FnOnce() -> String) -> Result<Entries<'a>, DeError> {
-        let entries = match &self.0.value {
+        let entries = match &self.node.value {
             Value::Map(map) => map.entries.as_slice(),
-            // A section whose keys are all commented out.
-            Value::Scalar(Scalar {
-                kind: Kind::Null, ..
-            }) => &[],
+            _ if self.reads_as_empty() => &[],
             _ => return Err(self.wrong(expected())),
         };
-        Ok(Entries::of(entries))
+        Ok(Entries::new(entries, self.nulls))
     }
 }
 
@@ -144,7 +164,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     type Error = DeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
-        match &self.0.value {
+        match &self.node.value {
             Value::Scalar(Scalar { text, kind, .. }) => match kind {
                 Kind::Null => visitor.visit_unit(),
                 Kind::Bool(value) => visitor.visit_bool(*value),
@@ -153,8 +173,8 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Float(number) => visitor.visit_f64(*number),
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
-            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Map(map) => visitor.visit_map(Entries::of(&map.entries)),
+            Value::List(items) => visitor.visit_seq(Items::new(items)),
+            Value::Map(map) => visitor.visit_map(Entries::new(&map.entries, self.nulls)),
             Value::Gone => visitor.visit_unit(),
         }
     }
@@ -198,7 +218,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
-        if self.0.is_null() {
+        if self.node.is_null() {
             visitor.visit_none()
         } else {
             visitor.visit_some(self)
@@ -206,7 +226,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
-        if self.0.is_null() {
+        if self.node.is_null() {
             visitor.visit_unit()
         } else {
             Err(self.wrong("no value"))
@@ -234,7 +254,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
-        if !matches!(self.0.value, Value::List(_)) {
+        if !matches!(self.node.value, Value::List(_)) {
             return Err(self.wrong(expected_words(&visitor)));
         }
         self.list(visitor).map_err(DeError::of_the_whole)
@@ -268,12 +288,13 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         legal: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeError> {
-        let choice = match &self.0.value {
+        let choice = match &self.node.value {
             Value::Map(Map { entries, .. }) => match entries.as_slice() {
                 [entry] => Choice {
                     name,
                     word: &entry.key,
-                    value: Some(entry),
+                    value: Some(&entry.value),
+                    nulls: self.nulls,
                 },
                 [] => {
                     return Err(DeError::new(Fault::NoChoice {
@@ -293,6 +314,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 name,
                 word: self.text().unwrap_or_default(),
                 value: None,
+                nulls: self.nulls,
             },
             _ => {
                 let words: Vec<_> = legal.iter().map(|word| format!("`{word}`")).collect();
@@ -304,266 +326,6 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         visitor.visit_unit()
-    }
-}
-
-// === lists and maps ===
-
-struct Items<'a> {
-    items: &'a [Node],
-    next: usize,
-}
-
-impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = DeError;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, DeError> {
-        while matches!(
-            self.items.get(self.next),
-            Some(Node {
-                value: Value::Gone,
-                ..
-            })
-        ) {
-            self.next += 1;
-        }
-        let Some(item) = self.items.get(self.next) else {
-            return Ok(None);
-        };
-        self.next += 1;
-        seed.deserialize(Reader(item))
-            .map(Some)
-            .map_err(|mistake| mistake.below(self.next - 1))
-    }
-}
-
-struct Entries<'a> {
-    entries: &'a [Entry],
-    next: usize,
-    shown: Shown,
-    /// The [`INLINE`] field that is still to come, after all entries.
-    inline: Option<Rest<'a>>,
-}
-
-/// Which entries of a map a struct sees.
-#[derive(Clone, Copy)]
-enum Shown {
-    All,
-    Only(&'static [&'static str]),
-    Except(&'static [&'static str]),
-}
-
-impl<'a> Entries<'a> {
-    fn of(entries: &'a [Entry]) -> Self {
-        Self {
-            entries,
-            next: 0,
-            shown: Shown::All,
-            inline: None,
-        }
-    }
-
-    fn shows(&self, key: &str) -> bool {
-        match self.shown {
-            Shown::All => true,
-            Shown::Only(fields) => key != INLINE && fields.contains(&key),
-            Shown::Except(fields) => key == INLINE || !fields.contains(&key),
-        }
-    }
-}
-
-impl<'de> MapAccess<'de> for Entries<'de> {
-    type Error = DeError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, DeError> {
-        let mut rest = self.entries[self.next..].iter();
-        let key = match rest.position(|entry| self.shows(&entry.key)) {
-            Some(n_hidden) => {
-                self.next += n_hidden;
-                self.entries[self.next].key.as_str()
-            }
-            None if self.inline.is_some() => {
-                self.next = self.entries.len();
-                INLINE
-            }
-            None => return Ok(None),
-        };
-        let key: StrDeserializer<'_, DeError> = key.into_deserializer();
-        seed.deserialize(key)
-            .map(Some)
-            .map_err(|mistake| mistake.key_of(self.next))
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DeError> {
-        if let Some(entry) = self.entries.get(self.next) {
-            self.next += 1;
-            seed.deserialize(Reader(&entry.value))
-                .map_err(|mistake| mistake.below(self.next - 1))
-        } else if let Some(rest) = self.inline.take() {
-            seed.deserialize(rest)
-        } else {
-            Err(de::Error::custom("a value was asked for after the last"))
-        }
-    }
-}
-
-// === a struct whose keys are written among those of the struct that holds it ===
-
-/// A field of this name holds a struct whose keys are written among those of the struct around it:
-/// serde's `flatten`, but with positions. It takes every key that the struct around it has not, and
-/// so refuses the unknown ones.
-const INLINE: &str = "*";
-
-/// The keys of a map that a struct leaves to its [`INLINE`] field.
-struct Rest<'a> {
-    node: &'a Node,
-    /// The fields of the struct around it.
-    fields: &'static [&'static str],
-}
-
-impl<'de> de::Deserializer<'de> for Rest<'de> {
-    type Error = DeError;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DeError> {
-        Err(de::Error::custom("only a struct can be inlined"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DeError> {
-        let mut entries = Reader(self.node).entries(|| keys_words(fields))?;
-        entries.shown = Shown::Except(self.fields);
-        visitor.visit_map(entries).map_err(|mut mistake| {
-            let is_here = mistake.at_key && mistake.path().len() == 1;
-            if let Fault::UnknownKey { legal, .. } = &mut mistake.fault
-                && is_here
-            {
-                legal.extend(self.fields.iter().filter(|field| **field != INLINE));
-            }
-            mistake
-        })
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-/// Puts the keys of inlined structs, as serde has serialized them, among those around them.
-pub(crate) fn lift_inlined(value: &mut Json) {
-    match value {
-        Json::Object(fields) => {
-            for (key, mut value) in mem::take(fields) {
-                lift_inlined(&mut value);
-                match value {
-                    Json::Object(inlined) if key == INLINE => fields.extend(inlined),
-                    value => drop(fields.insert(key, value)),
-                }
-            }
-        }
-        Json::Array(items) => items.iter_mut().for_each(lift_inlined),
-        _ => {}
-    }
-}
-
-// === one of several: `evaluate: { tool_call_order: … }`, `protocol: grpc` ===
-
-struct Choice<'a> {
-    name: &'static str,
-    word: &'a str,
-    value: Option<&'a Entry>,
-}
-
-static NOTHING: Node = Node {
-    place: Place {
-        source: 0,
-        start: 0,
-        end: 0,
-    },
-    value: Value::Scalar(Scalar {
-        text: String::new(),
-        kind: Kind::Null,
-        substituted: false,
-    }),
-};
-
-impl<'a> Choice<'a> {
-    fn reader(&self) -> Reader<'a> {
-        Reader(self.value.map_or(&NOTHING, |entry| &entry.value))
-    }
-
-    fn place(&self, mistake: DeError) -> DeError {
-        if self.value.is_some() {
-            mistake.below(0)
-        } else {
-            mistake
-        }
-    }
-}
-
-impl<'de> EnumAccess<'de> for Choice<'de> {
-    type Error = DeError;
-    type Variant = Self;
-
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), DeError> {
-        let word: StrDeserializer<'_, DeError> = self.word.into_deserializer();
-        match seed.deserialize(word) {
-            Ok(variant) => Ok((variant, self)),
-            Err(mut mistake) => {
-                if let Fault::UnknownWord { of, .. } = &mut mistake.fault {
-                    *of = Some(self.name);
-                }
-                Err(if self.value.is_some() {
-                    mistake.key_of(0)
-                } else {
-                    mistake
-                })
-            }
-        }
-    }
-}
-
-impl<'de> VariantAccess<'de> for Choice<'de> {
-    type Error = DeError;
-
-    fn unit_variant(self) -> Result<(), DeError> {
-        let reader = self.reader();
-        if reader.0.is_null() {
-            Ok(())
-        } else {
-            Err(self.place(reader.wrong("no value")))
-        }
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DeError> {
-        seed.deserialize(self.reader())
-            .map_err(|mistake| self.place(mistake))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
-        self.reader()
-            .list(visitor)
-            .map_err(|mistake| self.place(mistake.of_the_whole()))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DeError> {
-        self.reader()
-            .keys(fields, visitor)
-            .map_err(|mistake| self.place(mistake))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::messages;
+use super::{messages, titles};
 
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
 
 #[test]
-fn every_wrong_field_of_every_evaluator_is_told_at_once_and_at_its_place() {
-    let told = messages(TEXT);
-    let lines: Vec<usize> = told
+fn every_wrong_field_of_an_evaluator_is_reported_at_its_place() {
+    let report = messages(TEXT);
+    let lines: Vec<usize> = report
         .iter()
         .map(|problem| problem.spot.as_ref().unwrap().line)
         .collect();
@@ -26,7 +26,7 @@ fn every_wrong_field_of_every_evaluator_is_told_at_once_and_at_its_place() {
         .filter(|(_, n)| wrong.contains(n) && !distinct.contains(n))
         .map(|(line, _)| line)
         .collect();
-    let made_up: Vec<String> = told
+    let made_up: Vec<String> = report
         .iter()
         .filter(|problem| !wrong.contains(&problem.spot.as_ref().unwrap().line))
         .map(ToString::to_string)
@@ -35,9 +35,90 @@ fn every_wrong_field_of_every_evaluator_is_told_at_once_and_at_its_place() {
         missed.is_empty() && made_up.is_empty(),
         "missed: {missed:#?}\nmade up: {made_up:#?}"
     );
-    insta::assert_snapshot!(told.render(false));
+    insta::assert_snapshot!(report.render(false));
     assert_eq!(
         lines, wrong,
         "one message a mistake, in the order of the lines"
     );
+}
+
+/// Fields of a criterion, one of them without a value, and the path of that one.
+const NULLS: &[(&str, &str)] = &[
+    ("description: ~", "description"),
+    ("select: ~", "select"),
+    ("select: { agent: ~ }", "select.agent"),
+    ("select: { attributes: ~ }", "select.attributes"),
+    ("scope: ~", "scope"),
+    ("threshold: ~", "threshold"),
+    ("evaluate: ~", "evaluate"),
+    ("evaluate: { tool_calls: ~ }", "evaluate.tool_calls"),
+    (
+        "evaluate: { tool_calls: { required: ~, disallowed: [a] } }",
+        "evaluate.tool_calls.required",
+    ),
+    (
+        "evaluate: { tool_calls: { required: [~] } }",
+        "evaluate.tool_calls.required[0]",
+    ),
+    (
+        "evaluate: { tool_calls: { required: [{ name: b, command: ~ }] } }",
+        "evaluate.tool_calls.required[b].command",
+    ),
+    (
+        "evaluate: { tool_calls: { required: [{ name: b, args: ~ }] } }",
+        "evaluate.tool_calls.required[b].args",
+    ),
+    (
+        "evaluate: { tool_calls: { required: [{ name: b, at_step: ~ }] } }",
+        "evaluate.tool_calls.required[b].at_step",
+    ),
+    (
+        "evaluate: { tool_call_order: { tool_calls_order: ~ } }",
+        "evaluate.tool_call_order.tool_calls_order",
+    ),
+    (
+        "evaluate: { tool_call_count: { tool_calls_count: ~ } }",
+        "evaluate.tool_call_count.tool_calls_count",
+    ),
+    (
+        "evaluate: { tool_order: { expected_tools: [{ tool_name: b, parameters: ~ }] } }",
+        "evaluate.tool_order.expected_tools[0].parameters",
+    ),
+    (
+        "evaluate: { execution_order: { expected_output: ~ } }",
+        "evaluate.execution_order.expected_output",
+    ),
+    (
+        "evaluate: { tool_call_args: { tool_calls: [{ name: b, args: ~ }] } }",
+        "evaluate.tool_call_args.tool_calls[b].args",
+    ),
+    (
+        "evaluate: { tool_call_output: { tool_outputs: ~ } }",
+        "evaluate.tool_call_output.tool_outputs",
+    ),
+];
+
+#[test]
+fn a_field_of_a_criterion_without_a_value_is_a_mistake_in_files_and_in_the_api() {
+    for (fields, path) in NULLS {
+        let evaluate = if fields.starts_with("evaluate") {
+            ""
+        } else {
+            ", evaluate: { tool_calls: { disallowed: [b] } }"
+        };
+        let criterion = format!("{{ name: a, {fields}{evaluate} }}");
+        let in_file = messages(&format!("criteria:\n  - {criterion}\n"));
+        assert_eq!(
+            titles(&in_file),
+            [format!("`criteria[a].{path}` has no value")]
+        );
+        let in_body = crate::config::criterion(&criterion, None).unwrap_err();
+        assert_eq!(titles(&in_body), [format!("`{path}` has no value")]);
+    }
+}
+
+#[test]
+fn a_section_or_list_without_a_value_is_empty() {
+    let text = "criteria:\ncriteria_files:\nscores:\n  span:\n  writers:\nforward:\n";
+    assert!(messages(text).is_empty());
 }

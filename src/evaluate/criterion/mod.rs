@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::evaluate::evaluators::Evaluator;
+use crate::evaluate::parameters::optional::written;
 use crate::text::hex;
 
 pub use expectation::{Expectation, Unfit, pair};
@@ -51,7 +52,12 @@ pub struct Criterion {
 impl Criterion {
     /// What loads but is hardly meant, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.evaluate.warnings()
+        let mut warnings = self.evaluate.warnings();
+        if self.threshold == 0.0 {
+            warnings
+                .push("`threshold` is 0: every score passes; write a number above 0".to_owned());
+        }
+        warnings
     }
 
     /// The first 12 hex digits of the SHA-256 of its canonical form (compact JSON with sorted keys
@@ -169,7 +175,8 @@ struct Fields {
     /// What is expected: one evaluator with its parameters.
     evaluate: Evaluator,
     /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "written")]
+    #[schemars(with = "Threshold")]
     threshold: Option<Threshold>,
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::evaluate::parameters::optional::written;
 use crate::extract::{Trajectory, glob_matches};
 
 /// Which trajectories a criterion is for. All that is given must hold; nothing given is every
@@ -19,16 +20,20 @@ use crate::extract::{Trajectory, glob_matches};
 #[serde(default, deny_unknown_fields)]
 pub struct Selector {
     /// `service.name` of the evaluated span's resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
     pub service: Option<Glob>,
     /// Name of the topmost span above the evaluated one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
     pub root: Option<Glob>,
     /// Name of the agent; a trajectory without one has the empty name.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
     pub agent: Option<Glob>,
     /// Only trajectories with a call of a matching name.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "written", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Glob")]
     pub calls: Option<Glob>,
     /// Attributes of the evaluated span, else of its resource, each with the glob that its value
     /// must match; numbers and booleans as their JSON text.

@@ -11,6 +11,7 @@ use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::optional::written;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -61,7 +62,12 @@ pub struct ExpectedTool {
     /// The tool's name.
     pub tool_name: String,
     /// Its arguments, equal as JSON; left out, any will do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Map<String, Value>")]
     pub parameters: Option<Map<String, Value>>,
 }
 

@@ -12,6 +12,7 @@ use serde::de::{self, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::field_aliases::Hinted;
+use super::optional::written;
 use super::pattern::Pattern;
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 
@@ -22,16 +23,31 @@ pub struct RequiredCall {
     /// Pattern of the tool's name.
     pub name: Pattern,
     /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub command: Option<Pattern>,
     /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub path: Option<Pattern>,
     /// Patterns of string arguments; a call without one of them does not match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, Pattern>,
     /// Pattern of the result's text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
     /// How many such calls there must be, at least 1.
     #[serde(default, skip_serializing_if = "MinCount::is_one")]
@@ -40,10 +56,20 @@ pub struct RequiredCall {
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
     /// The call must belong to exactly this step, counted from 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "AtStep")]
     pub at_step: Option<AtStep>,
     /// The call must belong to a step below this one, at least 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "BeforeStep")]
     pub before_step: Option<BeforeStep>,
 }
 
@@ -54,16 +80,31 @@ pub struct DisallowedCall {
     /// Pattern of the tool's name.
     pub name: Pattern,
     /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub command: Option<Pattern>,
     /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub path: Option<Pattern>,
     /// Patterns of string arguments; a call without one of them does not match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, Pattern>,
     /// Pattern of the result's text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub result: Option<Pattern>,
 }
 
@@ -74,10 +115,20 @@ pub struct SequenceCall {
     /// Pattern of the tool's name.
     pub name: Pattern,
     /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub command: Option<Pattern>,
     /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Pattern")]
     pub path: Option<Pattern>,
     /// Patterns of string arguments; a call without one of them does not match.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -4,4 +4,5 @@
 pub(super) mod call_pattern;
 pub(super) mod field_aliases;
 pub(super) mod names;
+pub(super) mod optional;
 pub(super) mod pattern;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use super::runtime::OWN_USE;
 use super::units::Amount;
 use super::{Config, Duration};
-use crate::located::{Node, Problem, Problems, Spot, Texts, Value};
+use crate::located::{Entry, Node, Problem, Problems, Spot, Texts, Value};
 
 /// Reports values that contradict each other.
 pub(super) fn check(
@@ -382,25 +382,24 @@ impl Check<'_> {
     }
 
     fn criteria(&mut self) {
-        let written: Vec<_> = match self.root.find(&["criteria"]).map(|node| &node.value) {
-            Some(Value::List(items)) => items
-                .iter()
-                .filter(|item| !matches!(item.value, Value::Gone))
-                .map(|item| {
-                    (
-                        item.find(&["name"]).map_or(item.place, |name| name.place),
-                        item.is_pruned(),
-                    )
-                })
-                .collect(),
-            _ => return,
+        let Some(Value::List(items)) = self.root.find(&["criteria"]).map(|node| &node.value) else {
+            return;
         };
+        let written = items
+            .iter()
+            .filter(|item| !matches!(item.value, Value::Gone));
         let mut seen = BTreeMap::new();
-        for (criterion, (place, is_pruned)) in self.config.criteria.iter().zip(written) {
-            for warning in criterion.warnings().into_iter().filter(|_| !is_pruned) {
+        for (criterion, item) in self.config.criteria.iter().zip(written) {
+            let place = item.find(&["name"]).map_or(item.place, |name| name.place);
+            let warnings = criterion.warnings();
+            for warning in warnings.into_iter().filter(|_| !item.is_pruned()) {
+                let field = field_of(item, criterion.evaluate.name(), &warning);
                 self.warnings.push(Problem::warning(
                     format!("criterion `{}`: {warning}", criterion.name),
-                    Some(self.texts.spot(place)),
+                    Some(
+                        self.texts
+                            .spot(field.map_or(place, |entry| entry.key_place)),
+                    ),
                 ));
             }
             if let Some(first) = seen.get(criterion.name.as_str()) {
@@ -415,4 +414,11 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// The field of a criterion that a warning names first.
+fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Entry> {
+    let field = warning.split('`').nth(1)?;
+    item.find_entry(&[field])
+        .or_else(|| item.find_entry(&["evaluate", evaluator, field]))
 }

@@ -1,0 +1,108 @@
+//! Reads one choice of several, such as `evaluate: { tool_call_order: … }` or `protocol: grpc`.
+//! Does not know what can be chosen.
+
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, VariantAccess, Visitor};
+
+use super::super::de_error::{DeError, Fault};
+use super::super::texts::Place;
+use super::super::tree::{Kind, Node, Scalar, Value};
+use super::{Nulls, Reader};
+
+/// The word that names the choice, and its value where it is the only key of a map.
+pub(super) struct Choice<'a> {
+    pub(super) name: &'static str,
+    pub(super) word: &'a str,
+    pub(super) value: Option<&'a Node>,
+    pub(super) nulls: Nulls,
+}
+
+static NOTHING: Node = Node {
+    place: Place {
+        source: 0,
+        start: 0,
+        end: 0,
+    },
+    value: Value::Scalar(Scalar {
+        text: String::new(),
+        kind: Kind::Null,
+        substituted: false,
+    }),
+};
+
+impl<'a> Choice<'a> {
+    fn reader(&self) -> Reader<'a> {
+        match self.value {
+            Some(node) => Reader {
+                node,
+                nulls: self.nulls,
+            },
+            // A word alone has no key behind which a value is missing.
+            None => Reader::new(&NOTHING).allowing_empty_sections(),
+        }
+    }
+
+    fn place(&self, mistake: DeError) -> DeError {
+        if self.value.is_some() {
+            mistake.below(0)
+        } else {
+            mistake
+        }
+    }
+}
+
+impl<'de> EnumAccess<'de> for Choice<'de> {
+    type Error = DeError;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), DeError> {
+        let word: StrDeserializer<'_, DeError> = self.word.into_deserializer();
+        match seed.deserialize(word) {
+            Ok(variant) => Ok((variant, self)),
+            Err(mut mistake) => {
+                if let Fault::UnknownWord { of, .. } = &mut mistake.fault {
+                    *of = Some(self.name);
+                }
+                Err(if self.value.is_some() {
+                    mistake.key_of(0)
+                } else {
+                    mistake
+                })
+            }
+        }
+    }
+}
+
+impl<'de> VariantAccess<'de> for Choice<'de> {
+    type Error = DeError;
+
+    fn unit_variant(self) -> Result<(), DeError> {
+        let reader = self.reader();
+        if reader.node.is_null() {
+            Ok(())
+        } else {
+            Err(self.place(reader.wrong("no value")))
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, DeError> {
+        seed.deserialize(self.reader())
+            .map_err(|mistake| self.place(mistake))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
+        self.reader()
+            .list(visitor)
+            .map_err(|mistake| self.place(mistake.of_the_whole()))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DeError> {
+        self.reader()
+            .keys(fields, visitor)
+            .map_err(|mistake| self.place(mistake))
+    }
+}

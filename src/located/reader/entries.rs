@@ -1,0 +1,203 @@
+//! Hands the items of a list and the entries of a map to serde, and the keys of an inlined struct.
+//! Knows no key but the marker of inlining.
+
+use std::mem;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::Value as Json;
+
+use super::super::de_error::{DeError, Fault};
+use super::super::tree::{Entry, Node, Value};
+use super::{Nulls, Reader, keys_words};
+
+/// The items of a list.
+pub(super) struct Items<'a> {
+    items: &'a [Node],
+    next: usize,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(items: &'a [Node]) -> Self {
+        Self { items, next: 0 }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = DeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DeError> {
+        while matches!(
+            self.items.get(self.next),
+            Some(Node {
+                value: Value::Gone,
+                ..
+            })
+        ) {
+            self.next += 1;
+        }
+        let Some(item) = self.items.get(self.next) else {
+            return Ok(None);
+        };
+        self.next += 1;
+        seed.deserialize(Reader::new(item))
+            .map(Some)
+            .map_err(|mistake| mistake.below(self.next - 1))
+    }
+}
+
+/// The entries of a map.
+pub(super) struct Entries<'a> {
+    entries: &'a [Entry],
+    nulls: Nulls,
+    next: usize,
+    shown: Shown,
+    /// The [`INLINE`] field that is still to come, after all entries.
+    inline: Option<Rest<'a>>,
+}
+
+/// Which entries of a map a struct sees.
+#[derive(Clone, Copy)]
+enum Shown {
+    All,
+    Only(&'static [&'static str]),
+    Except(&'static [&'static str]),
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(entries: &'a [Entry], nulls: Nulls) -> Self {
+        Self {
+            entries,
+            nulls,
+            next: 0,
+            shown: Shown::All,
+            inline: None,
+        }
+    }
+
+    /// Shows these fields of the struct at `reader` alone, and leaves the others to [`INLINE`].
+    pub(super) fn with_inlined(self, reader: Reader<'a>, fields: &'static [&'static str]) -> Self {
+        Self {
+            shown: Shown::Only(fields),
+            inline: Some(Rest { reader, fields }),
+            ..self
+        }
+    }
+
+    fn shows(&self, key: &str) -> bool {
+        match self.shown {
+            Shown::All => true,
+            Shown::Only(fields) => key != INLINE && fields.contains(&key),
+            Shown::Except(fields) => key == INLINE || !fields.contains(&key),
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = DeError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, DeError> {
+        let mut rest = self.entries[self.next..].iter();
+        let key = match rest.position(|entry| self.shows(&entry.key)) {
+            Some(n_hidden) => {
+                self.next += n_hidden;
+                self.entries[self.next].key.as_str()
+            }
+            None if self.inline.is_some() => {
+                self.next = self.entries.len();
+                INLINE
+            }
+            None => return Ok(None),
+        };
+        let key: StrDeserializer<'_, DeError> = key.into_deserializer();
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|mistake| mistake.key_of(self.next))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DeError> {
+        if let Some(entry) = self.entries.get(self.next) {
+            self.next += 1;
+            let reader = Reader {
+                node: &entry.value,
+                nulls: self.nulls,
+            };
+            seed.deserialize(reader)
+                .map_err(|mistake| mistake.below(self.next - 1))
+        } else if let Some(rest) = self.inline.take() {
+            seed.deserialize(rest)
+        } else {
+            Err(de::Error::custom("a value was asked for after the last"))
+        }
+    }
+}
+
+// === a struct whose keys are written among those of the struct that holds it ===
+
+/// A field of this name holds a struct whose keys are written among those of the struct around it:
+/// serde's `flatten`, but with positions. It takes every key that the struct around it has not, and
+/// so refuses the unknown ones.
+pub(super) const INLINE: &str = "*";
+
+/// The keys of a map that a struct leaves to its [`INLINE`] field.
+struct Rest<'a> {
+    reader: Reader<'a>,
+    /// The fields of the struct around it.
+    fields: &'static [&'static str],
+}
+
+impl<'de> de::Deserializer<'de> for Rest<'de> {
+    type Error = DeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, DeError> {
+        Err(de::Error::custom("only a struct can be inlined"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DeError> {
+        let mut entries = self.reader.entries(|| keys_words(fields))?;
+        entries.shown = Shown::Except(self.fields);
+        visitor.visit_map(entries).map_err(|mut mistake| {
+            let is_here = mistake.at_key && mistake.path().len() == 1;
+            if let Fault::UnknownKey { legal, .. } = &mut mistake.fault
+                && is_here
+            {
+                legal.extend(self.fields.iter().filter(|field| **field != INLINE));
+            }
+            mistake
+        })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Puts the keys of inlined structs, as serde has serialized them, among those around them.
+pub(crate) fn lift_inlined(value: &mut Json) {
+    match value {
+        Json::Object(fields) => {
+            for (key, mut value) in mem::take(fields) {
+                lift_inlined(&mut value);
+                match value {
+                    Json::Object(inlined) if key == INLINE => fields.extend(inlined),
+                    value => drop(fields.insert(key, value)),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(lift_inlined),
+        _ => {}
+    }
+}
