@@ -93,10 +93,8 @@ impl Files for Disk {
     fn read(&self, path: &Path) -> Result<String, String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
         String::from_utf8(bytes).map_err(|error| {
-            format!(
-                "not UTF-8 from byte {} on",
-                error.utf8_error().valid_up_to()
-            )
+            let n_valid = error.utf8_error().valid_up_to();
+            not_utf8(error.as_bytes(), n_valid)
         })
     }
 
@@ -113,5 +111,43 @@ impl Files for Disk {
         paths
             .map(|path| path.map_err(|error| error.to_string()))
             .collect()
+    }
+}
+
+/// Says what a file is instead, or where it stops being UTF-8.
+fn not_utf8(bytes: &[u8], n_valid: usize) -> String {
+    if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
+        return "it is UTF-16; save it as UTF-8".to_owned();
+    }
+    let before = String::from_utf8_lossy(&bytes[..n_valid]);
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count()
+        + 1;
+    format!("line {line}, column {column} is not UTF-8; save the file as UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::not_utf8;
+
+    #[test]
+    fn a_file_in_another_encoding_is_named_with_its_place_and_remedy() {
+        for (bytes, message) in [
+            (&b"\xFF\xFEl\0o\0"[..], "it is UTF-16; save it as UTF-8"),
+            (b"\xFE\xFF\0l\0o", "it is UTF-16; save it as UTF-8"),
+            (
+                b"log: {}\n# gr\xF6\xDFe\n",
+                "line 2, column 5 is not UTF-8; save the file as UTF-8",
+            ),
+        ] {
+            let error = String::from_utf8(bytes.to_vec()).unwrap_err();
+            let found = not_utf8(bytes, error.utf8_error().valid_up_to());
+            assert_eq!(found, message);
+        }
     }
 }

@@ -76,6 +76,12 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
                 example,
             })
         }
+        _ if key.starts_with("x-") => Some(Rewrite {
+            remedy: "no key is kept for anchors: write `&name` where the value is used first, and \
+                `*name` where it is used again"
+                .to_owned(),
+            example: None,
+        }),
         "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => {
             Some(Rewrite {
                 remedy: "write the evaluator as the key of its fields".to_owned(),
@@ -153,7 +159,7 @@ fn ours(theirs: &str) -> &str {
 }
 
 fn as_json(node: &Node) -> Option<Value> {
-    Value::deserialize(Reader(node)).ok()
+    Value::deserialize(Reader::new(node)).ok()
 }
 
 fn in_criteria(criterion: Value) -> String {

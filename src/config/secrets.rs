@@ -3,10 +3,12 @@
 
 use crate::located::{
     Entry, ITEM, Interpolation, Kind, Map, Node, Problem, Problems, Scalar, Secrets, Texts, Value,
+    nearest,
 };
 
 pub(super) const SECRETS: Secrets = Secrets {
     is_secret,
+    may_be_secret,
     description: "values of `headers` and keys of writers",
 };
 
@@ -22,6 +24,29 @@ fn is_secret(path: &[String]) -> bool {
                 && keys[1] == ITEM
                 && ["api_key", "public_key", "secret_key"].contains(&keys[3].as_str())
         })
+}
+
+/// Is the value hidden in messages? A secret below a misspelt key is still a secret. In criteria
+/// and conventions these words name arguments and attributes of the agent.
+pub(super) fn may_be_secret(path: &[String]) -> bool {
+    const KEYS: &[&str] = &[
+        "headers",
+        "authorization",
+        "api_key",
+        "public_key",
+        "secret_key",
+        "token",
+        "password",
+        "secret",
+    ];
+    let belongs_to_agent = path
+        .first()
+        .is_some_and(|section| ["criteria", "tools"].contains(&section.as_str()));
+    let names_secret = |key: &String| {
+        let is_name_of_file = key.to_ascii_lowercase().ends_with("file");
+        !is_name_of_file && nearest(key, KEYS.iter().copied()).is_some()
+    };
+    is_secret(path) || !belongs_to_agent && path.iter().any(names_secret)
 }
 
 /// Reads the files that writers name: `api_key_file: PATH` is another way to write

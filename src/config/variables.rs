@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Config;
 use super::keys::{self, Key};
+use super::secrets::may_be_secret;
 use crate::located::{
     Entry, Keep, Kind, Map, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value,
     holds_credentials, infer, nearest, parse,
@@ -57,7 +58,8 @@ pub(super) fn put_otel(
         if root.find(path).is_some() {
             continue;
         }
-        let secret = path.ends_with(&["headers"]) || holds_credentials(text);
+        let path_of_keys: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
+        let secret = may_be_secret(&path_of_keys) || holds_credentials(text);
         let source = texts.add(
             *variable,
             text,
@@ -227,7 +229,9 @@ fn put(
     texts: &mut Texts,
     problems: &mut Problems,
 ) {
-    let secret = path.iter().any(|key| key == "headers") || holds_credentials(text);
+    // A list of writers holds their keys.
+    let secret =
+        path.iter().any(|key| key == "writers") || may_be_secret(path) || holds_credentials(text);
     let source = texts.add(
         name,
         text,

@@ -1,12 +1,13 @@
 //! Reads a tree into a serde type again and again until every mistake in it is found, and turns
 //! each into a message. What only the owner of the format knows comes from [`Hints`].
 
-use super::de_error::{DeError, Fault};
+use super::de_error::{DeError, Fault, shown};
 use super::did_you_mean::nearest;
+use super::parse::infer;
 use super::problem::{Problem, Problems};
 use super::reader::Reader;
 use super::texts::{Place, Texts};
-use super::tree::{Node, Value};
+use super::tree::{Kind, Node, Scalar, Value};
 
 /// Nobody can correct more at once, and a file that is no configuration at all would fill the
 /// screen.
@@ -60,7 +61,7 @@ pub(crate) fn read<T>(
     problems: &mut Problems,
 ) -> Option<T> {
     loop {
-        let mistake = match deserialize(Reader(root.follow(prefix).0)) {
+        let mistake = match deserialize(Reader::new(root.follow(prefix).0)) {
             Ok(value) => return Some(value),
             Err(mistake) => mistake,
         };
@@ -148,15 +149,20 @@ fn diagnose(
             };
             Problem::new(title, spot).label(format!("add `{key}: …`"))
         }
-        Fault::WrongType { expected, found } if name.is_empty() => {
-            Problem::new(format!("{} is {found}", hints.document()), spot)
-                .label(format!("expected {expected}"))
-        }
         Fault::WrongType { expected, found } => {
-            Problem::new(format!("`{name}` is {found}"), spot).label(format!("expected {expected}"))
+            let found = match &node.value {
+                Value::Scalar(_) if texts.is_hidden(node.place) => "a plain value",
+                _ => found,
+            };
+            let title = if name.is_empty() {
+                format!("{} is {found}", hints.document())
+            } else {
+                format!("`{name}` is {found}")
+            };
+            Problem::new(title, spot).label(remedy_of_type(expected, node, texts))
         }
         Fault::NoValue { expected } => Problem::new(format!("`{name}` has no value"), spot).label(
-            format!("expected {expected}; leave the key out for its default"),
+            format!("expected {expected}; to give none, leave the key out"),
         ),
         Fault::NoChoice { .. } | Fault::Other(_) if node.is_pruned() => return None,
         Fault::NoChoice { of, legal } => {
@@ -201,12 +207,17 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
 /// Where a node begins; a map written over several lines, at its first key.
 pub(crate) fn start_of(node: &Node) -> Place {
     match &node.value {
-        Value::Map(map) if node.place.start == node.place.end => map
+        Value::Map(map) if is_block(node) => map
             .entries
             .first()
             .map_or(node.place, |entry| entry.key_place),
         _ => node.place,
     }
+}
+
+/// Is the map written over several lines, without brackets? The parser gives it no length.
+fn is_block(node: &Node) -> bool {
+    node.place.start == node.place.end
 }
 
 fn remedy_of_key(key: &str, parent: &str, legal: &[&str], hints: &dyn Hints) -> String {
@@ -226,6 +237,39 @@ fn remedy_of_key(key: &str, parent: &str, legal: &[&str], hints: &dyn Hints) -> 
         [one, two] => format!("did you mean `{one}` or `{two}`?"),
         _ if legal.is_empty() => "no key is expected here".to_owned(),
         _ => format!("expected one of {}", listed(legal)),
+    }
+}
+
+fn remedy_of_type(expected: &str, node: &Node, texts: &Texts) -> String {
+    let remedy = match &node.value {
+        Value::Scalar(scalar) if expected == "a list" && !texts.is_hidden(node.place) => {
+            match shown(&scalar.text) {
+                text if text == scalar.text => Some(format!("write `[{text}]`")),
+                _ => None,
+            }
+        }
+        Value::Map(_) if expected == "a list" && is_block(node) => {
+            Some("write `- ` before each item".to_owned())
+        }
+        Value::Map(_) if expected == "a list" => Some("write `[{ … }]`".to_owned()),
+        Value::Scalar(Scalar {
+            text,
+            kind: Kind::Text,
+            ..
+        }) => {
+            let is_quoted = match infer(text) {
+                Kind::Unsigned(_) | Kind::Signed(_) => expected.contains("number"),
+                Kind::Float(_) => expected.starts_with("a number"),
+                Kind::Bool(_) => expected.contains("`true`"),
+                Kind::Null | Kind::Text => false,
+            };
+            is_quoted.then(|| "remove the quotes".to_owned())
+        }
+        _ => None,
+    };
+    match remedy {
+        Some(remedy) => format!("expected {expected}: {remedy}"),
+        None => format!("expected {expected}"),
     }
 }
 

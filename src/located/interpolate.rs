@@ -41,6 +41,8 @@ pub(crate) struct Interpolation<'a> {
 pub(crate) struct Secrets {
     /// Is the value at this path of keys a secret? An item of a list is [`ITEM`].
     pub(crate) is_secret: fn(&[String]) -> bool,
+    /// Is the value at this path hidden in messages? That of a misspelt key is, too.
+    pub(crate) may_be_secret: fn(&[String]) -> bool,
     /// Their description in messages, in the plural.
     pub(crate) description: &'static str,
 }
@@ -68,6 +70,12 @@ impl Interpolation<'_> {
     ) -> bool {
         match &mut node.value {
             Value::Scalar(scalar) => {
+                let is_written_out = !scalar.text.contains("${");
+                let is_hidden =
+                    (self.secrets.may_be_secret)(path) || holds_credentials(&scalar.text);
+                if is_written_out && is_hidden {
+                    texts.hide(node.place);
+                }
                 let is_secret = (self.secrets.is_secret)(path);
                 return self.scalar(scalar, node.place, is_secret, texts, problems);
             }
@@ -96,13 +104,10 @@ impl Interpolation<'_> {
         scalar: &mut Scalar,
         place: Place,
         is_secret: bool,
-        texts: &mut Texts,
+        texts: &Texts,
         problems: &mut Problems,
     ) -> bool {
         if !scalar.text.contains("${") {
-            if is_secret || holds_credentials(&scalar.text) {
-                texts.hide(place);
-            }
             return true;
         }
         match self.expand(&scalar.text, is_secret) {

@@ -69,65 +69,145 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     let place = error.location().map(|location| {
         texts.place_at(source, location.line() as usize, location.column() as usize)
     });
-    let mut spot = place.map(|place| texts.spot(place));
     let line = place.map_or("", |place| texts.line(place));
-    if let Some(spot) = spot.as_mut() {
-        // Without a tree we cannot know which values are headers, so nothing is shown of a line
-        // that may hold a secret.
-        spot.excerpt = spot.excerpt.take().filter(|_| !may_hold_a_secret(line));
-    }
-    let (message, remedy) = match message {
-        _ if line.contains("${") && line.contains('{') && !message.contains("tabs") => (
-            format!("not valid YAML: {message}"),
-            "inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes",
-        ),
-        _ if message.contains("recursion limit") || message.contains("depth") => (
-            format!("nested more than {MAX_DEPTH} deep"),
-            "write it flatter",
-        ),
+    let reported = SyntaxError {
+        title: format!("not valid YAML: {message}"),
+        remedy: "",
+        place,
+    };
+    let SyntaxError {
+        title,
+        remedy,
+        place,
+    } = match message {
+        _ if message.contains("\\u{0}") => SyntaxError {
+            title: "a NUL byte, so this is not a text".to_owned(),
+            remedy: "save the file as UTF-8",
+            ..reported
+        },
+        _ if message.contains("tab") => match place.and_then(|place| tab_after(texts, place)) {
+            Some(tab) => SyntaxError {
+                title: "a tab in the indentation".to_owned(),
+                remedy: "indent with spaces",
+                place: Some(tab),
+            },
+            None => reported.with_remedy("write spaces instead of tabs"),
+        },
+        _ if line.contains("${") && line.contains('{') => {
+            reported.with_remedy("inside `{ }` and `[ ]`, write `\"${env:NAME}\"` in quotes")
+        }
+        _ if message.contains("recursion limit") || message.contains("depth") => SyntaxError {
+            title: format!("nested more than {MAX_DEPTH} deep"),
+            remedy: "write it flatter",
+            ..reported
+        },
         _ if message.contains("budget breached")
             || message.contains("alias") && message.contains("limit") =>
         {
-            (
-                "more values than anyone would write (what an alias stands for counts each time)"
+            SyntaxError {
+                title: "more values than anyone would write (what an alias stands for counts each \
+                        time)"
                     .to_owned(),
-                "split it: a file with `criteria_files`, a call of the API into several",
-            )
+                remedy: "split it: a file with `criteria_files`, a call of the API into several",
+                ..reported
+            }
         }
-        _ if message.contains("multiple YAML documents") => (
-            "a second document starts here".to_owned(),
-            "a configuration is one document",
-        ),
-        _ if message.contains("tabs") => {
-            ("a tab in the indentation".to_owned(), "indent with spaces")
+        _ if message.contains("unknown anchor") => {
+            reported.with_remedy("write `&` and this name before a value above")
         }
-        _ if message.contains("mapping values are not allowed") => (
-            format!("not valid YAML: {message}"),
-            "check the indentation, and quote a value that holds `: `",
-        ),
-        _ if message.contains("unexpected character") => {
-            (format!("not valid YAML: {message}"), "quote the value")
+        _ if message.contains("multiple YAML documents") => SyntaxError {
+            title: "a second document starts here".to_owned(),
+            remedy: "a configuration is one document",
+            ..reported
+        },
+        _ if message.contains("multiline quoted scalar") || message.contains("unclosed quote") => {
+            SyntaxError {
+                title: "a quote is not closed".to_owned(),
+                remedy: "close it at the end of the value",
+                place: place.map(|place| quote_before(texts, place).unwrap_or(place)),
+            }
         }
-        _ if message.contains("did not find expected key") => (
-            format!("not valid YAML: {message}"),
-            "check the indentation",
-        ),
-        _ if message.contains("illegal placement") => (
-            format!("not valid YAML: {message}"),
-            "is a bracket above left open?",
-        ),
-        _ if message.contains("did not find expected ','") => (
-            format!("not valid YAML: {message}"),
-            "quote a value that holds `: ` or a comma",
-        ),
-        _ => (format!("not valid YAML: {message}"), ""),
+        _ if message.contains("after single-quoted") => {
+            reported.with_remedy("write `''` for a quote inside `'…'`, and quote the whole value")
+        }
+        _ if message.contains("after double-quoted") => reported
+            .with_remedy("write `\\\"` for a quote inside `\"…\"`, and quote the whole value"),
+        _ if message.contains("mapping values are not allowed") => {
+            reported.with_remedy("check the indentation, and quote a value that holds `: `")
+        }
+        _ if message.contains("unexpected character") => reported.with_remedy("quote the value"),
+        _ if message.contains("did not find expected key") => {
+            reported.with_remedy("check the indentation")
+        }
+        _ if message.contains("illegal placement") => {
+            reported.with_remedy("is a bracket above left open?")
+        }
+        _ if message.contains("did not find expected ','") => {
+            reported.with_remedy("quote a value that holds `: ` or a comma")
+        }
+        _ => reported,
     };
-    let problem = Problem::new(message, spot);
+    let mut spot = place.map(|place| texts.spot(place));
+    if let (Some(spot), Some(place)) = (spot.as_mut(), place) {
+        // Without a tree we cannot know which values are headers, so nothing is shown of a line
+        // that may hold a secret.
+        let is_shown = !may_hold_a_secret(texts.line(place));
+        spot.excerpt = spot.excerpt.take().filter(|_| is_shown);
+    }
+    let problem = Problem::new(title, spot);
     if remedy.is_empty() {
         problem
     } else {
         problem.label(remedy)
     }
+}
+
+/// What the parser reports, in our words and at the place to mend.
+struct SyntaxError {
+    title: String,
+    remedy: &'static str,
+    place: Option<Place>,
+}
+
+impl SyntaxError {
+    fn with_remedy(self, remedy: &'static str) -> Self {
+        Self { remedy, ..self }
+    }
+}
+
+/// The first tab in an indentation, from the line of a place on.
+fn tab_after(texts: &Texts, place: Place) -> Option<Place> {
+    let text = texts.text(place.source);
+    let mut start = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+    for line in text[start..].split_inclusive('\n') {
+        let indentation = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
+        if let Some(at) = indentation.find('\t') {
+            let start = start + at;
+            return Some(Place {
+                start,
+                end: start + 1,
+                ..place
+            });
+        }
+        start += line.len();
+    }
+    None
+}
+
+/// The last quote up to a place that can open a value.
+fn quote_before(texts: &Texts, place: Place) -> Option<Place> {
+    let text = texts.text(place.source).get(..place.end)?;
+    let opens = |at: usize| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|letter| letter.is_whitespace() || "[{,(".contains(letter))
+    };
+    let mut quotes = text.rmatch_indices(['"', '\'']);
+    let (start, _) = quotes.find(|(at, _)| opens(*at))?;
+    Some(Place {
+        start,
+        end: start + 1,
+        ..place
+    })
 }
 
 fn may_hold_a_secret(line: &str) -> bool {
@@ -256,10 +336,9 @@ impl Builder<'_> {
         for (raw_key, raw_value) in raw_entries {
             let Node { place, value } = self.node(raw_key);
             let Value::Scalar(Scalar { text: key, .. }) = value else {
-                self.problems.push(Problem::new(
-                    "a key must be a text",
-                    Some(self.texts.spot(place)),
-                ));
+                let problem = Problem::new("a key must be a text", Some(self.texts.spot(place)));
+                self.problems
+                    .push(problem.label("write a text before the `:`"));
                 continue;
             };
             let value = self.node(raw_value);

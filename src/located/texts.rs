@@ -105,6 +105,13 @@ impl Texts {
         self.0[place.source].hidden.push(place.start..place.end);
     }
 
+    /// Is the text at a place masked, wholly or in part?
+    pub(crate) fn is_hidden(&self, place: Place) -> bool {
+        let Text { kind, hidden, .. } = &self.0[place.source];
+        let overlaps = |range: &Range<usize>| range.start < place.end && place.start < range.end;
+        *kind == TextKind::SecretVariable || hidden.iter().any(overlaps)
+    }
+
     pub(crate) fn spot(&self, place: Place) -> Spot {
         let source = &self.0[place.source];
         let Text {

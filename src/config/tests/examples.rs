@@ -75,7 +75,7 @@ fn json_is_taken_too_and_ids_may_be_numbers() {
 }
 
 #[test]
-fn every_mistake_of_an_example_file_is_told_at_its_place() {
+fn every_mistake_of_an_example_file_is_reported_at_its_place() {
     let cases = [
         (
             "several",
@@ -94,12 +94,12 @@ fn every_mistake_of_an_example_file_is_told_at_its_place() {
         ("nothing", "# to be written\n"),
         ("no YAML", "examples: [\n"),
     ];
-    let mut told = String::new();
+    let mut report = String::new();
     for (name, text) in cases {
         let problems = examples(Path::new("examples.yaml"), text, false).unwrap_err();
-        told.push_str(&format!("=== {name} ===\n{}\n", problems.render(false)));
+        report.push_str(&format!("=== {name} ===\n{}\n", problems.render(false)));
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(report);
 }
 
 const CASES: &str = "examples:\n  - { id: paris, expected_tools: [{ tool_name: search }] }\n  - { id: 7, expected_output: [search, book] }\n";
@@ -131,7 +131,7 @@ fn a_configuration_names_its_cases() {
 }
 
 #[test]
-fn what_is_wrong_with_expectations_is_told_at_its_place() {
+fn wrong_expectations_are_reported_at_their_place() {
     let set =
         "criteria: [{ name: set, evaluate: { execution_order: { expected_output: [a] } } }]\n";
     let named = "expectations: { cases_file: cases.yaml }\n".to_owned();
@@ -173,7 +173,7 @@ fn what_is_wrong_with_expectations_is_told_at_its_place() {
             "",
         ),
     ];
-    let mut told = String::new();
+    let mut report = String::new();
     for (name, text, file) in &cases {
         let messages = Given {
             text,
@@ -181,7 +181,7 @@ fn what_is_wrong_with_expectations_is_told_at_its_place() {
             ..Given::default()
         }
         .messages();
-        told.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
+        report.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(report);
 }

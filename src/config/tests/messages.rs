@@ -28,7 +28,7 @@ criteria:
 "#;
 
 #[test]
-fn all_mistakes_of_a_file_are_told_at_once_each_at_its_place() {
+fn all_mistakes_of_a_file_are_reported_at_once() {
     let found: Vec<String> = messages(TEN_MISTAKES)
         .iter()
         .map(|problem| {
@@ -73,6 +73,33 @@ const CASES: &[(&str, &str)] = &[
     // === syntax ===
     ("a tab", "forward:\n\ttimeout: 1s\n"),
     (
+        "a tab below spaces",
+        "forward:\n  timeout: 1s\n\tprotocol: grpc\n",
+    ),
+    (
+        "a tab in a list of maps",
+        "criteria:\n-\tname: a\n\tthreshold: 1\n",
+    ),
+    (
+        "an unclosed double quote",
+        "forward:\n  endpoint: \"http://a\n  timeout: 1s\n",
+    ),
+    (
+        "an unclosed quote before another",
+        "criteria:\n  - name: \"a\n    threshold: 1\n  - name: \"b\"\n",
+    ),
+    (
+        "an unclosed single quote in a flow map",
+        "log: { level: 'info }\n",
+    ),
+    ("a quote inside quotes", "criteria:\n  - name: 'it's'\n"),
+    ("text after quotes", "log:\n  level: \"info\" now\n"),
+    ("a NUL byte", "f\0o\0r\0"),
+    (
+        "a secret beside an unclosed quote",
+        "forward:\n  headers: { authorization: \"Bearer abc }\n",
+    ),
+    (
         "bad indentation",
         "forward:\n  timeout: 1s\n   protocol: grpc\n",
     ),
@@ -106,6 +133,10 @@ const CASES: &[(&str, &str)] = &[
         "a key of another section",
         "receivers:\n  otlp:\n    listen: \"127.0.0.1:4317\"\n",
     ),
+    (
+        "a key for anchors",
+        "x-common: &c\n  tool_calls: { required: [a] }\ncriteria:\n  - { name: a, evaluate: *c }\n",
+    ),
     ("a dotted key", "forward.endpoint: http://localhost:4319\n"),
     ("a section of the Collector", "exporters: {}\n"),
     ("a key like none", "shutdown:\n  zzz: 1\n"),
@@ -117,6 +148,21 @@ const CASES: &[(&str, &str)] = &[
     ("a text for a section", "forward: http://localhost:4317\n"),
     ("a number for a text", "forward:\n  endpoint: [1]\n"),
     ("a text for a list", "forward:\n  signals: traces\n"),
+    (
+        "quoted numbers",
+        "criteria:\n  - name: a\n    threshold: \"0.8\"\n    evaluate: { tool_call_count: { \
+         tool_calls_count: { a: [\"<=\", \"3\"] } } }\nassemble: { span_limit: \"5\", settle: \"5\" }\n\
+         receivers: { otlp: { grpc: { enabled: \"true\" } } }\n",
+    ),
+    (
+        "a map for a list",
+        "criteria:\n  name: a\n  evaluate: { tool_calls: { required: [a] } }\n",
+    ),
+    (
+        "a flow map and a text for lists",
+        "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: { name: b } } }\n  \
+         - name: b\n    evaluate: { tool_call_order: { tool_calls_order: a } }\n",
+    ),
     ("a negative count", "assemble:\n  span_limit: -1\n"),
     ("a fraction for a count", "assemble:\n  span_limit: 1.5\n"),
     ("a bare number for a duration", "forward:\n  timeout: 10\n"),
@@ -210,6 +256,10 @@ const CASES: &[(&str, &str)] = &[
     (
         "something empty that only warns",
         "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [] } }\n",
+    ),
+    (
+        "a threshold that every score reaches",
+        "criteria:\n  - name: a\n    threshold: 0\n    evaluate: { tool_calls: { required: [b] } }\n",
     ),
     // === variables in values ===
     (
@@ -353,14 +403,14 @@ const CASES: &[(&str, &str)] = &[
 const LONG_LINE: &str = r#"{"receivers":{"otlp":{"grpc":{"enabled":true,"listen":"127.0.0.1:4317"},"http":{"enabled":true,"listen":"127.0.0.1:4318"},"max_request_size":"64MiB"}},"forward":{"endpoint":"http://collector:4317","protocl":"grpc","timeout":"10s","compression":"none","signals":["traces","logs","metrics"]}}"#;
 
 #[test]
-fn every_mistake_is_told_with_its_place_and_remedy() {
-    let mut told = String::new();
+fn every_mistake_is_reported_with_its_place_and_remedy() {
+    let mut report = String::new();
     for (name, text) in CASES {
         let messages = messages(text);
         assert!(!messages.is_empty(), "nothing was said about {name}");
-        told.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
+        report.push_str(&format!("=== {name} ===\n{}\n", messages.render(false)));
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(report);
 }
 
 #[test]
@@ -397,11 +447,17 @@ fn a_header_value_is_never_shown() {
             "x".repeat(1_000)
         ),
         format!("forward:\n  headers: {{ authorization: [\"{secret}\"] }}\n"),
+        format!("forward:\n  headers: \"authorization: {secret}\"\n"),
+        format!("forward:\n  header: {{ authorization: {secret} }}\n"),
+        format!("forward: {{ endpoint: http://a, apikey: {secret} }}\n"),
+        format!("scores: {{ writers: [{{ langfuse: {{ secret_keyy: {secret} }} }}] }}\n"),
+        format!("scores: {{ writers: [{{ datadog: {{ api_kye: {secret} }} }}] }}\n"),
+        format!("admin: {{ token: {secret} }}\n"),
     ];
     for text in &texts {
-        let told = messages(text).render(false);
-        assert!(told.contains("error"), "{told}");
-        assert!(!told.contains(secret), "{told}");
+        let report = messages(text).render(false);
+        assert!(report.contains("error"), "{report}");
+        assert!(!report.contains(secret), "{report}");
     }
     let variables = [
         (
@@ -409,15 +465,22 @@ fn a_header_value_is_never_shown() {
             "{ authorization: s3cr3t, \"a b\": s3cr3t, c: [s3cr3t] }",
         ),
         ("OTEL_EXPORTER_OTLP_HEADERS", "s3cr3t"),
+        (
+            "SPANSCORE_SCORES__WRITERS",
+            "[{ langfuse: { secret_key: s3cr3t, endpoint: 5 } }]",
+        ),
     ];
     for variable in variables {
-        let told = Given {
+        let report = Given {
             variables: &[variable],
             ..Given::default()
         }
         .messages()
         .render(false);
-        assert!(told.contains("error") && !told.contains(secret), "{told}");
+        assert!(
+            report.contains("error") && !report.contains(secret),
+            "{report}"
+        );
     }
     let loaded = config(&format!(
         "forward: {{ endpoint: http://a, headers: {{ authorization: {secret} }} }}\n"
@@ -438,20 +501,20 @@ fn an_alias_bomb_is_stopped() {
         let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
         text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
-    let told = messages(&text).render(false);
+    let report = messages(&text).render(false);
     assert!(
-        told.contains(
+        report.contains(
             "more values than anyone would write (what an alias stands for counts each time)"
         ),
-        "{told}"
+        "{report}"
     );
 }
 
 #[test]
 fn hundreds_of_mistakes_end_with_the_first_hundred() {
     let text: String = (0..500).map(|n| format!("zzz{n}: 1\n")).collect();
-    let n_told = messages(&text).len();
-    assert!((100..=110).contains(&n_told), "{n_told}");
+    let n_reported = messages(&text).len();
+    assert!((100..=110).contains(&n_reported), "{n_reported}");
 }
 
 #[test]
@@ -465,10 +528,10 @@ fn a_mistake_among_thousands_of_criteria_is_found_in_linear_time() {
     let text: String = std::iter::once("criteria:\n".to_owned())
         .chain((0..1_000).map(criterion))
         .collect();
-    let told = messages(&text);
-    assert_eq!(told.len(), 10);
+    let report = messages(&text);
+    assert_eq!(report.len(), 10);
     assert_eq!(
-        told.iter().next().unwrap().title,
+        report.iter().next().unwrap().title,
         "`criteria[c7].threshold` is the text `high`"
     );
 }
@@ -481,8 +544,8 @@ proptest! {
         let from = (0..=cut).rev().find(|at| TEN_MISTAKES.is_char_boundary(*at)).unwrap();
         let to = (from + len).min(TEN_MISTAKES.len());
         let text = format!("{}{put}{}", &TEN_MISTAKES[..from], &TEN_MISTAKES[to..]);
-        let told = messages(&text).render(true);
-        prop_assert!(!told.is_empty());
+        let report = messages(&text).render(true);
+        prop_assert!(!report.is_empty());
     }
 
     #[test]

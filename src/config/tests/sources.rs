@@ -148,7 +148,7 @@ fn a_wrong_variable_is_named() {
         ("SPANSCORE_WHATEVER", "1"),
         ("SPANSCORE_CRITERIA__NAME", "1"),
     ];
-    let told: Vec<String> = cases
+    let report: Vec<String> = cases
         .iter()
         .map(|variable| {
             Given {
@@ -160,10 +160,10 @@ fn a_wrong_variable_is_named() {
         })
         .collect();
     assert!(
-        told.iter().all(|told| told.starts_with("error")),
-        "{told:?}"
+        report.iter().all(|report| report.starts_with("error")),
+        "{report:?}"
     );
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(report.join("\n"));
     let flags = [
         ("forward.endpiont", "http://a"),
         ("forward.timeout", "soon"),
@@ -335,15 +335,15 @@ fn a_list_or_map_in_a_variable_is_inline_yaml_and_anything_else_is_taken_as_it_i
 }
 
 #[test]
-fn a_mistake_in_the_file_is_told_even_where_a_variable_overrides_it() {
+fn a_mistake_in_the_file_is_reported_even_if_a_variable_overrides_it() {
     let variables = [("SPANSCORE_FORWARD__TIMEOUT", "1s")];
-    let told = Given {
+    let report = Given {
         text: "forward: { timeout: soon }\n",
         variables: &variables,
         ..Given::default()
     }
     .messages();
-    assert_eq!(titles(&told), ["`soon` is not a duration"]);
+    assert_eq!(titles(&report), ["`soon` is not a duration"]);
     // What is missing in the file may come from a variable.
     let variables = [("SPANSCORE_RECEIVERS__OTLP__TLS__KEY_FILE", "key.pem")];
     let given = Given {
@@ -410,15 +410,15 @@ tools: { ignore: ["a${2}", "${env:NUMBER}"] }
 fn json_is_accepted_also_with_tabs() {
     let text = "{\n\t\"forward\": {\n\t\t\"endpoint\": \"http://a:4317\",\n\t\t\"timeout\": \"2s\"\n\t},\n\t\"criteria\": []\n}\n";
     assert_eq!(config(text).forward.timeout.to_string(), "2s");
-    let told = messages(&text.replace("2s", "soon"));
-    let spot = told.iter().next().unwrap().spot.clone().unwrap();
+    let report = messages(&text.replace("2s", "soon"));
+    let spot = report.iter().next().unwrap().spot.clone().unwrap();
     assert_eq!((spot.line, spot.column), (4, 14));
 }
 
 #[test]
 fn a_byte_order_mark_and_windows_line_ends_are_no_matter() {
-    let told = messages("\u{feff}forward:\r\n  timeout: soon\r\n");
-    let spot = told.iter().next().unwrap().spot.clone().unwrap();
+    let report = messages("\u{feff}forward:\r\n  timeout: soon\r\n");
+    let spot = report.iter().next().unwrap().spot.clone().unwrap();
     assert_eq!((spot.line, spot.column, spot.width), (2, 12, 4));
     assert_eq!(spot.excerpt.as_deref(), Some("  timeout: soon"));
 }
@@ -470,7 +470,7 @@ fn criteria_come_from_the_files_beside_the_main_one_too() {
 }
 
 #[test]
-fn mistakes_of_all_criteria_files_are_told_at_once() {
+fn mistakes_of_all_criteria_files_are_reported_at_once() {
     let b = CRITERION
         .replace("NAME", "main")
         .replace("tool_calls_order", "tool_calls_ordr");

@@ -77,7 +77,7 @@ fn keys_are_never_shown() {
 }
 
 #[test]
-fn mistakes_are_told_at_their_place() {
+fn mistakes_are_reported_at_their_place() {
     let wrong = r#"
 scores:
   writers:
