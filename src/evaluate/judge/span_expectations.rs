@@ -26,8 +26,7 @@ const MAX_COST: usize = 64 << 20;
 const MAX_SEARCH: usize = 4 << 20;
 /// Most patterns that a run may carry: together as large as one pattern of a file may be.
 const MAX_PATTERNS: usize = 32;
-/// Most spans whose different texts are read to see whether they expect the same: each reading may
-/// compile [`MAX_PATTERNS`].
+/// Most further texts that are compared with a run's first: each may compile [`MAX_PATTERNS`].
 const MAX_SPELLINGS: usize = 4;
 /// Longest piece of a span's text that an error message repeats, in characters.
 const MAX_SHOWN: usize = 64;
@@ -204,10 +203,10 @@ fn wrong_number_of_evaluators(text: &str) -> Option<String> {
     Some(match keys.as_slice() {
         [] => "names no evaluator: write one, such as `tool_calls`, with its fields".to_owned(),
         [key] => format!("has the key {key} twice: keep one"),
-        _ => format!(
-            "has the keys {}: keep one evaluator and nothing beside it",
-            keys[..keys.len().min(MAX_MISTAKES)].join(", ")
-        ),
+        keys => {
+            let keys = keys[..keys.len().min(MAX_MISTAKES)].join(", ");
+            format!("has the keys {keys}: keep one evaluator and nothing beside it")
+        }
     })
 }
 
@@ -441,37 +440,6 @@ mod tests {
             ),
             (
                 vec![],
-                vec![r#"{"tool_order": {"expected_tools": []}, "threshold": 0.5}"#],
-                0,
-                "unreadable_expectation",
-                [
-                    "has the keys `tool_order`, `threshold`",
-                    "keep one evaluator",
-                ],
-            ),
-            (
-                vec![],
-                vec!["{}"],
-                0,
-                "unreadable_expectation",
-                ["names no evaluator", "tool_calls"],
-            ),
-            (
-                vec![],
-                vec![r#"{"tool_calls": null}"#],
-                0,
-                "unreadable_expectation",
-                ["invalid type: null", "line 1"],
-            ),
-            (
-                vec![],
-                vec![r#"{"tool_calls": {"required": [{"name": "a", "command": null}]}}"#],
-                0,
-                "unreadable_expectation",
-                ["invalid type: null", "line 1"],
-            ),
-            (
-                vec![],
                 vec![order, "{}"],
                 0,
                 "conflicting_expectations",
@@ -492,6 +460,23 @@ mod tests {
                 .iter()
                 .for_each(|part| assert!(message.contains(part), "{message}"));
             assert!(!message.contains("4111"), "{message}");
+        }
+    }
+
+    #[test]
+    fn nulls_and_a_wrong_number_of_evaluators_are_errors() {
+        let two = r#"{"tool_order": {"expected_tools": []}, "threshold": 0.5}"#;
+        let null = r#"{"tool_calls": {"required": [{"name": "a", "command": null}]}}"#;
+        for (text, part) in [
+            (two, "has the keys `tool_order`, `threshold`: keep one"),
+            ("{}", "names no evaluator"),
+            (r#"{"tool_calls": null}"#, "invalid type: null"),
+            (null, "invalid type: null"),
+        ] {
+            let read = read(&[], &[text]);
+            let (kind, message) = error(&read);
+            assert_eq!(kind, "unreadable_expectation");
+            assert!(message.contains(part), "{message}");
         }
     }
 
