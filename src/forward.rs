@@ -105,6 +105,14 @@ pub fn start(
 }
 
 impl ForwardHandle {
+    /// Whether a request of at least `n_bytes` would be refused now, asked before it is read.
+    pub fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+        match self.downstream_for(signal) {
+            Some(downstream) => downstream.queue.check_room(n_bytes),
+            None => Ok(()),
+        }
+    }
+
     /// Takes a request, which is then acknowledged, or refuses it; the caller counts a refusal.
     /// Never waits. `n_items` counts its spans, log records or data points; `headers` are those of
     /// its own headers that are passed on.
@@ -115,16 +123,13 @@ impl ForwardHandle {
         n_items: u64,
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), QueueRefusal> {
-        let downstream = match &self.downstream {
-            Some(downstream) if downstream.signals.contains(&signal) => downstream,
-            _ => {
-                ItemsDiscarded {
-                    signal: signal.as_str(),
-                    n_items,
-                }
-                .emit(&self.telemetry);
-                return Ok(());
+        let Some(downstream) = self.downstream_for(signal) else {
+            ItemsDiscarded {
+                signal: signal.as_str(),
+                n_items,
             }
+            .emit(&self.telemetry);
+            return Ok(());
         };
         let mut passed = HeaderMap::new();
         for (name, mut value) in headers {
@@ -138,12 +143,27 @@ impl ForwardHandle {
         })
     }
 
+    /// The sidecar is stopping: from now on, requests are refused whenever the downstream is down,
+    /// since they would be acknowledged and then dropped.
+    pub fn begin_drain(&self) {
+        if let Some(downstream) = &self.downstream {
+            downstream.queue.begin_drain();
+        }
+    }
+
     /// Takes no more requests. Queued ones may be delivered until `deadline`, when the delivery
     /// ends.
     pub fn close(&self, deadline: Instant) {
         if let Some(downstream) = &self.downstream {
             downstream.queue.close(deadline);
         }
+    }
+
+    /// The downstream, if it takes the signal.
+    fn downstream_for(&self, signal: Signal) -> Option<&Downstream> {
+        self.downstream
+            .as_ref()
+            .filter(|downstream| downstream.signals.contains(&signal))
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, Guard, TokenError};
-use crate::config::Config;
+use crate::config::{Config, Signal};
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
@@ -301,6 +301,7 @@ impl Sidecar {
         let begun = now().instant;
         let deadline_at = begun + deadline;
         telemetry.enter(Phase::Draining);
+        intake.forward.begin_drain();
         intake
             .fall_quiet(
                 quiet,
@@ -470,6 +471,12 @@ impl receive::Intake for Intake {
         self.scoring
             .is_some()
             .then(|| self.rules.load().keys().clone())
+    }
+
+    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+        // A request that is refused is a sign of life, too: its sender still has something to send.
+        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        self.forward.check_room(signal, n_bytes)
     }
 
     fn offer(&self, received: Received) -> Result<(), QueueRefusal> {

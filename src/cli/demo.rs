@@ -333,6 +333,10 @@ impl Intake for Taken {
         None
     }
 
+    fn check_room(&self, _: Signal, _: usize) -> Result<(), QueueRefusal> {
+        Ok(())
+    }
+
     fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
         self.0.lock().push(received.body);
         Ok(())

@@ -349,6 +349,14 @@ impl Check<'_> {
                 );
             }
         }
+        let max_concurrency = config.forward.max_concurrency;
+        if !(1..=256).contains(&max_concurrency) {
+            self.wrong(
+                &["forward.max_concurrency"],
+                format!("`forward.max_concurrency` is {max_concurrency}"),
+                "expected a number from 1 to 256",
+            );
+        }
         let multiplier = config.forward.retry.multiplier;
         if !(1.0..=100.0).contains(&multiplier) {
             self.wrong(

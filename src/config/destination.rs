@@ -27,6 +27,8 @@ pub struct Destination {
     pub compression: Compression,
     /// Timeout of one request.
     pub timeout: std::time::Duration,
+    /// Most requests in flight. Over gRPC they share a connection.
+    pub max_concurrency: usize,
     /// TLS details.
     pub tls: ClientTls,
     /// When to try again.
@@ -377,6 +379,7 @@ impl Config {
             headers,
             compression: Compression::None,
             timeout: peer.timeout.0,
+            max_concurrency: self.forward.max_concurrency,
             tls: peer.tls.clone().unwrap_or_default(),
             retry: self.backoff(),
         }
@@ -437,6 +440,7 @@ impl Config {
             timeout: first(chain, |peer| peer.timeout)
                 .unwrap_or(self.forward.timeout)
                 .0,
+            max_concurrency: self.forward.max_concurrency,
             tls: first(chain, |peer| peer.tls).cloned().unwrap_or_default(),
             retry: self.backoff(),
         }

@@ -96,6 +96,9 @@ pub struct Forward {
     pub compression: Compression,
     /// Timeout of one request.
     pub timeout: Duration,
+    /// Most requests in flight to one destination, that of the scores included.
+    #[schemars(range(min = 1, max = 256))]
+    pub max_concurrency: usize,
     /// TLS details; an `https://` endpoint needs none.
     pub tls: Option<ClientTls>,
     /// The queue.
@@ -134,6 +137,7 @@ impl Default for Forward {
             pass_headers: Vec::new(),
             compression: Compression::None,
             timeout: Duration::from_secs(10),
+            max_concurrency: 8,
             tls: None,
             queue: Queue::default(),
             retry: Retry::default(),

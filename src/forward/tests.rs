@@ -697,6 +697,64 @@ async fn what_is_undelivered_at_the_deadline_is_dropped_and_told() {
 }
 
 #[tokio::test]
+async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take() {
+    let peer = Peer::start(|n, _| {
+        if n < 3 {
+            Reply::http(503)
+        } else {
+            Reply::taken()
+        }
+    })
+    .await;
+    let Plane {
+        handle,
+        delivery,
+        telemetry,
+    } = Plane::new(peer.destination(Protocol::Grpc));
+    let offer = || {
+        let body = Bytes::from_static(b"x");
+        handle.offer(Signal::Traces, body, 1, Vec::new())
+    };
+    let is_refused = || handle.check_room(Signal::Traces, 1) == Err(QueueRefusal::Draining);
+    offer().unwrap();
+    let n_retries =
+        || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
+    let (undelivered, ()) =
+        tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
+            while n_retries() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(offer(), Ok(()), "an outage alone is no reason to refuse");
+            handle.begin_drain();
+            assert_eq!((is_refused(), offer()), (true, Err(QueueRefusal::Draining)));
+            while is_refused() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(offer(), Ok(()), "the downstream is back");
+            handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
+        });
+    assert_eq!(undelivered, Undelivered::new());
+    assert_eq!(telemetry.item_counts()["traces"], books(3, 3, &[]));
+}
+
+#[tokio::test]
+async fn no_more_requests_are_in_flight_than_the_setting_allows() {
+    for max_concurrency in [1, 3] {
+        let peer = Peer::start(|_, _| Reply::Silence).await;
+        let plane = Plane::new(Destination {
+            max_concurrency,
+            ..peer.destination(Protocol::HttpProtobuf)
+        });
+        for _ in 0..10 {
+            plane.offer(&b"x"[..], 1);
+        }
+        let (_, books_after) = plane.finish_within(Duration::from_millis(300)).await;
+        assert_eq!(books_after, books(10, 0, &[("shutdown", 10)]));
+        assert_eq!(peer.received().len(), max_concurrency);
+    }
+}
+
+#[tokio::test]
 async fn stopping_does_not_wait_for_the_next_interval() {
     let peer = Peer::start(|n, _| {
         if n == 0 {

@@ -81,7 +81,7 @@ pub(super) struct BufferedMessage {
     pub(super) permit: MemoryPermit,
 }
 
-/// Reads a body to its end. After an error, reads and discards the rest within reasonable limits.
+/// Reads a body to its end, whatever its length. See [`read_if_room`].
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
@@ -92,12 +92,32 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
-    let gathering = gather(body, framing, encoding, limits);
+    read_if_room(body, framing, encoding, limits, |_| Ok(())).await
+}
+
+/// Reads a body to its end. `check_room` is asked first whether a message of at least so many bytes
+/// can be taken: those that the body announces, which are about the least even of a compressed
+/// message, and 0 if it announces none. After an error, reads and discards the rest within reasonable limits.
+pub(super) async fn read_if_room<B>(
+    body: &mut B,
+    framing: Framing,
+    encoding: Encoding,
+    limits: &BodyLimits,
+    check_room: impl Fn(usize) -> Result<(), RequestError>,
+) -> Result<BufferedMessage, RequestError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    let gathering = gather(body, framing, encoding, limits, check_room);
     let message = time::timeout(TOTAL_TIMEOUT, gathering)
         .await
         .unwrap_or(Err(RequestError::TooSlow));
     if let Err(
-        RequestError::Malformed(_) | RequestError::TooLarge { .. } | RequestError::InFlightFull,
+        RequestError::Malformed(_)
+        | RequestError::TooLarge { .. }
+        | RequestError::InFlightFull
+        | RequestError::Refused(_),
     ) = message
     {
         discard(body).await;
@@ -129,6 +149,7 @@ async fn gather<B>(
     framing: Framing,
     encoding: Encoding,
     limits: &BodyLimits,
+    check_room: impl Fn(usize) -> Result<(), RequestError>,
 ) -> Result<BufferedMessage, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -139,10 +160,15 @@ where
         .exact()
         .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     let mut message = match framing {
-        Framing::Whole => MessageBuffer::try_new(encoding, announced, limits)?,
+        Framing::Whole => {
+            let message = MessageBuffer::try_new(encoding, announced, limits)?;
+            check_room(announced.unwrap_or_default())?;
+            message
+        }
         Framing::Prefixed => {
             let (prefix, rest) = prefix(body).await?;
             let mut message = prefix.message(encoding, limits)?;
+            check_room(prefix.length)?;
             message.take(rest).await?;
             message
         }

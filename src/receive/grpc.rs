@@ -127,7 +127,9 @@ where
             return Err((error, 0));
         }
     };
-    let message = body::read(body, Framing::Prefixed, encoding, &inner.settings.limits)
+    let limits = &inner.settings.limits;
+    let check_room = |n_bytes| inner.check_room(signal, n_bytes);
+    let message = body::read_if_room(body, Framing::Prefixed, encoding, limits, check_room)
         .await
         .map_err(|error| (error, 0))?;
     inner.take(signal, Format::Protobuf, message, headers).await

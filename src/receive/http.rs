@@ -120,10 +120,19 @@ where
     let limits = &inner.settings.limits;
     // A client that asks before it sends is refused at once; reading the body would make hyper ask
     // it to continue.
-    if headers.contains_key(EXPECT) && body.size_hint().lower() > limits.max_size as u64 {
-        return Err((limits.too_large(), 0));
+    // JSON is transcoded, mostly to fewer bytes, so its length says nothing about the room it needs.
+    let check_room = |n_bytes| match format {
+        Format::Protobuf => inner.check_room(signal, n_bytes),
+        Format::Json => inner.check_room(signal, 0),
+    };
+    if headers.contains_key(EXPECT) {
+        let announced = body.size_hint().lower();
+        if announced > limits.max_size as u64 {
+            return Err((limits.too_large(), 0));
+        }
+        check_room(usize::try_from(announced).unwrap_or(usize::MAX)).map_err(|error| (error, 0))?;
     }
-    let message = body::read(body, Framing::Whole, encoding, limits)
+    let message = body::read_if_room(body, Framing::Whole, encoding, limits, check_room)
         .await
         .map_err(|error| (error, 0))?;
     inner

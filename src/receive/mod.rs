@@ -57,6 +57,10 @@ pub trait Intake: Send + Sync + 'static {
     /// The attributes to keep for scoring; `None` when scoring is off.
     fn keys(&self) -> Option<Arc<KeySet>>;
 
+    /// Whether a request of at least `n_bytes` would be refused now. Asked before a body is read,
+    /// so that refusing it is cheap; [`Self::offer`] decides.
+    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal>;
+
     /// Takes a request, which is then acknowledged, or refuses it. Never waits.
     fn offer(&self, received: Received) -> Result<(), QueueRefusal>;
 }
@@ -211,6 +215,13 @@ const LONG_JSON: usize = 256 << 10;
 const JSON_FACTOR: usize = 4;
 
 impl ReceiverShared {
+    /// Whether the intake might take a request of at least `n_bytes`.
+    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), RequestError> {
+        self.intake
+            .check_room(signal, n_bytes)
+            .map_err(RequestError::Refused)
+    }
+
     /// Validates a message and hands it to the intake. Success means that the request is to be
     /// acknowledged; an error comes with the number of its items, if known.
     async fn take(

@@ -4,7 +4,6 @@
 mod reloads;
 
 use super::*;
-use crate::config::Signal;
 use crate::receive::Intake as _;
 
 fn intake() -> Intake {

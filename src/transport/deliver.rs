@@ -16,12 +16,9 @@ use crate::telemetry::{
 
 use super::Client;
 use super::outcome::DeliveryOutcome;
-use super::queue::{Queue, QueuedRequest};
+use super::queue::{Queue, QueueStage, QueuedRequest};
 use super::retry::{Attempt, Outage, OutageEvent, Pacer, RateLimitedLog, wait};
 use super::split::split;
-
-/// Most requests in flight. Over gRPC they share a connection.
-const MAX_IN_FLIGHT: usize = 8;
 
 /// How long a peer may answer that it does not know a request's subject before we give up: spans
 /// reach a backend late, but not that late.
@@ -42,13 +39,14 @@ pub struct Delivery {
     /// Why the last attempt failed.
     last_why: String,
     attempts: JoinSet<DeliveryOutcome>,
-    /// A handful.
+    /// At most `forward.max_concurrency`.
     in_flight: Vec<InFlight>,
     rejections: RateLimitedLog,
     hold_ups: RateLimitedLog,
     /// Refusals by reason.
     refusals: BTreeMap<&'static str, RateLimitedLog>,
-    is_closing: bool,
+    /// The stage of the queue as last seen.
+    stage: QueueStage,
 }
 
 /// A request that is being attempted.
@@ -67,7 +65,8 @@ impl Delivery {
         telemetry: Arc<Telemetry>,
         rng: fastrand::Rng,
     ) -> Self {
-        let pacer = Pacer::new(client.destination().retry.clone(), MAX_IN_FLIGHT);
+        let destination = client.destination();
+        let pacer = Pacer::new(destination.retry.clone(), destination.max_concurrency);
         Self {
             queue,
             client,
@@ -81,7 +80,7 @@ impl Delivery {
             rejections: RateLimitedLog::default(),
             hold_ups: RateLimitedLog::default(),
             refusals: BTreeMap::new(),
-            is_closing: false,
+            stage: QueueStage::Open,
         }
     }
 
@@ -100,11 +99,15 @@ impl Delivery {
         loop {
             let now = now();
             heartbeat.beat(now);
-            let deadline = self.queue.deadline();
-            if deadline.is_some() && !self.is_closing {
-                self.is_closing = true;
+            let stage = self.queue.stage();
+            if stage != self.stage {
+                self.stage = stage;
                 self.pacer.begin_drain(now);
             }
+            let deadline = match stage {
+                QueueStage::Open | QueueStage::Draining => None,
+                QueueStage::Closed { deadline } => Some(deadline),
+            };
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return self.abandon();
             }
@@ -206,7 +209,7 @@ impl Delivery {
                 }
                 self.queue.put_back(entry, now + wait);
                 self.last_why = why;
-                self.log_outage(now);
+                self.note_outage(now);
                 return;
             }
             DeliveryOutcome::Delivered {
@@ -267,7 +270,7 @@ impl Delivery {
             DeliveryOutcome::Refused { reason, why } => self.refuse(&entry, reason, why, now),
         }
         self.pacer.answered(attempt, now);
-        self.log_outage(now);
+        self.note_outage(now);
     }
 
     fn refuse(&mut self, entry: &QueuedRequest, reason: &'static str, why: String, now: Instant) {
@@ -287,7 +290,8 @@ impl Delivery {
         }
     }
 
-    fn log_outage(&mut self, now: Instant) {
+    fn note_outage(&mut self, now: Instant) {
+        self.queue.set_destination_down(!self.pacer.is_up());
         let Some(event) = self.outage.observe(self.pacer.is_up(), now) else {
             return;
         };

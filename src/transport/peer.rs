@@ -169,6 +169,7 @@ pub(crate) fn destination(address: SocketAddr, protocol: Protocol) -> Destinatio
         headers: vec![("x-key".to_owned(), Secret::new("s3cret"))],
         compression: Compression::None,
         timeout: Duration::from_secs(10),
+        max_concurrency: 8,
         tls: ClientTls::default(),
         retry: Backoff {
             initial: Duration::from_millis(2),

@@ -126,7 +126,8 @@ pub enum QueueRefusal {
         /// Most bytes of one request.
         limit: usize,
     },
-    /// The sidecar is stopping; the sender should retry.
+    /// The sidecar is stopping, or is about to and its destination is down; the sender should
+    /// retry.
     Draining,
 }
 
@@ -134,6 +135,22 @@ pub enum QueueRefusal {
 /// forever for the queue to become empty enough.
 pub fn largest_request(capacity: usize) -> usize {
     capacity / 2
+}
+
+/// How far a queue is from its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum QueueStage {
+    /// Takes requests.
+    #[default]
+    Open,
+    /// The sidecar is stopping. A queue that refuses newcomers takes requests only while its
+    /// destination is up.
+    Draining,
+    /// Takes no more requests.
+    Closed {
+        /// Until then, queued requests may be delivered.
+        deadline: Instant,
+    },
 }
 
 /// A bounded queue. Clones share it.
@@ -165,8 +182,13 @@ struct State {
     tried: Vec<(Instant, QueuedRequest)>,
     /// Cost of all waiting requests and of those in flight.
     n_bytes: usize,
+    /// Since bytes last left, a request was refused while less than an eighth of the queue was
+    /// free. The next one, whose size is often not known before it is read, would not fit either.
+    is_full: bool,
     next_seq: u64,
-    deadline: Option<Instant>,
+    stage: QueueStage,
+    /// The last attempts failed.
+    destination_is_down: bool,
 }
 
 /// A request in the queue, or taken from it for an attempt.
@@ -208,6 +230,25 @@ impl Queue {
         }
     }
 
+    /// Whether a request of at least `n_bytes` would be refused now. Asked before the request is
+    /// read, so that refusing it is cheap; [`Self::offer`] decides.
+    pub fn check_room(&self, n_bytes: usize) -> Result<(), QueueRefusal> {
+        let state = self.state();
+        if self.shared.when_full == WhenFull::DropOldest {
+            return Ok(());
+        }
+        if state.must_not_acknowledge() {
+            return Err(QueueRefusal::Draining);
+        }
+        let n_bytes_after = state
+            .n_bytes
+            .saturating_add(n_bytes.saturating_add(OVERHEAD));
+        match state.is_full || n_bytes_after > self.shared.capacity {
+            true => Err(QueueRefusal::Full),
+            false => Ok(()),
+        }
+    }
+
     /// Takes a request or refuses it. Never waits. A queue that drops the oldest refuses nothing:
     /// it accounts for a request that it cannot take as dropped.
     pub fn offer(&self, request: OutboundRequest) -> Result<(), QueueRefusal> {
@@ -223,7 +264,9 @@ impl Queue {
         }
         let cost = request.cost();
         let mut state = self.state();
-        let refusal = if state.deadline.is_some() {
+        let is_closed = matches!(state.stage, QueueStage::Closed { .. });
+        let is_refusing = *when_full == WhenFull::RefuseNewcomer && state.must_not_acknowledge();
+        let refusal = if is_closed || is_refusing {
             Some((QueueRefusal::Draining, "shutdown"))
         } else {
             if *when_full == WhenFull::DropOldest && cost <= *capacity {
@@ -237,6 +280,8 @@ impl Queue {
         };
         if let Some((refusal, reason)) = refusal {
             if *when_full == WhenFull::RefuseNewcomer {
+                let n_free = capacity.saturating_sub(state.n_bytes);
+                state.is_full |= refusal == QueueRefusal::Full && n_free < capacity / 8;
                 return Err(refusal);
             }
             accounting.queued(request.signal, request.n_items);
@@ -260,9 +305,21 @@ impl Queue {
         Ok(())
     }
 
+    /// The sidecar is stopping: what is acknowledged from now on must be delivered soon. A queue
+    /// that refuses newcomers does so from now on whenever its destination is down, so that their
+    /// senders keep them.
+    pub fn begin_drain(&self) {
+        let mut state = self.state();
+        if state.stage == QueueStage::Open {
+            state.stage = QueueStage::Draining;
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
     /// Takes no more requests. Queued ones may be delivered until `deadline`.
     pub fn close(&self, deadline: Instant) {
-        self.state().deadline = Some(deadline);
+        self.state().stage = QueueStage::Closed { deadline };
         self.shared.changed.notify_one();
     }
 
@@ -284,13 +341,18 @@ impl Queue {
         &*self.shared.accounting
     }
 
-    /// Waits for a new request or for [`Self::close`].
+    /// Waits for a new request, for [`Self::begin_drain`] or for [`Self::close`].
     pub(super) async fn changed(&self) {
         self.shared.changed.notified().await;
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.state().deadline
+    pub(super) fn stage(&self) -> QueueStage {
+        self.state().stage
+    }
+
+    /// Records whether the last attempts failed.
+    pub(super) fn set_destination_down(&self, is_down: bool) {
+        self.state().destination_is_down = is_down;
     }
 
     /// The next request to try: one that is due for a retry, else the first untried one.
@@ -333,14 +395,14 @@ impl Queue {
     /// Releases the bytes of a request that is done.
     pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();
-        state.n_bytes -= entry.cost;
+        state.release(entry.cost);
         self.moved(&state);
     }
 
     /// Puts the two halves of a request in front of the queue in its place.
     pub(super) fn replace(&self, entry: QueuedRequest, halves: [(Bytes, u64); 2]) {
         let mut state = self.state();
-        state.n_bytes -= entry.cost;
+        state.release(entry.cost);
         let QueuedRequest {
             seq,
             request: whole,
@@ -374,7 +436,7 @@ impl Queue {
                 .into_iter()
                 .map(|(_, entry)| entry),
         );
-        state.n_bytes -= entries.iter().map(|entry| entry.cost).sum::<usize>();
+        state.release(entries.iter().map(|entry| entry.cost).sum());
         self.moved(&state);
         entries
     }
@@ -392,6 +454,20 @@ impl Queue {
 }
 
 impl State {
+    /// A request taken now might be acknowledged and then dropped.
+    fn must_not_acknowledge(&self) -> bool {
+        match self.stage {
+            QueueStage::Open => false,
+            QueueStage::Draining => self.destination_is_down,
+            QueueStage::Closed { .. } => true,
+        }
+    }
+
+    fn release(&mut self, n_bytes: usize) {
+        self.n_bytes -= n_bytes;
+        self.is_full = false;
+    }
+
     fn earliest(&self) -> Option<usize> {
         (0..self.tried.len()).min_by_key(|&idx| (self.tried[idx].0, self.tried[idx].1.seq))
     }
@@ -404,7 +480,7 @@ impl State {
             }
             _ => self.fresh.pop_front()?,
         };
-        self.n_bytes -= entry.cost;
+        self.release(entry.cost);
         Some(entry)
     }
 }

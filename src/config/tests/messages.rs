@@ -344,6 +344,11 @@ const CASES: &[(&str, &str)] = &[
         "a shrinking backoff",
         "forward: { retry: { multiplier: 0.5 } }\n",
     ),
+    ("no requests in flight", "forward: { max_concurrency: 0 }\n"),
+    (
+        "too many requests in flight",
+        "forward: { max_concurrency: 1000 }\n",
+    ),
     ("little memory", "memory: { limit: 16MiB }\n"),
     (
         "header names and values",

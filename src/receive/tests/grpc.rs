@@ -396,6 +396,31 @@ async fn what_could_never_fit_is_too_large_and_the_answer_names_the_setting() {
 }
 
 #[tokio::test]
+async fn a_request_without_room_is_refused_before_it_is_unpacked_and_validated() {
+    let served = serve(|_, _| {}).await;
+    let bare = Bare::new(&served);
+    // Once read, it would be malformed.
+    let nonsense = [0xff; 1000];
+    served.intake.leave_room(900);
+    for (encoding, message) in [
+        ("identity", framed(0, &nonsense)),
+        ("gzip", framed(1, &nonsense)),
+    ] {
+        let called = bare
+            .call(EXPORT, &[("grpc-encoding", encoding)], message)
+            .await;
+        assert_eq!(called.code, Some(Code::Unavailable as i32), "{encoding}");
+        assert!(called.details.retry_info().is_some());
+    }
+    assert_eq!(served.refused_requests("traces", "queue_full"), 2);
+    assert_eq!(served.refused_requests("traces", "malformed"), 0);
+    bare.good_request_works(&served).await;
+    served.intake.leave_room(None);
+    let called = bare.call(EXPORT, &[], framed(0, &nonsense)).await;
+    assert_eq!(called.code, Some(Code::InvalidArgument as i32));
+}
+
+#[tokio::test]
 async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
     let served = serve(|_, _| {}).await;
     let mut client = TraceServiceClient::new(connect(&served).await);

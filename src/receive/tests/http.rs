@@ -535,6 +535,39 @@ async fn out_of_room_says_when_to_try_again() {
 }
 
 #[tokio::test]
+async fn a_request_without_room_is_refused_before_it_is_read() {
+    let served = serve(|_, _| {}).await;
+    let http = Http::new(&served);
+    // Once read, it would be malformed.
+    let nonsense = vec![0xff; 1000];
+    let status = async |room: Option<usize>, media_type| {
+        served.intake.leave_room(room);
+        http.request("POST", "/v1/traces", &[media_type], nonsense.clone())
+            .await
+            .status
+    };
+    assert_eq!(status(Some(0), PROTOBUF).await, 503);
+    assert_eq!(status(Some(0), JSON).await, 503);
+    assert_eq!(status(Some(1000), PROTOBUF).await, 503);
+    assert_eq!(status(Some(1001), PROTOBUF).await, 400);
+    // The length of JSON is not that of its protobuf.
+    assert_eq!(status(Some(1), JSON).await, 400);
+    assert_eq!(served.refused_requests("traces", "queue_full"), 3);
+
+    // A client that asks before it sends learns it at once.
+    served.intake.leave_room(1000);
+    let mut wire = Wire::connect(&served).await;
+    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
+                expect: 100-continue\r\ncontent-length: 1000\r\n\r\n";
+    wire.write(head).await;
+    assert_eq!(
+        wire.answer().await.unwrap().0,
+        "HTTP/1.1 503 Service Unavailable"
+    );
+    http.good_request_works(&served).await;
+}
+
+#[tokio::test]
 async fn bytes_in_flight_are_shown() {
     let served = serve(|_, budgets| budgets.in_flight = 3 << 20).await;
     let mut permit = served.budget.permit();

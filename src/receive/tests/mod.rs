@@ -32,11 +32,20 @@ use super::*;
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
     refuses: Mutex<Option<QueueRefusal>>,
+    /// Most bytes that there is room for, if that is known before a request is read.
+    room: Mutex<Option<usize>>,
 }
 
 impl Intake for Notebook {
     fn keys(&self) -> Option<Arc<KeySet>> {
         Some(Arc::new(KeySet::default()))
+    }
+
+    fn check_room(&self, _: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+        match *self.room.lock().unwrap() {
+            Some(room) if n_bytes >= room => Err(QueueRefusal::Full),
+            _ => Ok(()),
+        }
     }
 
     fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
@@ -51,6 +60,11 @@ impl Intake for Notebook {
 impl Notebook {
     pub(super) fn refuse(&self, refusal: impl Into<Option<QueueRefusal>>) {
         *self.refuses.lock().unwrap() = refusal.into();
+    }
+
+    /// There is room for fewer than `room` bytes, which is known before a request is read.
+    pub(super) fn leave_room(&self, room: impl Into<Option<usize>>) {
+        *self.room.lock().unwrap() = room.into();
     }
 
     /// What came in since the last look.

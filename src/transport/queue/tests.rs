@@ -107,6 +107,81 @@ fn a_closed_queue_takes_nothing_and_says_so_or_enters_it_as_dropped() {
 }
 
 #[test]
+fn room_is_known_before_a_request_is_read() {
+    let (queue, _) = queue(WhenFull::RefuseNewcomer);
+    let of_size = |n_bytes| OutboundRequest {
+        body: vec![0; n_bytes].into(),
+        ..request(1)
+    };
+    (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
+    assert_eq!(
+        [queue.check_room(100), queue.check_room(101)],
+        [Ok(()), Err(QueueRefusal::Full)]
+    );
+    // A quarter is free: others may fit where one did not.
+    assert_eq!(queue.offer(of_size(101)), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(0), Ok(()));
+
+    let taken = queue.take(now()).unwrap();
+    queue.finish(&taken);
+    queue.offer(of_size(400)).unwrap();
+    let n_free = queue.capacity() - queue.n_bytes();
+    assert!(n_free < queue.capacity() / 8, "{n_free}");
+    assert_eq!(queue.check_room(0), Err(QueueRefusal::Full));
+}
+
+#[test]
+fn a_request_of_unknown_size_is_refused_from_the_first_that_did_not_fit_until_bytes_leave() {
+    let queue = Queue::new(
+        "forward",
+        100_000,
+        WhenFull::RefuseNewcomer,
+        Arc::new(Notebook::default()),
+        &Telemetry::default(),
+    );
+    let of_size = |n_bytes| OutboundRequest {
+        body: vec![0; n_bytes].into(),
+        ..request(1)
+    };
+    queue.offer(of_size(45_000)).unwrap();
+    queue.offer(of_size(45_000)).unwrap();
+    assert_eq!(queue.check_room(0), Ok(()));
+    assert_eq!(queue.offer(of_size(20_000)), Err(QueueRefusal::Full));
+    assert_eq!(queue.check_room(0), Err(QueueRefusal::Full));
+    // What fits and is offered all the same is taken.
+    queue.offer(of_size(1_000)).unwrap();
+    let taken = queue.take(now()).unwrap();
+    queue.finish(&taken);
+    assert_eq!(queue.check_room(0), Ok(()));
+}
+
+#[test]
+fn a_draining_queue_refuses_while_its_destination_is_down() {
+    let (refusing, _) = queue(WhenFull::RefuseNewcomer);
+    let (dropping, _) = queue(WhenFull::DropOldest);
+    let answers = |is_down| {
+        for queue in [&refusing, &dropping] {
+            queue.set_destination_down(is_down);
+        }
+        [
+            refusing.check_room(1),
+            refusing.offer(request(1)),
+            dropping.offer(request(1)),
+        ]
+    };
+    let refused = Err(QueueRefusal::Draining);
+    assert_eq!(
+        answers(true),
+        [Ok(()); 3],
+        "an outage alone fills the queue"
+    );
+    refusing.begin_drain();
+    dropping.begin_drain();
+    assert_eq!(answers(true), [refused, refused, Ok(())]);
+    assert_eq!(answers(false), [Ok(()); 3], "the destination is back");
+}
+
+#[test]
 fn what_failed_waits_until_it_is_due_and_is_then_the_next() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());

@@ -348,7 +348,13 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
         (books.accepted, books.sent, books.queued),
         (10 * accepted.len() as u64, 10 * accepted.len() as u64, 0)
     );
-    assert_eq!(books.refused, BTreeMap::from([("queue_full", 10)]));
+    // It was refused before it was read, so that its items are not known.
+    assert_eq!(books.refused, BTreeMap::from([("queue_full", 0)]));
+    let labels = [("signal", "traces"), ("reason", "queue_full")];
+    assert_eq!(
+        telemetry.counter("spanscore_receiver_refused_requests_total", &labels),
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
