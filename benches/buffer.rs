@@ -14,7 +14,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
-use spanscore::assemble::{CloseReason, Mark, Memo, Settings, TraceBuffer};
+use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
+use spanscore::span::SpanClass;
 use spanscore::span::{
     Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, Resource, Span, SpanId, Status,
     TraceId, Value,
@@ -75,7 +76,7 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
     let first = round * n_traces + 1;
-    let spans: Vec<(Span, Mark)> = (first..first + n_traces)
+    let spans: Vec<(Span, SpanClass)> = (first..first + n_traces)
         .step_by(n_open as usize)
         .flat_map(|from| {
             (0..SPANS_PER_TRACE).flat_map(move |n| {
@@ -94,8 +95,8 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
     let (mut n_inserted, mut n_closed) = (0, 0);
     let cpu = cpu_nanos();
-    for (span, mark) in spans {
-        buffer.insert(span, mark, now);
+    for (span, class) in spans {
+        buffer.insert(span, class, now);
         n_inserted += 1;
         if n_inserted % SPANS_PER_BATCH == 0 {
             for closed in buffer.close_due(now) {
@@ -116,14 +117,14 @@ fn open_size(n_traces: u64) -> usize {
     let resource = resource();
     for (trace, n) in (1..=n_traces).flat_map(|trace| (0..SPANS_PER_TRACE).map(move |n| (trace, n)))
     {
-        let (span, mark) = span(trace, n, &resource);
-        buffer.insert(span, mark, now);
+        let (span, class) = span(trace, n, &resource);
+        buffer.insert(span, class, now);
     }
     buffer.stats().open_size / n_traces as usize
 }
 
 /// Five tool calls, four model spans and two inner ones, each under the root, which comes last.
-fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
+fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
     // Mixed, so that ids look as random as real ones.
     let trace_id = u128::from(trace)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
@@ -154,11 +155,11 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, Mark) {
     };
     (
         span,
-        Mark {
+        SpanClass {
             tool_call: n < 5,
             model: (5..9).contains(&n),
             agent_run: is_root,
-            ..Mark::default()
+            ..SpanClass::default()
         },
     )
 }

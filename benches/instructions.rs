@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 
 use payload::{Profile, Recipe, Ring};
 use serde_json::json;
-use spanscore::assemble::{Mark, Memo, Settings, TraceBuffer};
+use spanscore::assemble::{Memo, Settings, TraceBuffer};
 use spanscore::config::Config;
 use spanscore::extract;
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
+use spanscore::span::SpanClass;
 use spanscore::span::{Batch, Now, Span};
 
 #[cfg(feature = "mimalloc")]
@@ -97,14 +98,14 @@ fn main() {
         }
         "assemble" => {
             let mut buffer = TraceBuffer::<Nothing>::new(settings, now);
-            let marked = |span: Span| (extract::mark(&span, &rules.recogniser), span);
-            let batches: Vec<Vec<(Mark, Span)>> = batches
+            let marked = |span: Span| (extract::classify(&span, &rules.recogniser), span);
+            let batches: Vec<Vec<(SpanClass, Span)>> = batches
                 .into_iter()
                 .map(|batch| batch.spans.into_iter().map(marked).collect())
                 .collect();
             for batch in batches.into_iter().take(n_requests) {
-                for (mark, span) in batch {
-                    buffer.insert(span, mark, now);
+                for (class, span) in batch {
+                    buffer.insert(span, class, now);
                 }
                 for closed in buffer.close_due(now) {
                     buffer.remember(closed, now);

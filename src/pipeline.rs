@@ -19,7 +19,7 @@ use hashbrown::{DefaultHashBuilder, HashSet};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans};
-use crate::extract::{self, Recogniser, Tools, Trajectory};
+use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, TraceId};
 
 use reported::Reported;
@@ -198,18 +198,14 @@ impl Pipeline {
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
         let mut intake = Intake::default();
         for mut span in batch.spans {
-            let mark = extract::mark(&span, &rules.recogniser);
-            extract::prune(&mut span, mark);
-            intake.count(self.buffer.insert(span, mark, now));
+            let class = extract::classify(&span, &rules.recogniser);
+            extract::prune(&mut span, class);
+            intake.count(self.buffer.insert(span, class, now));
         }
-        // Reported calls are held like spans, each prompt or session as a trace of its own;
-        // messages of models are held with their traces.
-        for log_call in batch.log_calls {
-            match extract::log_call(log_call) {
-                Some(mut span) => {
-                    let mark = extract::mark(&span, &rules.recogniser);
-                    extract::prune(&mut span, mark);
-                    intake.count(self.buffer.insert(span, mark, now));
+        for record in batch.log_records {
+            match extract::place(record) {
+                Some(PlacedRecord { trace_id, record }) => {
+                    intake.count(self.buffer.insert_record(trace_id, record, now));
                 }
                 None => intake.n_ungrouped += 1,
             }

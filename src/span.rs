@@ -2,6 +2,7 @@
 //! attributes that later stages read. Which keys to keep is an argument; knows nothing of wire
 //! formats, traces, tools or criteria.
 
+mod class;
 mod key_set;
 
 mod kept_attributes;
@@ -24,6 +25,7 @@ use std::time::Instant;
 pub(crate) use arena::{ArenaPlace, LentText, RequestArena, TraceArena};
 pub use attribute::{Attribute, Bytes, Value};
 pub use builder::{KeptAttributesBuilder, cut_at_char};
+pub use class::{Recognition, SpanClass};
 pub use index::IndexedAttributes;
 pub use kept_attributes::{Event, KeptAttributes};
 pub use key_set::{Keep, Kept, KeyId, KeyRule, KeySet, WantedBody};
@@ -198,13 +200,13 @@ impl Resource {
     }
 }
 
-/// The spans of one request, ready for assembly.
+/// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Spans with valid ids, in the order of the request; our own score spans are left out.
     pub spans: Vec<Span>,
-    /// Log records that tell of tool calls, in the order of the request.
-    pub log_calls: Vec<LogCall>,
+    /// The log records that the key set wants, in the order of the request.
+    pub log_records: Vec<LogRecord>,
     /// Spans that cannot be assembled: their trace or span id is empty or all zero.
     pub n_without_ids: usize,
     /// Bytes of the memory that the kept attributes of several spans share, those of discarded
@@ -212,31 +214,42 @@ pub struct Batch {
     pub shared_size: usize,
 }
 
-/// A log record that tells of tool calls: some coding agents report theirs in no other way, and
-/// some instrumentations put the messages of a model into records.
+/// A log record, reduced like a span: some coding agents report their tool calls in no other way,
+/// and some instrumentations write the messages of a model into records.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LogCall {
+pub struct LogRecord {
     /// The start of its encoding's SHA-256: a record that is sent twice is one record.
     pub record_id: SpanId,
-    /// When it was written, Unix nanoseconds; 0 where the sender does not say.
+    /// Its time, Unix nanoseconds; 0 if the sender gave none.
     pub time_unix_nanos: u64,
-    /// The span that it was written in, if there was one.
+    /// The span in which it was written, if it names one.
     pub span_id: Option<SpanId>,
-    /// Who sent it.
+    /// The sender.
     pub resource: Arc<Resource>,
-    /// Its event name (as the name), kept attributes, its trace id under [`LogCall::TRACE_ID`], and
-    /// where that is wanted its body under
-    /// [`LogCall::BODY`].
+    /// Its event name (as the name), the trace that it names, its kept attributes, and its body if
+    /// the key set wants it, under [`LogRecord::BODY`].
     pub kept: KeptAttributes,
 }
 
-impl LogCall {
-    /// The key under which the facts hold the record's trace id, as bytes; empty where it has none.
-    /// No span can have it: its rule is
-    /// [`Keep::Own`].
-    pub const TRACE_ID: &str = "spanscore.log.trace_id";
-    /// The key under which the facts hold the record's body: messages of a model.
+impl LogRecord {
+    /// The key under which a body is kept, so that messages are read from bodies as from
+    /// attributes. No sender can set it: its rule is [`Keep::Own`].
     pub const BODY: &str = "spanscore.log.body";
+
+    /// The event name.
+    pub fn name(&self) -> &str {
+        self.kept.name()
+    }
+
+    /// The trace that it names, which need not be the trace with which it is held.
+    pub fn named_trace(&self) -> Option<TraceId> {
+        self.kept.named_trace()
+    }
+
+    /// The value of the first attribute with this key.
+    pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
+        self.kept.get(key)
+    }
 }
 
 impl Batch {
@@ -247,15 +260,13 @@ impl Batch {
             .spans
             .iter()
             .map(|span| (size_of::<Span>() + span.kept.alone_size(), &span.resource));
-        let log_calls = self.log_calls.iter().map(|call| {
-            (
-                size_of::<LogCall>() + call.kept.alone_size(),
-                &call.resource,
-            )
+        let log_records = self.log_records.iter().map(|record| {
+            let own_size = size_of::<LogRecord>() + record.kept.alone_size();
+            (own_size, &record.resource)
         });
         let mut last = None;
         let mut size = self.shared_size;
-        for (own_size, resource) in spans.chain(log_calls) {
+        for (own_size, resource) in spans.chain(log_records) {
             size += own_size;
             if last.replace(Arc::as_ptr(resource)) != Some(Arc::as_ptr(resource)) {
                 size += resource.size();

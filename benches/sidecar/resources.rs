@@ -118,8 +118,8 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
         let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys()))
             .map_err(io::Error::other)?;
         for mut span in scanned.batch.spans {
-            let mark = extract::mark(&span, &recogniser);
-            extract::prune(&mut span, mark);
+            let class = extract::classify(&span, &recogniser);
+            extract::prune(&mut span, class);
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
                 Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),

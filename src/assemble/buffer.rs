@@ -8,14 +8,15 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::buffered_trace::BufferedTrace;
 use super::fifo_timers::Tick;
+use super::node::Arrival;
 use super::recent::RecentlyClosed;
 use super::resources::SharedResources;
 use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
 use super::unscored::UnscoredTraces;
-use super::{CloseReason, Closed, Inserted, Mark, Memo, Settings, Stats};
-use crate::span::{Now, Span, TraceId};
+use super::{CloseReason, Closed, Inserted, Memo, Settings, SpanClass, Stats};
+use crate::span::{LogRecord, Now, Span, TraceId};
 
 /// Assembles spans into traces and hands out each trace when it is done.
 ///
@@ -79,11 +80,22 @@ impl<M: Memo> TraceBuffer<M> {
 
     /// Takes in a span. The trace does not depend on the order, batching and repetition of its
     /// spans.
-    pub fn insert(&mut self, span: Span, mark: Mark, now: Now) -> Inserted {
+    #[inline]
+    pub fn insert(&mut self, span: Span, class: SpanClass, now: Now) -> Inserted {
+        self.insert_arrival(span.trace_id, Arrival::of_span(span, class), now)
+    }
+
+    /// Takes in a log record, to be held with a trace. It closes nothing, and its parent cannot be
+    /// missing: a trace of records alone is closed when it is inactive.
+    pub fn insert_record(&mut self, trace_id: TraceId, record: LogRecord, now: Now) -> Inserted {
+        self.insert_arrival(trace_id, Arrival::of_record(record), now)
+    }
+
+    fn insert_arrival(&mut self, trace_id: TraceId, arrival: Arrival, now: Now) -> Inserted {
         let tick = self.tick(now);
-        let slot = match self.index.get(&span.trace_id) {
+        let slot = match self.index.get(&trace_id) {
             Some(&slot) => slot,
-            None => match self.open_for(&span, mark, now) {
+            None => match self.open_for(trace_id, &arrival, now) {
                 Ok(slot) => slot,
                 Err(inserted) => return inserted,
             },
@@ -98,8 +110,8 @@ impl<M: Memo> TraceBuffer<M> {
             return Inserted::TooLate;
         }
         let size_before = trace.spans.size();
-        let resource = self.resources.share(&span.resource);
-        match trace.spans.upsert(span, mark, resource, &self.hasher) {
+        let resource = self.resources.share(&arrival.resource);
+        match trace.spans.upsert(arrival, resource, &self.hasher) {
             Upserted::New => {}
             Upserted::Known => return Inserted::Known,
             Upserted::NoRoom => return Inserted::TooLate,
@@ -293,19 +305,21 @@ impl<M: Memo> TraceBuffer<M> {
     }
 
     /// Opens a trace for a span: a new trace, or a remembered one that the span changes.
-    fn open_for(&mut self, span: &Span, mark: Mark, now: Now) -> Result<Slot, Inserted> {
+    fn open_for(
+        &mut self,
+        trace_id: TraceId,
+        arrival: &Arrival,
+        now: Now,
+    ) -> Result<Slot, Inserted> {
         let tick = self.tick(now);
         self.forget(now);
-        let Some(recent) = self
-            .recent
-            .find(self.hasher.hash_one(span.trace_id), &span.trace_id)
-        else {
+        let Some(recent) = self.recent.find(self.hasher.hash_one(trace_id), &trace_id) else {
             let trace = BufferedTrace {
-                trace_id: span.trace_id,
+                trace_id,
                 spans: SpanTree::default(),
                 memo: M::default(),
                 reported: false,
-                unscored: self.unscored.take(&span.trace_id),
+                unscored: self.unscored.take(&trace_id),
                 memory_unix_nanos: self.memory_unix_nanos,
                 arrival: self.n_arrived,
                 quiet: None,
@@ -315,7 +329,7 @@ impl<M: Memo> TraceBuffer<M> {
             return Ok(self.open(Box::new(trace), tick));
         };
         match self.recent.get(recent) {
-            Some(trace) if !trace.spans.is_new(span, mark, &self.hasher) => Err(Inserted::Known),
+            Some(trace) if !trace.spans.is_new(arrival, &self.hasher) => Err(Inserted::Known),
             Some(_) => {
                 let trace = self.recent.take(recent).ok_or(Inserted::TooLate)?;
                 Ok(self.open(trace, tick))

@@ -1,10 +1,10 @@
 //! Pure. One trace in the buffer, open or recently closed: its spans, what was reported, and why it
 //! may be incomplete.
 
-use super::span_tree::SpanTree;
+use super::span_tree::{SpanTree, TreeItems};
 use super::timers::Quiet;
-use super::{CloseReason, Mark, Memo, Settings, Trace};
-use crate::span::{Span, TraceId};
+use super::{CloseReason, Memo, Settings, Trace};
+use crate::span::TraceId;
 
 /// A trace in the buffer: open, or recently closed.
 #[derive(Debug)]
@@ -54,14 +54,14 @@ impl<M: Memo> BufferedTrace<M> {
 
     /// The trace to judge, which borrows the kept attributes until [`Self::take_back`].
     pub(super) fn lend(&mut self, reason: CloseReason) -> Trace {
-        let spans = self.spans.lend(self.trace_id);
-        self.trace(reason, spans)
+        let items = self.spans.lend(self.trace_id);
+        self.trace(reason, items)
     }
 
     /// The trace to judge, with copies of the kept attributes.
     pub(super) fn copy(&self, reason: CloseReason) -> Trace {
-        let spans = self.spans.copy(self.trace_id);
-        self.trace(reason, spans)
+        let items = self.spans.copy(self.trace_id);
+        self.trace(reason, items)
     }
 
     /// Takes back the attributes that [`Self::lend`] lent.
@@ -70,8 +70,7 @@ impl<M: Memo> BufferedTrace<M> {
         self.spans.take_back();
     }
 
-    fn trace(&self, reason: CloseReason, mut spans: Vec<(Span, Mark)>) -> Trace {
-        let records = spans.split_off(spans.partition_point(|(_, mark)| !mark.record));
+    fn trace(&self, reason: CloseReason, TreeItems { spans, records }: TreeItems) -> Trace {
         Trace {
             trace_id: self.trace_id,
             reason,

@@ -20,46 +20,10 @@ mod unscored;
 #[cfg(test)]
 mod tests;
 
-use crate::span::{Span, TraceId};
+use crate::span::{LogRecord, Span, SpanClass, TraceId};
 
 pub use buffer::TraceBuffer;
 pub use settings::Settings;
-
-/// What `extract` recognised a span as, handed in with the span because telling a top span needs
-/// it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mark {
-    /// A tool call by any convention (also an MCP server's span).
-    pub tool_call: bool,
-    /// An agent run.
-    pub agent_run: bool,
-    /// A model call.
-    pub model: bool,
-    /// A framework's mark of a span exported before its end (`judgment.update_id=0` with end =
-    /// start).
-    pub partial: bool,
-    /// The framework's update counter, 0 where there is none: of two versions with the same end the
-    /// higher one wins.
-    pub update: u64,
-    /// No span at all but a log record, whose parent is the span that it was written in: it is held
-    /// with the trace, and closes nothing.
-    pub record: bool,
-    /// What `extract` noted about it for the time when its trace is closed.
-    pub recognition: Recognition,
-}
-
-/// By which conventions, of which settings, `extract` recognised a span. Assembly keeps it unread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recognition {
-    /// The settings, in `extract`'s count; 0 where nothing is noted.
-    pub edition: u8,
-    /// What recognised a tool call, 0 for none.
-    pub call: u8,
-    /// What recognised an agent run, 0 for none.
-    pub agent: u8,
-    /// What recognised a model call, 0 for none.
-    pub model: u8,
-}
 
 /// Why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,10 +86,10 @@ pub struct Trace {
     pub trace_id: TraceId,
     /// Why it was closed.
     pub reason: CloseReason,
-    /// One entry per span id, by start, then span id; the mark is that of the version that won.
-    pub spans: Vec<(Span, Mark)>,
-    /// The log records of the trace, in the same order.
-    pub records: Vec<(Span, Mark)>,
+    /// One entry per span id, by start, then span id; the class is that of the version that won.
+    pub spans: Vec<(Span, SpanClass)>,
+    /// The log records that are held with the trace, by time, then record id.
+    pub records: Vec<LogRecord>,
     /// Does a span name a parent that never arrived and is not marked remote?
     pub parent_missing: bool,
     /// Position of this trace by first arrival, counted from 0: the order of replay's lines.

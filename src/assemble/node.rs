@@ -2,9 +2,27 @@
 //! not arrived. Knows what a span says of itself; knows nothing of other spans.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use super::Mark;
-use crate::span::{ArenaPlace, Span, Status};
+use crate::span::SpanClass;
+use crate::span::{ArenaPlace, KeptAttributes, LogRecord, Resource, Span, SpanId, Status};
+
+/// A span or log record that arrives.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) id: SpanId,
+    pub(super) parent_id: Option<SpanId>,
+    pub(super) start_unix_nanos: u64,
+    pub(super) end_unix_nanos: u64,
+    pub(super) flags: u32,
+    pub(super) n_attributes: u32,
+    pub(super) status: Status,
+    pub(super) class: SpanClass,
+    /// A log record is no top span and misses no parent.
+    pub(super) is_record: bool,
+    pub(super) resource: Arc<Resource>,
+    pub(super) kept: KeptAttributes,
+}
 
 /// A place in the tree of a trace.
 #[derive(Debug)]
@@ -26,7 +44,7 @@ pub(super) enum SpanNode {
 pub(super) struct Version {
     pub(super) start_unix_nanos: u64,
     pub(super) end_unix_nanos: u64,
-    pub(super) mark: Mark,
+    pub(super) class: SpanClass,
     /// Where its kept attributes are among the trace's.
     pub(super) kept: ArenaPlace,
     /// Position in `SpanTree::nodes`.
@@ -36,12 +54,50 @@ pub(super) struct Version {
     pub(super) flags: u32,
     pub(super) n_attributes: u32,
     pub(super) status: Status,
+    pub(super) is_record: bool,
     /// Is one of its descendants an agent run, a model span or a tool call?
     pub(super) has_agent_descendant: bool,
 }
 
 /// One more than a position in `SpanTree::nodes`, so that `Option` takes no space.
 pub(super) type NodeIdx = NonZeroU32;
+
+// === impl Arrival ===
+
+impl Arrival {
+    #[inline]
+    pub(super) fn of_span(span: Span, class: SpanClass) -> Self {
+        Self {
+            id: span.span_id,
+            parent_id: span.parent_id,
+            start_unix_nanos: span.start_unix_nanos,
+            end_unix_nanos: span.end_unix_nanos,
+            flags: span.flags,
+            n_attributes: span.n_attributes,
+            status: span.status,
+            class,
+            is_record: false,
+            resource: span.resource,
+            kept: span.kept,
+        }
+    }
+
+    pub(super) fn of_record(record: LogRecord) -> Self {
+        Self {
+            id: record.record_id,
+            parent_id: record.span_id,
+            start_unix_nanos: record.time_unix_nanos,
+            end_unix_nanos: record.time_unix_nanos,
+            flags: 0,
+            n_attributes: 0,
+            status: Status::Unset,
+            class: SpanClass::default(),
+            is_record: true,
+            resource: record.resource,
+            kept: record.kept,
+        }
+    }
+}
 
 // === impl SpanNode ===
 
@@ -92,7 +148,7 @@ impl SpanNode {
 impl Version {
     /// A length of zero alone does not make a span partial: JavaScript clocks have milliseconds.
     pub(super) fn ended(&self) -> bool {
-        self.end_unix_nanos != 0 && !self.mark.partial
+        self.end_unix_nanos != 0 && !self.class.partial
     }
 
     pub(super) fn is_remote(&self) -> bool {
@@ -102,7 +158,7 @@ impl Version {
 
     /// Is it an agent run, a model span or a tool call?
     pub(super) fn is_agent_work(&self) -> bool {
-        self.mark.tool_call || self.mark.agent_run || self.mark.model
+        self.class.tool_call || self.class.agent_run || self.class.model
     }
 
     /// Does it make its ancestors have an agent descendant?

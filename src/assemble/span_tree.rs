@@ -15,11 +15,11 @@ use std::time::Duration;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::Mark;
-use super::node::{NodeIdx, SpanNode, Version};
+use super::node::{Arrival, NodeIdx, SpanNode, Version};
 use super::resources::SharedResource;
 use super::timers::{Quiet, ticks};
-use crate::span::{LentText, Resource, Span, SpanId, TraceArena, TraceId};
+use crate::span::SpanClass;
+use crate::span::{LentText, LogRecord, Resource, Span, SpanId, TraceArena, TraceId};
 
 /// Up to this many ids are searched one by one: most traces have no more, and a hash table would
 /// add a quarter to the cost of the buffer.
@@ -50,7 +50,15 @@ pub(super) struct SpanTree {
     resources_size: usize,
 }
 
-/// What became of a span.
+/// The contents of a tree.
+pub(super) struct TreeItems {
+    /// By start, then span id.
+    pub(super) spans: Vec<(Span, SpanClass)>,
+    /// By time, then record id.
+    pub(super) records: Vec<LogRecord>,
+}
+
+/// What became of a span or record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upserted {
     /// It is new, or wins over the version that was known.
@@ -64,34 +72,36 @@ pub(super) enum Upserted {
 // === impl SpanTree ===
 
 impl SpanTree {
-    /// Keeps a span, unless an equal or winning version of it is known.
+    /// Keeps a span or record, unless an equal or winning version of it is known.
     pub(super) fn upsert(
         &mut self,
-        span: Span,
-        mark: Mark,
+        arrival: Arrival,
         resource: &SharedResource,
         hasher: &DefaultHashBuilder,
     ) -> Upserted {
-        let known = self.find(span.span_id, hasher);
-        if known.is_some_and(|at| !self.wins(at, &span, mark)) {
+        let known = self.find(arrival.id, hasher);
+        if known.is_some_and(|at| !self.wins(at, &arrival)) {
             return Upserted::Known;
         }
-        let Some(kept) = self.kept.insert(span.kept) else {
+        let Some(kept) = self.kept.insert(arrival.kept) else {
             return Upserted::NoRoom;
         };
-        let at = known.unwrap_or_else(|| self.add(span.span_id, hasher));
-        let parent = span.parent_id.map(|parent_id| self.node(parent_id, hasher));
+        let at = known.unwrap_or_else(|| self.add(arrival.id, hasher));
+        let parent = arrival
+            .parent_id
+            .map(|parent_id| self.node(parent_id, hasher));
         let resource_idx = self.resource_idx(resource);
         let mut version = Version {
-            start_unix_nanos: span.start_unix_nanos,
-            end_unix_nanos: span.end_unix_nanos,
-            mark,
+            start_unix_nanos: arrival.start_unix_nanos,
+            end_unix_nanos: arrival.end_unix_nanos,
+            class: arrival.class,
             kept,
             parent,
             resource_idx,
-            flags: span.flags,
-            n_attributes: span.n_attributes,
-            status: span.status,
+            flags: arrival.flags,
+            n_attributes: arrival.n_attributes,
+            status: arrival.status,
+            is_record: arrival.is_record,
             has_agent_descendant: self.get(at).has_agent_descendant(),
         };
         let marks_ancestors = version.marks_ancestors();
@@ -134,9 +144,9 @@ impl SpanTree {
     }
 
     /// Would [`Self::upsert`] keep this span?
-    pub(super) fn is_new(&self, span: &Span, mark: Mark, hasher: &DefaultHashBuilder) -> bool {
-        self.find(span.span_id, hasher)
-            .is_none_or(|at| self.wins(at, span, mark))
+    pub(super) fn is_new(&self, arrival: &Arrival, hasher: &DefaultHashBuilder) -> bool {
+        self.find(arrival.id, hasher)
+            .is_none_or(|at| self.wins(at, arrival))
     }
 
     /// The kind of top span that has ended, if one has and no local parent is missing.
@@ -177,15 +187,14 @@ impl SpanTree {
             })
     }
 
-    /// The spans by start, then id, followed by the log records in the same order, with copies of
-    /// their attributes.
-    pub(super) fn copy(&self, trace_id: TraceId) -> Vec<(Span, Mark)> {
+    /// The spans and records, with copies of their attributes.
+    pub(super) fn copy(&self, trace_id: TraceId) -> TreeItems {
         self.unpack(trace_id, &self.kept.copy())
     }
 
     /// Like [`Self::copy`], but lends the attributes: the tree cannot be used before
     /// [`Self::take_back`].
-    pub(super) fn lend(&mut self, trace_id: TraceId) -> Vec<(Span, Mark)> {
+    pub(super) fn lend(&mut self, trace_id: TraceId) -> TreeItems {
         let lent = self.kept.lend();
         self.unpack(trace_id, &lent)
     }
@@ -209,47 +218,51 @@ impl SpanTree {
     /// Does this version win over the known one? The order is total over everything that is kept of
     /// a version, so the winner does not depend on the order of arrival. Equal versions differ only
     /// in the note of their recognition, which changes no result.
-    fn wins(&self, at: NodeIdx, span: &Span, mark: Mark) -> bool {
+    fn wins(&self, at: NodeIdx, arrival: &Arrival) -> bool {
         let SpanNode::Arrived(old) = self.get(at) else {
             return true;
         };
         let ours = (
             old.end_unix_nanos,
-            old.mark.update,
+            old.class.update,
             old.n_attributes,
-            !old.mark.partial,
+            !old.class.partial,
             old.start_unix_nanos,
         );
         let theirs = (
-            span.end_unix_nanos,
-            mark.update,
-            span.n_attributes,
-            !mark.partial,
-            span.start_unix_nanos,
+            arrival.end_unix_nanos,
+            arrival.class.update,
+            arrival.n_attributes,
+            !arrival.class.partial,
+            arrival.start_unix_nanos,
         );
         let kept = || {
             let ours = (
                 self.span_id(old.parent),
                 old.flags,
                 old.status,
-                old.mark.tool_call,
-                old.mark.agent_run,
-                old.mark.model,
+                old.class.tool_call,
+                old.class.agent_run,
+                old.class.model,
             );
             let theirs = (
-                span.parent_id,
-                span.flags,
-                span.status,
-                mark.tool_call,
-                mark.agent_run,
-                mark.model,
+                arrival.parent_id,
+                arrival.flags,
+                arrival.status,
+                arrival.class.tool_call,
+                arrival.class.agent_run,
+                arrival.class.model,
             );
             theirs
                 .cmp(&ours)
-                .then_with(|| self.kept.compare(&span.kept, old.kept))
+                .then_with(|| self.kept.compare(&arrival.kept, old.kept))
         };
-        let resource =
-            || compare_resources(&span.resource, &self.resources[old.resource_idx as usize]);
+        let resource = || {
+            compare_resources(
+                &arrival.resource,
+                &self.resources[old.resource_idx as usize],
+            )
+        };
         theirs
             .cmp(&ours)
             .then_with(kept)
@@ -349,12 +362,12 @@ impl SpanTree {
 
     fn is_top(&self, version: &Version) -> bool {
         match version.parent {
-            _ if version.mark.record => false,
+            _ if version.is_record => false,
             None => true,
             Some(parent) => {
                 self.get(parent).version().is_none()
                     && version.is_remote()
-                    && !version.mark.tool_call
+                    && !version.class.tool_call
                     && version.has_agent_descendant
             }
         }
@@ -365,7 +378,7 @@ impl SpanTree {
         let SpanNode::Arrived(version) = self.get(at) else {
             return;
         };
-        if version.mark.record {
+        if version.is_record {
             return;
         }
         let (ended, remote, top) = (version.ended(), version.is_remote(), self.is_top(version));
@@ -437,30 +450,43 @@ impl SpanTree {
         }
     }
 
-    fn unpack(&self, trace_id: TraceId, lent: &LentText) -> Vec<(Span, Mark)> {
+    fn unpack(&self, trace_id: TraceId, lent: &LentText) -> TreeItems {
         let mut spans = Vec::with_capacity(self.n_spans);
-        for (node, span_id) in self.nodes.iter().zip(&self.ids) {
+        let mut records = Vec::new();
+        for (node, &span_id) in self.nodes.iter().zip(&self.ids) {
             let Some(version) = node.version() else {
                 continue;
             };
+            let parent_id = self.span_id(version.parent);
+            let resource = Arc::clone(&self.resources[version.resource_idx as usize]);
+            let kept = self.kept.read(lent, version.kept);
+            if version.is_record {
+                records.push(LogRecord {
+                    record_id: span_id,
+                    time_unix_nanos: version.end_unix_nanos,
+                    span_id: parent_id,
+                    resource,
+                    kept,
+                });
+                continue;
+            }
             let span = Span {
                 trace_id,
-                span_id: *span_id,
-                parent_id: self.span_id(version.parent),
+                span_id,
+                parent_id,
                 start_unix_nanos: version.start_unix_nanos,
                 end_unix_nanos: version.end_unix_nanos,
                 flags: version.flags,
                 n_attributes: version.n_attributes,
                 status: version.status,
-                resource: Arc::clone(&self.resources[version.resource_idx as usize]),
-                kept: self.kept.read(lent, version.kept),
+                resource,
+                kept,
             };
-            spans.push((span, version.mark));
+            spans.push((span, version.class));
         }
-        spans.sort_unstable_by_key(|(span, mark)| {
-            (mark.record, span.start_unix_nanos, span.span_id)
-        });
-        spans
+        spans.sort_unstable_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
+        records.sort_unstable_by_key(|record| (record.time_unix_nanos, record.record_id));
+        TreeItems { spans, records }
     }
 }
 

@@ -151,9 +151,9 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
     let mut spans: Vec<_> = (spans.iter())
         .map(|made| {
             let mut span = made.made(recogniser.keys());
-            let mark = mark(&span, recogniser);
-            prune(&mut span, mark);
-            (span, mark)
+            let class = classify(&span, recogniser);
+            prune(&mut span, class);
+            (span, class)
         })
         .collect();
     spans.sort_by_key(|(span, _)| (span.start_unix_nanos, span.span_id));
@@ -721,8 +721,8 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
         .with("gen_ai.input.messages", history)
         .with("input.value", long.clone())
         .made(recogniser.keys());
-    let mark = mark(&request, &recogniser);
-    prune(&mut request, mark);
+    let class = classify(&request, &recogniser);
+    prune(&mut request, class);
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     assert_eq!(

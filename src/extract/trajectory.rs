@@ -13,6 +13,7 @@ use super::trace::cross_trace_results::has_carrier;
 use super::trace::evaluated::{evaluated_span, is_cut_short, session};
 use super::trace::expectation_attributes::{ExpectationAttributes, expectation_attributes};
 use super::trace::interner::Interner;
+use super::trace::log_trajectory::ReadableTrace;
 use super::trace::message_calls::{self, MessageCalls};
 use super::trace::node_visits::node_visits;
 use super::trace::span_roles::{RunSpan, SpanRoles};
@@ -191,7 +192,9 @@ impl Trajectory {
 /// The trajectory of a closed trace. `None` for a trace with neither a tool call nor an agent run
 /// that does not ask for judgement either: it is counted, and not judged.
 pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> {
-    let roles = SpanRoles::new(trace, recogniser);
+    let readable = ReadableTrace::new(trace);
+    let trace = &*readable.trace;
+    let roles = SpanRoles::new(&readable, recogniser);
     let mut interner = Interner::default();
     let cut_short = is_cut_short(trace, &roles);
     let from_messages = !roles.has_tool_spans;
@@ -266,7 +269,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
     }
-    if log_trajectory::is_made_of_records(trace) {
+    if readable.is_made_of_records {
         trajectory.adjust_for_records(trace);
     }
     Some(trajectory)
@@ -292,7 +295,7 @@ fn agent_runs(
         vec![false; roles.runs.len()]
     };
     let run = |(run, may_merge): (&RunSpan<'_>, bool)| {
-        let (span, mark) = &roles.spans[run.span];
+        let (span, class) = &roles.spans[run.span];
         let own_session = own_session(&roles.views[run.span]);
         let differs = |own: &Cow<'_, str>| evaluated.session != Some(&**own);
         AgentRun {
@@ -303,7 +306,7 @@ fn agent_runs(
                 subject(roles, recogniser, run.span)
             },
             parent: run.parent,
-            ended: span.end_unix_nanos != 0 && !mark.partial,
+            ended: span.end_unix_nanos != 0 && !class.partial,
             session: own_session.filter(differs).map(Arc::from),
             may_merge,
         }

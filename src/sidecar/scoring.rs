@@ -120,7 +120,7 @@ impl Scoring {
             }
             .emit(&self.shared.telemetry);
         }
-        if batch.spans.is_empty() && batch.log_calls.is_empty() {
+        if batch.spans.is_empty() && batch.log_records.is_empty() {
             return;
         }
         let size = batch.size();
@@ -147,22 +147,18 @@ impl Scoring {
 
     fn mark_unscored(&self, batch: Batch) {
         SpansUnscored {
-            n_spans: batch.spans.len() + batch.log_calls.len(),
+            n_spans: batch.spans.len() + batch.log_records.len(),
         }
         .emit(&self.shared.telemetry);
-        let of_log_calls: Vec<TraceId> = batch
-            .log_calls
-            .into_iter()
-            .filter_map(extract::log_call)
-            .map(|span| span.trace_id)
-            .collect();
+        let placed = batch.log_records.into_iter().filter_map(extract::place);
+        let of_records: Vec<TraceId> = placed.map(|placed| placed.trace_id).collect();
         let mut unscored = self.shared.unscored.lock();
         let mut last = None;
         for trace_id in batch
             .spans
             .iter()
             .map(|span| span.trace_id)
-            .chain(of_log_calls)
+            .chain(of_records)
         {
             if last == Some(trace_id) {
                 continue;

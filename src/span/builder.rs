@@ -1,6 +1,7 @@
 //! Pure. Writes kept attributes into the packed layout. Knows what can be kept; does not decide
 //! what is.
 
+use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::kept_attributes::KeptAttributes;
 use super::key_set::KeyId;
@@ -40,13 +41,13 @@ impl KeptAttributesBuilder {
 
     /// Sets the W3C trace state, which must be UTF-8, before any attribute or event is added.
     pub fn trace_state(&mut self, trace_state: impl AsRef<[u8]>) {
-        self.push(
-            Tag::TraceState,
-            KeyId::NONE,
-            b"",
-            trace_state.as_ref(),
-            false,
-        );
+        self.push(Tag::Context, KeyId::NONE, b"", trace_state.as_ref(), false);
+    }
+
+    /// Sets the trace that a log record names, before any attribute is added.
+    pub fn named_trace(&mut self, trace_id: TraceId) {
+        let packed = pack_bytes(trace_id.as_bytes());
+        self.push(Tag::Context, KeyId::NONE, b"", &packed, false);
     }
 
     /// Adds an attribute whose suffix and value the caller knows to be UTF-8. `finish` validates
@@ -178,7 +179,13 @@ impl KeptAttributes {
                         kept.begin_event(entry.key);
                     }
                 }
-                None => kept.trace_state(entry.payload),
+                None => kept.push(
+                    Tag::Context,
+                    KeyId::NONE,
+                    b"",
+                    entry.payload.as_bytes(),
+                    false,
+                ),
             }
         }
         *self = kept.finish();

@@ -8,7 +8,7 @@ use super::layout::Entries;
 
 /// Number of keys in the table: those with the lowest numbers.
 const N_KEYS: usize = IndexedAttributes::N_INDEXED_KEYS;
-const N_WORDS: usize = N_KEYS.div_ceil(64);
+const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
 /// [`KeptAttributes`] with a table from key to place: reading a key costs the same whatever the
 /// number of attributes. Making the table costs one look at each attribute's head, not at its
@@ -16,7 +16,6 @@ const N_WORDS: usize = N_KEYS.div_ceil(64);
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
-    name: &'a str,
     /// A bit for each key that has an attribute.
     present: [u64; N_WORDS],
     /// One more than the place of the first attribute with this key. 0 if there is none, or if its
@@ -27,13 +26,15 @@ pub struct IndexedAttributes<'a> {
 
 impl<'a> IndexedAttributes<'a> {
     /// Keys with lower numbers than this are found in the table, any other by a search.
-    pub const N_INDEXED_KEYS: usize = 192;
+    pub const N_INDEXED_KEYS: usize = 160;
+    /// Number of words with a bit for each of these keys.
+    pub const N_WORDS: usize = Self::N_INDEXED_KEYS.div_ceil(64);
 
-    #[inline]
+    // Inlined into its callers: a copy of the table would cost as much as making it.
+    #[inline(always)]
     pub(super) fn new(entries: Entries<'a>) -> Self {
         let mut index = Self {
             entries,
-            name: entries.name(),
             present: [0; N_WORDS],
             places: [0; N_KEYS],
             may_have_events: false,
@@ -57,7 +58,7 @@ impl<'a> IndexedAttributes<'a> {
     /// The span's name.
     #[inline]
     pub fn name(&self) -> &'a str {
-        self.name
+        self.entries.name()
     }
 
     /// A bit for each of the first keys, set if there is an attribute with this key.
@@ -70,9 +71,10 @@ impl<'a> IndexedAttributes<'a> {
     #[inline]
     pub fn has(&self, key: KeyId) -> bool {
         let at = usize::from(key.0);
-        match self.present.get(at / 64) {
-            Some(word) => word >> (at % 64) & 1 == 1,
-            None => self.entries.find(key).is_some(),
+        if at < N_KEYS {
+            self.present[at / 64] >> (at % 64) & 1 == 1
+        } else {
+            self.entries.find(key).is_some()
         }
     }
 
@@ -121,7 +123,7 @@ impl<'a> IndexedAttributes<'a> {
 
 impl KeptAttributes {
     /// A table of the attributes by key, for code that reads many of them.
-    #[inline]
+    #[inline(always)]
     pub fn index(&self) -> IndexedAttributes<'_> {
         IndexedAttributes::new(self.entries())
     }
@@ -160,8 +162,9 @@ mod tests {
         builder.end_event();
         // More than a place in the table can say.
         (0..300).for_each(|_| add(&mut builder, 10));
+        add(&mut builder, 159);
+        add(&mut builder, 160);
         add(&mut builder, 191);
-        add(&mut builder, 192);
         let kept = builder.finish();
         let index = kept.index();
         for key in (0..600).map(KeyId) {

@@ -5,9 +5,11 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use super::TraceId;
 use super::attribute::{Attribute, Value};
 use super::key_set::KeyId;
 use super::layout::Entries;
+use super::seven_bits::unpack_bytes;
 use super::shared_text::{SharedText, TextRange};
 
 /// One kept span event.
@@ -81,7 +83,12 @@ impl KeptAttributes {
 
     /// The W3C trace state, empty where there was none.
     pub fn trace_state(&self) -> &str {
-        self.entries().trace_state().unwrap_or_default()
+        self.entries().context().unwrap_or_default()
+    }
+
+    /// The id of the trace that a log record names.
+    pub fn named_trace(&self) -> Option<TraceId> {
+        TraceId::try_new(&unpack_bytes(self.entries().context()?))
     }
 
     /// The kept attributes, in the order in which they were sent.

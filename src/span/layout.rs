@@ -27,7 +27,7 @@ use super::seven_bits::{gather, read_number, spread};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {
-    TraceState,
+    Context,
     Event,
     Str,
     Bool,
@@ -39,7 +39,7 @@ pub(super) enum Tag {
 
 impl Tag {
     const ALL: [Self; 8] = [
-        Self::TraceState,
+        Self::Context,
         Self::Event,
         Self::Str,
         Self::Bool,
@@ -193,11 +193,12 @@ impl<'a> Entries<'a> {
         self.text.get(..self.start(0)).unwrap_or_default()
     }
 
-    /// The trace state comes before all other entries.
-    pub(super) fn trace_state(self) -> Option<&'a str> {
+    /// The context comes before all other entries: a span's trace state, or the id of the trace
+    /// that a log record names.
+    pub(super) fn context(self) -> Option<&'a str> {
         self.iter()
             .next()
-            .filter(|entry| entry.tag == Tag::TraceState)
+            .filter(|entry| entry.tag == Tag::Context)
             .map(|entry| entry.payload)
     }
 
@@ -259,7 +260,7 @@ impl<'a> Entries<'a> {
             Tag::Int => Value::Int(read_number(entry.payload)? as i64),
             Tag::Double => Value::Double(f64::from_bits(read_number(entry.payload)?)),
             Tag::Bytes => Value::Bytes(Bytes::new(entry.payload)),
-            Tag::TraceState | Tag::Event => return None,
+            Tag::Context | Tag::Event => return None,
         })
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Mark, Memo, Settings, TraceBuffer};
+use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, TraceBuffer};
+use crate::span::SpanClass;
 use crate::span::{
     KeptAttributes, KeptAttributesBuilder, Now, Resource, Span, SpanId, Status, TraceId,
 };
@@ -65,11 +66,11 @@ pub(super) fn kept(name: &str) -> KeptAttributes {
     builder.finish()
 }
 
-/// A span and its mark, to be refined.
+/// A span and its class, to be refined.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) span: Span,
-    pub(super) mark: Mark,
+    pub(super) class: SpanClass,
 }
 
 /// A span of trace 1 without a parent, that lasted from second 1 to second 2 after `BEGIN`.
@@ -92,7 +93,7 @@ pub(super) fn span(id: u64) -> Sent {
     };
     Sent {
         span,
-        mark: Mark::default(),
+        class: SpanClass::default(),
     }
     .lasting(1, 2)
 }
@@ -126,17 +127,17 @@ impl Sent {
     }
 
     pub(super) fn tool(mut self) -> Self {
-        self.mark.tool_call = true;
+        self.class.tool_call = true;
         self
     }
 
     pub(super) fn model(mut self) -> Self {
-        self.mark.model = true;
+        self.class.model = true;
         self
     }
 
     pub(super) fn partial(mut self) -> Self {
-        self.mark.partial = true;
+        self.class.partial = true;
         self.span.end_unix_nanos = self.span.start_unix_nanos;
         self
     }
@@ -177,7 +178,7 @@ impl Fixture {
     }
 
     pub(super) fn send(&mut self, sent: Sent) -> Inserted {
-        self.buffer.insert(sent.span, sent.mark, self.now())
+        self.buffer.insert(sent.span, sent.class, self.now())
     }
 
     /// Let time pass without looking.
@@ -224,9 +225,9 @@ impl Fixture {
                     .trace
                     .spans
                     .iter()
-                    .map(|(span, mark)| Sent {
+                    .map(|(span, class)| Sent {
                         span: span.clone(),
-                        mark: *mark,
+                        class: *class,
                     })
                     .collect(),
                 first: closed.first,

@@ -109,7 +109,7 @@ impl Model {
             None => true,
             Some(_) => {
                 let interesting = |below: &&Sent| {
-                    below.mark.tool_call || below.mark.agent_run || below.mark.model
+                    below.class.tool_call || below.class.agent_run || below.class.model
                 };
                 let has_agent_descendant = self
                     .spans
@@ -118,7 +118,7 @@ impl Model {
                     .any(|below| self.ancestors(below).contains(&sent.span.span_id));
                 self.parent(sent).is_none()
                     && sent.span.parent_is_remote()
-                    && !sent.mark.tool_call
+                    && !sent.class.tool_call
                     && has_agent_descendant
             }
         };
@@ -180,16 +180,16 @@ impl Model {
 }
 
 fn ended(sent: &Sent) -> bool {
-    sent.span.end_unix_nanos > 0 && !sent.mark.partial
+    sent.span.end_unix_nanos > 0 && !sent.class.partial
 }
 
 fn rank(sent: &Sent) -> impl Ord {
-    let Sent { span, mark } = sent;
+    let Sent { span, class } = sent;
     let first = (
         span.end_unix_nanos,
-        mark.update,
+        class.update,
         span.n_attributes,
-        !mark.partial,
+        !class.partial,
         span.start_unix_nanos,
         span.parent_id,
         span.flags,
@@ -197,9 +197,9 @@ fn rank(sent: &Sent) -> impl Ord {
     (
         first,
         span.status,
-        mark.tool_call,
-        mark.agent_run,
-        mark.model,
+        class.tool_call,
+        class.agent_run,
+        class.model,
         span.kept.clone(),
     )
 }
@@ -224,29 +224,34 @@ fn sent() -> impl Strategy<Value = Sent> {
         -200..50i64,
         prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)],
     );
-    let mark = (any::<[bool; 4]>(), 0..10u8, 0..3u64, 0..3u32);
-    (tree, times, mark, prop_oneof![Just("a"), Just("b")]).prop_map(|(tree, times, mark, name)| {
-        let (trace, id, parent, flags) = tree;
-        let mut sent = span(id).of(trace).lasting(times.0, times.1).named(name);
-        if let Some(parent) = parent {
-            sent = sent.under(parent);
-        }
-        if times.1 == 0 {
-            sent = sent.open();
-        }
-        sent.span.flags = flags;
-        let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = mark;
-        // One in five is a tool call, one in ten a model span or an agent run: with more,
-        // everything would have something beneath it.
-        (sent.mark.tool_call, sent.mark.model, sent.mark.agent_run) = (
-            tool_call && kind < 4,
-            model && kind == 4,
-            agent_run && kind == 5,
-        );
-        (sent.mark.partial, sent.mark.update, sent.span.n_attributes) =
-            (partial && kind > 7, update, n_attributes);
-        sent
-    })
+    let class = (any::<[bool; 4]>(), 0..10u8, 0..3u64, 0..3u32);
+    (tree, times, class, prop_oneof![Just("a"), Just("b")]).prop_map(
+        |(tree, times, class, name)| {
+            let (trace, id, parent, flags) = tree;
+            let mut sent = span(id).of(trace).lasting(times.0, times.1).named(name);
+            if let Some(parent) = parent {
+                sent = sent.under(parent);
+            }
+            if times.1 == 0 {
+                sent = sent.open();
+            }
+            sent.span.flags = flags;
+            let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = class;
+            // One in five is a tool call, one in ten a model span or an agent run: with more,
+            // everything would have something beneath it.
+            (sent.class.tool_call, sent.class.model, sent.class.agent_run) = (
+                tool_call && kind < 4,
+                model && kind == 4,
+                agent_run && kind == 5,
+            );
+            (
+                sent.class.partial,
+                sent.class.update,
+                sent.span.n_attributes,
+            ) = (partial && kind > 7, update, n_attributes);
+            sent
+        },
+    )
 }
 
 fn wait() -> impl Strategy<Value = u64> {

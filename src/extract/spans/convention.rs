@@ -8,9 +8,9 @@ use hashbrown::HashMap;
 
 use super::key_bits::KeyBits;
 use super::view::View;
-use crate::assemble::Mark;
 use crate::extract::tool_call::CallPart;
 use crate::extract::values::{Conversation, Envelope, Raw};
+use crate::span::SpanClass;
 use crate::span::{KeyId, Span};
 
 /// A position in the trace's spans.
@@ -26,6 +26,8 @@ pub(crate) struct Convention {
     pub(crate) marks: KeyBits,
     /// … unless a span's name can be enough.
     pub(crate) by_span_name: bool,
+    /// It recognises log records.
+    pub(crate) of_records: bool,
     pub(crate) kinds: Kinds,
 
     // Functions that replace what `kinds` says.
@@ -77,7 +79,7 @@ pub(crate) struct Kinds {
 #[derive(Debug)]
 pub(crate) struct Prune {
     pub(crate) key: KeyId,
-    pub(crate) applies_to: fn(&Span, Mark) -> bool,
+    pub(crate) applies_to: fn(&Span, SpanClass) -> bool,
     /// The part of the text to keep.
     pub(crate) keep: fn(&str) -> Option<&str>,
 }
@@ -143,6 +145,7 @@ impl Convention {
         name: "",
         marks: KeyBits::NONE,
         by_span_name: false,
+        of_records: false,
         kinds: Kinds::NONE,
         is_call: None,
         call: None,

@@ -3,7 +3,7 @@
 
 use crate::span::{IndexedAttributes, KeyId};
 
-const N_WORDS: usize = IndexedAttributes::N_INDEXED_KEYS / 64;
+const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
 /// A set of built-in keys, one bit each.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct KeyBits(pub(super) [u64; N_WORDS]);
 impl KeyBits {
     pub(crate) const NONE: Self = Self([0; N_WORDS]);
     /// Keys from here on have no bit.
-    pub(crate) const CAPACITY: usize = N_WORDS * 64;
+    pub(crate) const CAPACITY: usize = IndexedAttributes::N_INDEXED_KEYS;
 
     pub(crate) const fn new(keys: &[KeyId]) -> Self {
         let mut words = [0; N_WORDS];

@@ -66,7 +66,6 @@ keys! {
     SYNTHESIZED = "tool.synthesized" Value Field,
     AI_PROMPT_TOOLS = "ai.prompt.tools" Presence Field,
     SMOLAGENTS_STEPS = "smolagents.max_steps" Presence Field,
-    LOG_TRACE_ID = "spanscore.log.trace_id" Own Mark,
 
     // Names of tools.
     AI_TOOL_NAME = "ai.toolCall.name" Value Field,
@@ -358,15 +357,14 @@ pub(super) const REPLIES: &[KeyId] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::{KeySet, LogCall};
+    use crate::span::{KeySet, LogRecord};
 
     #[test]
     fn every_row_has_the_id_of_its_position() {
         let keys = KeySet::new(RULES);
         assert_eq!(keys.len(), RULES.len(), "a key stands twice in the table");
         assert_eq!(keys.id("gen_ai.operation.name"), Some(OPERATION));
-        assert_eq!(keys.id(LogCall::TRACE_ID), Some(LOG_TRACE_ID));
-        assert_eq!(keys.id(LogCall::BODY), Some(LOG_BODY));
+        assert_eq!(keys.id(LogRecord::BODY), Some(LOG_BODY));
         assert_eq!(keys.id("judgment.update_id"), Some(UPDATE_ID));
     }
 

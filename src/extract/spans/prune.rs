@@ -4,22 +4,20 @@
 
 use super::conventions::prunes;
 use super::keys;
-use crate::assemble::Mark;
 use crate::extract::values::messages::may_announce;
-use crate::span::{Attribute, Span, Value};
+use crate::span::SpanClass;
+use crate::span::{Attribute, KeptAttributes, Span, Value};
 
 /// Prunes a span by what it was recognised as. Called once for each span that arrives, after
-/// [`mark`](super::recognise::mark).
-pub fn prune(span: &mut Span, mark: Mark) {
+/// [`classify`](super::recognise::classify).
+pub fn prune(span: &mut Span, class: SpanClass) {
     let has_events = || span.kept.events().next().is_some();
-    if mark.tool_call || !(span.kept.keys().any(keys::is_payload) || has_events()) {
+    if class.tool_call || !(span.kept.keys().any(keys::is_payload) || has_events()) {
         return;
     }
-    // A log record with messages holds what a model's span would.
-    let is_model = mark.model || mark.record;
-    let first_new = first_new_message(span);
+    let first_new = first_new_message(&span.kept);
     let rules: smallvec::SmallVec<[_; 2]> = prunes()
-        .filter(|rule| (rule.applies_to)(span, mark))
+        .filter(|rule| (rule.applies_to)(span, class))
         .collect();
     span.kept.retain(
         |attribute| {
@@ -30,14 +28,32 @@ pub fn prune(span: &mut Span, mark: Mark) {
                     ..attribute
                 }),
                 _ if keys::is_payload(attribute.key) => {
-                    payload(attribute, is_model, mark.agent_run, first_new)
+                    payload(attribute, class.model, class.agent_run, first_new)
                 }
                 _ => Some(attribute),
             }
         },
         // Some SDKs repeat the whole conversation in events; the model's answer is the
         // `gen_ai.choice`.
-        |event| is_model && event == keys::CHOICE,
+        |event| class.model && event == keys::CHOICE,
+    );
+}
+
+/// Prunes a log record with messages like a model's span.
+pub(super) fn prune_messages(kept: &mut KeptAttributes) {
+    if !kept.keys().any(keys::is_payload) {
+        return;
+    }
+    let first_new = first_new_message(kept);
+    kept.retain(
+        |attribute| {
+            if keys::is_payload(attribute.key) {
+                payload(attribute, true, false, first_new)
+            } else {
+                Some(attribute)
+            }
+        },
+        |_| false,
     );
 }
 
@@ -89,8 +105,8 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
 }
 
 /// The first of the flattened messages that is new: the one after the model's last answer.
-fn first_new_message(span: &Span) -> usize {
-    (span.kept.attributes())
+fn first_new_message(kept: &KeptAttributes) -> usize {
+    (kept.attributes())
         .filter(|attribute| {
             attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant")
         })

@@ -12,11 +12,10 @@ use super::conventions::{ConventionId, candidates, tool_name};
 use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
 use super::kept_keys::kept_keys;
 use super::keys;
-use super::log_records::is_message_record;
 use super::view::{View, attribute_text};
-use crate::assemble::{Mark, Recognition};
 use crate::extract::settings::{CustomConvention, Tools};
 use crate::span::{KeyId, KeySet, Span, Value};
+use crate::span::{Recognition, SpanClass};
 
 /// The settings of `tools`, compiled: built once for a configuration, used for every span.
 #[derive(Debug, Clone)]
@@ -32,7 +31,7 @@ pub struct Recogniser {
     expectation_keys: ExpectationKeys,
     /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
     /// stale; 0 once it cannot count any further.
-    edition: u8,
+    recogniser_version: u8,
 }
 
 /// A convention of the settings, with ids instead of names.
@@ -86,11 +85,14 @@ impl Recogniser {
         let readable: Vec<&str> = readable.into_iter().collect();
         let previous_keys = previous.map(|previous| &*previous.keys);
         let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
-        let edition = match previous {
+        let recogniser_version = match previous {
             None => 1,
-            Some(Self { edition: 0, .. }) => 0,
-            Some(previous) if previous.tools == *tools => previous.edition,
-            Some(previous) => previous.edition.wrapping_add(1),
+            Some(Self {
+                recogniser_version: 0,
+                ..
+            }) => 0,
+            Some(previous) if previous.tools == *tools => previous.recogniser_version,
+            Some(previous) => previous.recogniser_version.wrapping_add(1),
         };
         let expectation_keys = ExpectationKeys::add(&mut keys, SpanExpectationPolicy::default());
         let readable = readable
@@ -112,7 +114,7 @@ impl Recogniser {
             keys: Arc::new(keys),
             readable,
             expectation_keys,
-            edition,
+            recogniser_version,
         }
     }
 
@@ -149,7 +151,7 @@ impl Recogniser {
     /// Recognises a span whose trace is closed, by the note that was made when it arrived. Asks the
     /// conventions only if that note was made under other settings.
     pub(crate) fn recall<'a>(&'a self, span: &View<'a>, note: Recognition) -> Recognised<'a> {
-        if note.edition == 0 || note.edition != self.edition {
+        if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
         }
         let agent = ConventionId::from_note(note.agent).and_then(|convention| {
@@ -168,7 +170,7 @@ impl Recogniser {
         let mut recognised = Recognised::default();
         let custom = self.custom.iter().find(|custom| custom.is_call(span));
         recognised.call = custom.map(CallSource::Custom);
-        candidates(span.present()).for_each(|id| recognised.ask(id, span));
+        candidates(span).for_each(|id| recognised.ask(id, span));
         if recognised.call.is_none() && recognised.model.is_none() {
             let mut names = self.names.iter();
             if let Some(&key) = names.find(|&&key| tool_name::is_named_in(span, key)) {
@@ -321,7 +323,7 @@ impl Recogniser {
         };
         let agent = recognised.agent.as_ref().map(|run| run.convention);
         Recognition {
-            edition: self.edition,
+            recogniser_version: self.recogniser_version,
             call,
             agent: agent.map_or(0, ConventionId::note),
             model: recognised.model.map_or(0, ConventionId::note),
@@ -345,27 +347,20 @@ impl Recogniser {
 }
 
 /// Recognises a span that arrives, as far as assembly needs it.
-pub fn mark(span: &Span, recogniser: &Recogniser) -> Mark {
-    let span = &View::new(span);
-    if is_message_record(span) {
-        return Mark {
-            record: true,
-            ..Mark::default()
-        };
-    }
-    let recognised = recogniser.recognise(span);
-    let update = match span.get(keys::UPDATE_ID) {
+pub fn classify(span: &Span, recogniser: &Recogniser) -> SpanClass {
+    let view = &View::new(span);
+    let recognised = recogniser.recognise(view);
+    let update = match view.get(keys::UPDATE_ID) {
         Some(Value::Int(update)) => u64::try_from(update).ok(),
         Some(Value::Str(update)) => update.parse().ok(),
         _ => None,
     };
-    Mark {
+    SpanClass {
         tool_call: recognised.call.is_some() || recognised.synthesized,
         agent_run: recognised.agent.is_some(),
         model: recognised.model.is_some(),
-        partial: update == Some(0) && span.span.start_unix_nanos == span.span.end_unix_nanos,
+        partial: update == Some(0) && span.start_unix_nanos == span.end_unix_nanos,
         update: update.unwrap_or_default(),
-        record: false,
         recognition: recogniser.note(&recognised),
     }
 }

@@ -1,28 +1,51 @@
-//! Pure. A span as conventions read it: its name, which built-in keys it has, and its values by
-//! key. Borrows everything from the span and parses nothing; knows no convention and no other span.
+//! Pure. A span or log record as conventions read it: its name, which built-in keys it has, and its
+//! values by key. Borrows everything and parses nothing; knows no convention and no other span.
 
 use std::borrow::Cow;
 
 use super::key_bits::KeyBits;
 use super::keys;
 use crate::extract::values::Raw;
-use crate::span::{Attribute, Event, IndexedAttributes, KeyId, Span, Value};
+use crate::span::{
+    Attribute, Event, IndexedAttributes, KeptAttributes, KeyId, LogRecord, Span, Value,
+};
 
 /// A span with its attributes addressed by key: conventions ask for many keys, most of which are
 /// absent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
-    pub(crate) span: &'a Span,
     attributes: IndexedAttributes<'a>,
+    is_record: bool,
 }
 
 impl<'a> View<'a> {
     #[inline]
     pub(crate) fn new(span: &'a Span) -> Self {
         Self {
-            span,
             attributes: span.kept.index(),
+            is_record: false,
         }
+    }
+
+    pub(crate) fn of_record(record: &'a LogRecord) -> Self {
+        Self::new_of_record(&record.kept)
+    }
+
+    /// The view of a log record that was made a span of its trace.
+    pub(crate) fn of_record_span(span: &'a Span) -> Self {
+        Self::new_of_record(&span.kept)
+    }
+
+    fn new_of_record(kept: &'a KeptAttributes) -> Self {
+        Self {
+            attributes: kept.index(),
+            is_record: true,
+        }
+    }
+
+    /// Is it a log record?
+    pub(crate) fn is_record(&self) -> bool {
+        self.is_record
     }
 
     pub(crate) fn name(&self) -> &'a str {

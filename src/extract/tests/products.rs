@@ -28,14 +28,14 @@ fn a_span_exported_at_its_start_is_partial() {
         .with("judgment.span_kind", "agent")
         .with("judgment.update_id", 0)
         .made(recogniser.keys());
-    let mark = mark(&partial, &recogniser);
-    assert!(mark.partial && mark.agent_run && mark.update == 0 && !mark.tool_call);
+    let class = classify(&partial, &recogniser);
+    assert!(class.partial && class.agent_run && class.update == 0 && !class.tool_call);
     let whole = span(1, 0, "run", 5, 9)
         .with("judgment.span_kind", "agent")
         .with("judgment.update_id", 1)
         .made(recogniser.keys());
-    let mark = super::mark(&whole, &recogniser);
-    assert!(!mark.partial && mark.update == 1);
+    let class = super::classify(&whole, &recogniser);
+    assert!(!class.partial && class.update == 1);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn mastra_refuses_an_input_with_a_status_ok() {
         .with("mastra.span.type", "model_chunk")
         .with("gen_ai.operation.name", "model_chunk");
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    assert!(!mark(&chunk.made(recogniser.keys()), &recogniser).tool_call);
+    assert!(!classify(&chunk.made(recogniser.keys()), &recogniser).tool_call);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn draft(
     interner: &mut Interner,
 ) -> Option<Draft> {
     let call = roles.calls[span_idx].as_ref()?;
-    let (span, mark) = &roles.spans[span_idx];
+    let (span, class) = &roles.spans[span_idx];
     let max_size = recogniser.tools.max_value_size;
     let args = call
         .args
@@ -117,7 +117,7 @@ fn draft(
             start_unix_nanos: roles.tree.start[span_idx],
             end_unix_nanos: roles.tree.end[span_idx],
             convention: interner.shared(roles.conventions[span_idx]),
-            partial: mark.partial || span.end_unix_nanos == 0,
+            partial: class.partial || span.end_unix_nanos == 0,
             uncertainty: CallUncertainty::default(),
         },
         owner,

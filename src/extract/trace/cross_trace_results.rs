@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::assemble::Trace;
 use crate::extract::spans::convention::CrossTrace;
 use crate::extract::spans::conventions::cross_traces;
+use crate::extract::spans::log_records::holds_messages;
 use crate::extract::spans::{Recogniser, View, model_messages};
 use crate::extract::tool_call::CallPart;
 use crate::span::{Span, SpanId};
@@ -30,18 +31,20 @@ pub struct CrossTraceResult {
 /// the trace has a span: spans hold their results themselves, and so do those of traces like it.
 pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossTraceResult> {
     let max_size = recogniser.tools.max_value_size;
-    let has_tools = trace.spans.iter().any(|(_, mark)| mark.tool_call);
+    let has_tools = trace.spans.iter().any(|(_, class)| class.tool_call);
     let mut results = Vec::new();
     if has_tools && !has_carrier(trace) {
         return results;
     }
-    for (span, mark) in trace.spans.iter().chain(&trace.records) {
-        let is_model = mark.model || mark.record;
-        let parts: Vec<(String, CallPart)> = if is_model && !has_tools {
-            let results = model_messages::tool_results(&View::new(span), max_size).into_iter();
-            results
-                .map(|(id, result)| (id, CallPart::Result(result)))
-                .collect()
+    let tool_results = |view: &View<'_>| -> Vec<(String, CallPart)> {
+        let results = model_messages::tool_results(view, max_size).into_iter();
+        results
+            .map(|(id, result)| (id, CallPart::Result(result)))
+            .collect()
+    };
+    for (span, class) in &trace.spans {
+        let parts = if class.model && !has_tools {
+            tool_results(&View::new(span))
         } else {
             carrier(span).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
         };
@@ -50,6 +53,17 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
             service: span.resource.service.clone(),
             start_unix_nanos: span.start_unix_nanos,
             span_id: span.span_id,
+            part,
+        }));
+    }
+    let messages = trace.records.iter().filter(|record| holds_messages(record));
+    for record in messages.filter(|_| !has_tools) {
+        let parts = tool_results(&View::of_record(record)).into_iter();
+        results.extend(parts.map(|(call_id, part)| CrossTraceResult {
+            call_id,
+            service: record.resource.service.clone(),
+            start_unix_nanos: record.time_unix_nanos,
+            span_id: record.record_id,
             part,
         }));
     }

@@ -48,8 +48,8 @@ pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
         CloseReason::Inactive | CloseReason::NoRoot => {
             let runs: HashSet<SpanIdx> = roles.runs.iter().map(|run| run.span).collect();
             let is_finished_run = |span_idx: SpanIdx| {
-                let (span, mark) = &trace.spans[span_idx];
-                span.end_unix_nanos != 0 && !mark.partial && runs.contains(&span_idx)
+                let (span, class) = &trace.spans[span_idx];
+                span.end_unix_nanos != 0 && !class.partial && runs.contains(&span_idx)
             };
             trace.parent_missing && !roles.tree.tops().all(is_finished_run)
         }

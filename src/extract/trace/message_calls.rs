@@ -133,7 +133,7 @@ fn listed(
     let mut calls = Vec::new();
     let mut next_group = 1;
     for reply in replies {
-        let (span, mark) = &roles.spans[reply.span];
+        let (span, class) = &roles.spans[reply.span];
         let n_before = calls.len();
         for AnnouncedCall {
             name,
@@ -163,7 +163,7 @@ fn listed(
                 start_unix_nanos: roles.tree.end[reply.span],
                 end_unix_nanos: roles.tree.end[reply.span],
                 convention: format!("{}.messages", roles.conventions[reply.span]).into(),
-                partial: mark.partial || span.end_unix_nanos == 0,
+                partial: class.partial || span.end_unix_nanos == 0,
                 uncertainty: CallUncertainty::default(),
             });
         }

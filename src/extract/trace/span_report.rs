@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::calls;
+use super::log_trajectory::ReadableTrace;
 use super::span_roles::{Exclusion, SpanRoles};
 use crate::assemble::Trace;
 use crate::extract::spans::{Recogniser, SpanIdx};
@@ -86,7 +87,9 @@ impl fmt::Display for SpanRole {
 
 /// A report for each span: every span after its parent, siblings by their start.
 pub fn span_reports(trace: &Trace, recogniser: &Recogniser) -> Vec<SpanReport> {
-    let roles = SpanRoles::new(trace, recogniser);
+    let readable = ReadableTrace::new(trace);
+    let trace = &*readable.trace;
+    let roles = SpanRoles::new(&readable, recogniser);
     let repeated_calls = calls::repeated_calls(&roles, recogniser);
     let runs = roles.runs.iter();
     let run_names: HashMap<SpanIdx, &str> = runs.map(|run| (run.span, &*run.name)).collect();

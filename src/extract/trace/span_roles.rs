@@ -7,19 +7,21 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use super::handoffs;
+use super::log_trajectory::ReadableTrace;
 use super::tree::Tree;
-use crate::assemble::{Mark, Trace};
+use crate::assemble::Trace;
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
     ConventionId, KeyBits, RecognisedSpans, Recogniser, SpanCall, SpanIdx, View,
 };
 use crate::extract::values::Conversation;
+use crate::span::SpanClass;
 use crate::span::{Span, SpanId};
 
 /// The roles of a trace's spans; the vectors are indexed by span.
 pub(crate) struct SpanRoles<'a> {
-    pub(crate) spans: &'a [(Span, Mark)],
+    pub(crate) spans: &'a [(Span, SpanClass)],
     pub(crate) views: Vec<View<'a>>,
     /// The built-in keys that any of the spans has.
     pub(crate) present: KeyBits,
@@ -77,12 +79,17 @@ pub(crate) enum Exclusion {
 }
 
 impl<'a> SpanRoles<'a> {
-    pub(crate) fn new(trace: &'a Trace, recogniser: &'a Recogniser) -> Self {
+    pub(crate) fn new(readable: &'a ReadableTrace<'_>, recogniser: &'a Recogniser) -> Self {
+        let trace: &'a Trace = &readable.trace;
         let spans = &*trace.spans;
         let n_spans = spans.len();
-        let records = trace.records.iter();
-        let records: Vec<View<'a>> = records.map(|(record, _)| View::new(record)).collect();
-        let views: Vec<View<'a>> = spans.iter().map(|(span, _)| View::new(span)).collect();
+        let records = trace.records.iter().map(View::of_record).collect();
+        let view = if readable.is_made_of_records {
+            View::of_record_span
+        } else {
+            View::new
+        };
+        let views: Vec<View<'a>> = spans.iter().map(|(span, _)| view(span)).collect();
         let present = views
             .iter()
             .fold(KeyBits::NONE, |present, view| present.union(view.present()));
@@ -91,7 +98,7 @@ impl<'a> SpanRoles<'a> {
             views,
             present,
             tree: Tree::new(spans),
-            records_of: records_of(spans, &records),
+            records_of: records_of(trace),
             records,
             conventions: Vec::with_capacity(n_spans),
             run_conventions: Vec::with_capacity(n_spans),
@@ -121,8 +128,8 @@ impl<'a> SpanRoles<'a> {
             agents: Vec::with_capacity(n_spans),
             is_model: Vec::with_capacity(n_spans),
         };
-        for (span_idx, (view, (_, mark))) in self.views.iter().zip(self.spans).enumerate() {
-            let recognised = recogniser.recall(view, mark.recognition);
+        for (span_idx, (view, (_, class))) in self.views.iter().zip(self.spans).enumerate() {
+            let recognised = recogniser.recall(view, class.recognition);
             let is_run = recognised.agent.is_some();
             let call = recognised
                 .call
@@ -342,17 +349,18 @@ struct SingleRoles<'a> {
 }
 
 /// The records by the spans that they were written in.
-fn records_of<'a>(spans: &[(Span, Mark)], records: &[View<'a>]) -> HashMap<SpanIdx, Vec<View<'a>>> {
-    let mut records_of: HashMap<SpanIdx, Vec<View<'a>>> = HashMap::new();
-    if records.is_empty() {
+fn records_of(trace: &Trace) -> HashMap<SpanIdx, Vec<View<'_>>> {
+    let mut records_of: HashMap<SpanIdx, Vec<View<'_>>> = HashMap::new();
+    if trace.records.is_empty() {
         return records_of;
     }
-    let ids = spans.iter().map(|(span, _)| span.span_id);
+    let ids = trace.spans.iter().map(|(span, _)| span.span_id);
     let by_id: HashMap<SpanId, SpanIdx> = ids.zip(0..).collect();
-    for record in records {
-        let parent = record.span.parent_id;
+    for record in &trace.records {
+        let parent = record.span_id;
         if let Some(&span_idx) = parent.and_then(|span_id| by_id.get(&span_id)) {
-            records_of.entry(span_idx).or_default().push(*record);
+            let view = View::of_record(record);
+            records_of.entry(span_idx).or_default().push(view);
         }
     }
     records_of

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::assemble::Mark;
 use crate::extract::spans::SpanIdx;
+use crate::span::SpanClass;
 use crate::span::{Resource, Span, SpanId};
 
 /// In a trace of so few spans a parent is found by a linear search: building a table would cost
@@ -32,7 +32,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// Where a cycle of parents is cut does not depend on the order of arrival: before its earliest
     /// span.
-    pub(crate) fn new(spans: &[(Span, Mark)]) -> Self {
+    pub(crate) fn new(spans: &[(Span, SpanClass)]) -> Self {
         let ids = (0..)
             .zip(spans)
             .map(|(span_idx, (span, _))| (span.span_id, span_idx));
@@ -88,7 +88,7 @@ impl Tree {
         (0..self.parent.len()).filter(|&span_idx| self.parent[span_idx].is_none())
     }
 
-    fn set_times(&mut self, spans: &[(Span, Mark)]) {
+    fn set_times(&mut self, spans: &[(Span, SpanClass)]) {
         let resources = resource_ids(spans);
         // Empty if all spans are of one process.
         let mut shift = vec![0_u64; resources.len()];
@@ -188,7 +188,7 @@ fn parents_first(parent: &[Option<SpanIdx>]) -> Vec<SpanIdx> {
 
 /// Numbers the different resources, one entry for each span; empty if all spans share one. Most
 /// traces have one resource, and most spans share it by pointer.
-fn resource_ids(spans: &[(Span, Mark)]) -> Vec<usize> {
+fn resource_ids(spans: &[(Span, SpanClass)]) -> Vec<usize> {
     if spans.is_sorted_by(|(a, _), (b, _)| Arc::ptr_eq(&a.resource, &b.resource)) {
         return Vec::new();
     }

@@ -66,12 +66,12 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, recogniser: &Recogniser
 
 /// What could still change about which span is evaluated.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
-    let (span, mark) = &roles.spans[evaluated];
+    let (span, class) = &roles.spans[evaluated];
     let is_run = roles.runs.iter().any(|run| run.span == evaluated);
     let is_root = span.parent_id.is_none() && is_run;
     let topmost = &roles.spans[roles.tree.topmost(evaluated)].0;
     TrajectoryUncertainty {
-        subject: !is_root || span.end_unix_nanos == 0 || mark.partial,
+        subject: !is_root || span.end_unix_nanos == 0 || class.partial,
         root: !is_root,
         service: topmost.parent_id.is_some() && !parent_is_local(topmost),
         all: false,
@@ -147,8 +147,8 @@ impl<'a> Gates<'a> {
                 None => roles.spans[span_idx].0.parent_id,
                 Some(parent) if stays_call(parent) || runs.contains(&parent) => None,
                 Some(parent) => {
-                    let (span, mark) = &roles.spans[parent];
-                    let is_open = (span.end_unix_nanos == 0 || mark.partial)
+                    let (span, class) = &roles.spans[parent];
+                    let is_open = (span.end_unix_nanos == 0 || class.partial)
                         && roles.model_of[parent] != Some(parent);
                     if is_open {
                         Some(span.span_id)

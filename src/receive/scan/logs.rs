@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::resources::{Occurrences, RequestResources};
 use super::retention::Keeper;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
-use crate::span::{Batch, Keep, Kept, KeySet, LogCall, Resource, SpanId, TraceId, WantedBody};
+use crate::span::{Batch, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 
@@ -42,7 +42,7 @@ pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
         }
     }
     Batch {
-        log_calls: log_records,
+        log_records,
         shared_size: keeper.finish(),
         ..Batch::default()
     }
@@ -79,23 +79,11 @@ fn log_record(
     wanted_body: WantedBody,
     keeper: &mut Keeper<'_>,
     resource: Arc<Resource>,
-) -> Option<LogCall> {
+) -> Option<LogRecord> {
     let keys = keeper.keys();
     keeper.names(event_name(record), b"");
-    if let Some(key) = keys.id(LogCall::TRACE_ID) {
-        let trace_id = TraceId::try_new(last_field(record, log_record::TRACE_ID));
-        let trace_id = trace_id
-            .as_ref()
-            .map_or(&[][..], |trace_id| trace_id.as_bytes());
-        keeper.attribute(
-            Kept {
-                key,
-                keep: Keep::Value,
-                suffix: b"",
-            },
-            ScannedValue::bytes(ValueKind::Bytes, trace_id),
-            record,
-        );
+    if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
+        keeper.named_trace(trace_id);
     }
     for (key, value, encoded) in attributes(record) {
         if let Some(kept) = keys.find(key) {
@@ -103,7 +91,7 @@ fn log_record(
         }
     }
     if wanted_body != WantedBody::Not
-        && let Some(key) = keys.id(LogCall::BODY)
+        && let Some(key) = keys.id(LogRecord::BODY)
         && let Ok(value) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
     {
         keeper.body(
@@ -119,7 +107,7 @@ fn log_record(
     let record_id = Sha256::digest(record)
         .first_chunk::<8>()
         .and_then(|digest| SpanId::try_new(digest))?;
-    Some(LogCall {
+    Some(LogRecord {
         record_id,
         time_unix_nanos: time(record),
         span_id,

@@ -9,7 +9,7 @@ use super::any_value_json::value_as_json;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
-    Value, cut_at_char,
+    TraceId, Value, cut_at_char,
 };
 use crate::wire::{Fault, check_utf8, delimited_fields, number_of};
 
@@ -87,6 +87,11 @@ impl<'k> Keeper<'k> {
         if !trace_state.is_empty() && trace_state.len() <= MAX_TRACE_STATE_SIZE {
             self.builder.trace_state(trace_state);
         }
+    }
+
+    /// Keeps the trace that a log record names, before its attributes.
+    pub(super) fn named_trace(&mut self, trace_id: TraceId) {
+        self.builder.named_trace(trace_id);
     }
 
     /// Keeps an attribute as the rule of its key says. An attribute without a value counts as

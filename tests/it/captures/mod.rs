@@ -14,11 +14,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use spanscore::assemble::Settings;
 use spanscore::evaluate::Explain;
-use spanscore::extract::{self, Payload, ToolCall, Tools, Trajectory};
+use spanscore::extract::{Payload, ToolCall, Tools, Trajectory};
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar;
-use spanscore::span::{Batch, Span};
+use spanscore::span::{Batch, LogRecord, Span};
 
 use coverage::Coverage;
 use load::Scenario;
@@ -38,7 +38,7 @@ fn every_framework_shows_the_calls_that_were_made() {
     println!("{:<46} {:>7} {}", "scenario", "calls", COLUMNS.map_join());
     for scenario in load::scenarios() {
         let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
-        let trajectories = trajectories(spans(&scenario, &rules), &rules);
+        let trajectories = trajectories(items(&scenario, &rules), &rules);
         let found = compare(&scenario, &trajectories);
         let n_expected = expected_calls(&scenario).len();
         let n_missing = |column: &str| found.get(column).map(Vec::len).unwrap_or_default();
@@ -82,9 +82,9 @@ fn every_framework_shows_the_calls_that_were_made() {
 fn the_order_of_arrival_changes_nothing() {
     let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
     for scenario in load::scenarios() {
-        let spans = spans(&scenario, &rules);
-        let expected = printed(&trajectories(spans.clone(), &rules));
-        let mut reversed = spans.clone();
+        let items = items(&scenario, &rules);
+        let expected = printed(&trajectories(items.clone(), &rules));
+        let mut reversed = items.clone();
         reversed.reverse();
         assert_eq!(
             printed(&trajectories(reversed, &rules)),
@@ -92,18 +92,19 @@ fn the_order_of_arrival_changes_nothing() {
             "{} reversed",
             scenario.name
         );
-        let mut roots_first = spans.clone();
-        roots_first.sort_by_key(|span| span.parent_id.is_some());
+        let mut roots_first = items.clone();
+        let is_root = |item: &Item| matches!(item, Item::Span(span) if span.parent_id.is_none());
+        roots_first.sort_by_key(|item| !is_root(item));
         assert_eq!(
             printed(&trajectories(roots_first, &rules)),
             expected,
             "{} with roots first",
             scenario.name
         );
-        let mut random = fastrand::Rng::with_seed(spans.len() as u64);
+        let mut random = fastrand::Rng::with_seed(items.len() as u64);
         for round in 0..3 {
-            let mut shuffled = spans.clone();
-            shuffled.extend(spans.iter().filter(|_| random.bool()).cloned());
+            let mut shuffled = items.clone();
+            shuffled.extend(items.iter().filter(|_| random.bool()).cloned());
             random.shuffle(&mut shuffled);
             assert_eq!(
                 printed(&trajectories(shuffled, &rules)),
@@ -117,9 +118,9 @@ fn the_order_of_arrival_changes_nothing() {
 
 // === from bytes to trajectories ===
 
-/// The spans of a scenario, and its log records as they are held.
-fn spans(scenario: &Scenario, rules: &Rules) -> Vec<Span> {
-    let mut spans = Vec::new();
+/// The spans of a scenario, and its log records.
+fn items(scenario: &Scenario, rules: &Rules) -> Vec<Item> {
+    let mut items = Vec::new();
     for (file, body) in scenario
         .requests
         .iter()
@@ -135,36 +136,33 @@ fn spans(scenario: &Scenario, rules: &Rules) -> Vec<Span> {
         if of_logs {
             let scanned =
                 scan_logs::scan(&body, Some(rules.keys())).expect("a captured body is OTLP");
-            spans.extend(
-                scanned
-                    .batch
-                    .log_calls
-                    .into_iter()
-                    .filter_map(extract::log_call),
-            );
+            let records = scanned.batch.log_records.into_iter();
+            items.extend(records.map(Item::LogRecord));
         } else {
-            spans.extend(
-                scan::scan(&body, Some(rules.keys()))
-                    .expect("a captured body is OTLP")
-                    .batch
-                    .spans,
-            );
+            let scanned = scan::scan(&body, Some(rules.keys())).expect("a captured body is OTLP");
+            items.extend(scanned.batch.spans.into_iter().map(Item::Span));
         }
     }
-    spans
+    items
 }
 
-fn trajectories(spans: Vec<Span>, rules: &Rules) -> Vec<Arc<Trajectory>> {
+#[derive(Clone)]
+enum Item {
+    Span(Span),
+    LogRecord(LogRecord),
+}
+
+fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
-    pipeline.accept(
-        rules,
-        Batch {
-            spans,
-            ..Batch::default()
-        },
-        now,
-    );
+    for item in items {
+        let mut batch = Batch::default();
+        match item {
+            Item::Span(span) => batch.spans.push(span),
+            Item::LogRecord(record) => batch.log_records.push(record),
+        }
+        pipeline.accept(rules, batch, now);
+    }
     let mut trajectories = pipeline.end_of_input(rules, now, |_| ()).trajectories;
     trajectories.sort_by_key(|trajectory| {
         (

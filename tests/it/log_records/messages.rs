@@ -327,7 +327,7 @@ fn what_belongs_to_no_span_is_counted_and_what_is_too_long_is_not_kept() {
         choice(0, &[("c1", "Read", &"x".repeat(1 << 20))]),
     ]);
     let sizes: Vec<usize> = batch
-        .log_calls
+        .log_records
         .iter()
         .map(|record| record.kept.size())
         .collect();

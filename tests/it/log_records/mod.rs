@@ -47,7 +47,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     let mut full_name = claude(5, 3, "Edit", "t2", json!({ "event.name": "" }));
     full_name["eventName"] = json!("claude_code.tool_result");
     let batch = logs(&[bash.clone(), decision, full_name, bash]);
-    assert_eq!(batch.log_calls.len(), 3);
+    assert_eq!(batch.log_records.len(), 3);
     assert_eq!(
         pipeline.accept(&rules, batch, at(0)),
         Intake {
@@ -257,7 +257,7 @@ fn what_names_no_group_is_counted_and_what_is_no_call_is_not_kept() {
         json!({ "event.name": "codex.user_prompt", "conversation.id": "codex-1" }),
     );
     let batch = logs(&[lonely, other]);
-    assert_eq!(batch.log_calls.len(), 1);
+    assert_eq!(batch.log_records.len(), 1);
     let now = Now {
         instant: sidecar::now().instant,
         unix_nanos: START,

@@ -55,7 +55,11 @@ pub(crate) fn logs(records: &[Value]) -> Batch {
     let scanned = scan_logs::scan(&body, Some(rules().keys())).unwrap();
     assert_eq!(scanned.n_records, records.len());
     assert_eq!(
-        scan_logs::scan(&body, None).unwrap().batch.log_calls.len(),
+        scan_logs::scan(&body, None)
+            .unwrap()
+            .batch
+            .log_records
+            .len(),
         0,
         "nothing is kept when scoring is off"
     );

@@ -19,7 +19,7 @@ pub(super) const HAYSTACK: Convention = Convention {
     agent_run: Some(|span| is_run(span).then_some(Cow::Borrowed("Agent"))),
     prune: Some(Prune {
         key: keys::INPUT_VALUE,
-        applies_to: |_, mark| mark.agent_run,
+        applies_to: |_, class| class.agent_run,
         keep: |text| is_conversation(text).then_some(text),
     }),
     conversation: Some(conversation),

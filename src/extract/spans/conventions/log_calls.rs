@@ -3,14 +3,13 @@
 //! (`gemini_cli.tool_call`). Does not know how records are encoded, nor how they make a trace.
 
 use super::super::convention::{Convention, SpanCall};
-use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 use crate::span::KeyId;
 
 pub(super) const LOG_CALLS: Convention = Convention {
     name: "log_calls",
-    marks: KeyBits::new(&[keys::LOG_TRACE_ID]),
+    of_records: true,
     is_call: Some(|_| true),
     call: Some(call),
     ..Convention::NONE

@@ -17,8 +17,8 @@ mod traceloop;
 mod vercel_ai;
 
 use super::convention::{Convention, CrossTrace, Prune, Refine};
-use super::key_bits::KeyBits;
 use super::keys;
+use super::view::View;
 use crate::span::KeyId;
 
 /// The conventions in order of precedence: the first that recognises a tool call names it. Those of
@@ -87,13 +87,12 @@ const fn is_equal(one: &str, other: &str) -> bool {
 
 /// The conventions that could recognise a span with these attributes. Most spans have one mark, of
 /// one convention.
-pub(crate) fn candidates(present: KeyBits) -> impl Iterator<Item = ConventionId> {
-    let marks = present.intersection(keys::MARKS);
-    conventions_in(
-        marks
-            .iter()
-            .fold(BY_NAME, |mask, mark| mask | BY_MARK[usize::from(mark.0)]),
-    )
+pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> {
+    let by_kind = if view.is_record() { OF_RECORDS } else { 0 };
+    let marks = view.present().intersection(keys::MARKS);
+    conventions_in(marks.iter().fold(BY_NAME | by_kind, |mask, mark| {
+        mask | BY_MARK[usize::from(mark.0)]
+    }))
 }
 
 fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {
@@ -120,6 +119,9 @@ macro_rules! mask {
 
 /// Those to ask whatever attributes the span has.
 const BY_NAME: u32 = mask!(convention => convention.by_span_name);
+
+/// Those to ask for log records.
+const OF_RECORDS: u32 = mask!(convention => convention.of_records);
 
 /// Those to ask for each mark.
 const BY_MARK: [u32; keys::N_BUILT_IN] = {
