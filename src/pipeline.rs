@@ -7,8 +7,8 @@
 //! argument of each call and never stored: a reload swaps one `Arc<Rules>`, and a trace is judged
 //! by the rules in force when it closes.
 
+mod cross_trace_results;
 mod reported;
-mod results;
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -22,8 +22,8 @@ use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSp
 use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeySet, Now, TraceId};
 
+use cross_trace_results::CrossTraceResults;
 use reported::Reported;
-use results::LateResults;
 
 /// The rules by which every trace is judged: one immutable set, swapped as a whole.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ const MAX_RESERVED: usize = 1_024;
 pub struct Pipeline {
     buffer: TraceBuffer<Reported>,
     span_calls: SpanCalls,
-    results: LateResults,
+    results: CrossTraceResults,
     /// Hashes judgements, to compare two of one trace. Hashes never leave the process.
     hasher: DefaultHashBuilder,
 }
@@ -180,7 +180,7 @@ impl Pipeline {
         // Closed traces and results of other traces share one budget; most of it is for traces.
         let results_size = settings.max_recent_size / 8;
         settings.max_recent_size -= results_size;
-        let results = LateResults::new(
+        let results = CrossTraceResults::new(
             results_size,
             settings.max_recent_traces,
             settings.recent_ttl,
@@ -290,12 +290,11 @@ impl Pipeline {
             trajectory
                 .iter()
                 .for_each(|trajectory| self.span_calls.note(trajectory));
-            for answer in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
-                // Has the effect of a late span on the traces that asked.
-                self.results
-                    .answer(answer)
-                    .iter()
-                    .for_each(|asking| self.buffer.reopen(asking, now));
+            for result in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
+                // A result has the effect of a late span on the traces that lack it.
+                for waiting in self.results.add(result) {
+                    self.buffer.reopen(&waiting, now);
+                }
             }
             trajectories.push(trajectory);
         }
