@@ -12,7 +12,7 @@ const PAGE: &str = include_str!("../../CONTRIBUTING.md");
 struct Step<'a> {
     file: &'a str,
     place: Place<'a>,
-    code: &'a str,
+    code: String,
 }
 
 enum Place<'a> {
@@ -29,9 +29,9 @@ fn steps() -> Vec<Step<'static>> {
             let (instruction, rest) = block.split_once(" -->\n").expect("a whole comment");
             let code = rest
                 .split_once('\n')
-                .and_then(|(_, code)| code.split_once("```"))
-                .expect("a block of code follows")
-                .0;
+                .and_then(|(_, code)| code.split_once("\n```\n"))
+                .map(|(code, _)| format!("{code}\n"))
+                .expect("a block of code follows");
             let (verb, target) = instruction
                 .split_once(": ")
                 .expect("`create:` or `insert:`");
@@ -98,17 +98,17 @@ fn every_step_of_the_examples_can_be_taken() {
         let path = copy.join(file);
         let written = match place {
             Place::NewFile if path.exists() => Err("exists already".to_owned()),
-            Place::NewFile => Ok(code.to_owned()),
+            Place::NewFile => Ok(code),
             Place::Before(line) => insert(
                 &fs::read_to_string(&path).unwrap_or_default(),
                 line,
-                code,
+                &code,
                 false,
             ),
             Place::After(line) => insert(
                 &fs::read_to_string(&path).unwrap_or_default(),
                 line,
-                code,
+                &code,
                 true,
             ),
         };
