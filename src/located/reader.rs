@@ -11,7 +11,7 @@ use super::parse::infer;
 use super::tree::{Kind, Map, Node, Scalar, Value};
 
 use choice::Choice;
-use entries::{Entries, INLINE, Items};
+use entries::{INLINE, Items, MapEntries};
 
 pub(crate) use entries::lift_inlined;
 
@@ -127,13 +127,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn entries(self, expected: impl FnOnce() -> String) -> Result<Entries<'a>, DeError> {
+    fn entries(self, expected: impl FnOnce() -> String) -> Result<MapEntries<'a>, DeError> {
         let entries = match &self.node.value {
             Value::Map(map) => map.entries.as_slice(),
             _ if self.reads_as_empty() => &[],
             _ => return Err(self.wrong(expected())),
         };
-        Ok(Entries::new(entries, self.nulls))
+        Ok(MapEntries::new(entries, self.nulls))
     }
 }
 
@@ -174,7 +174,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
             Value::List(items) => visitor.visit_seq(Items::new(items)),
-            Value::Map(map) => visitor.visit_map(Entries::new(&map.entries, self.nulls)),
+            Value::Map(map) => visitor.visit_map(MapEntries::new(&map.entries, self.nulls)),
             Value::Gone => visitor.visit_unit(),
         }
     }

@@ -51,7 +51,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 }
 
 /// The entries of a map.
-pub(super) struct Entries<'a> {
+pub(super) struct MapEntries<'a> {
     entries: &'a [Entry],
     nulls: Nulls,
     next: usize,
@@ -68,7 +68,7 @@ enum Shown {
     Except(&'static [&'static str]),
 }
 
-impl<'a> Entries<'a> {
+impl<'a> MapEntries<'a> {
     pub(super) fn new(entries: &'a [Entry], nulls: Nulls) -> Self {
         Self {
             entries,
@@ -97,7 +97,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de> MapAccess<'de> for MapEntries<'de> {
     type Error = DeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
