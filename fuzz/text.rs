@@ -21,8 +21,11 @@ use spanscore::sidecar;
 
 use crate::generate::{Dice, mutate};
 
-/// Marks of a tool call or of a model's request, and the attributes whose text is parsed there.
-const SPANS: &[(&[(&str, &str)], &[&str])] = &[
+/// Attributes that mark a tool call or a model's request, as key and value.
+type Marks = &'static [(&'static str, &'static str)];
+
+/// Marks of spans, and the attributes whose text is parsed there.
+const SPANS: &[(Marks, &[&str])] = &[
     (
         &[
             ("gen_ai.operation.name", "execute_tool"),

@@ -97,7 +97,8 @@ where
 
 /// Reads a body to its end. `check_room` is asked first whether a message of at least so many bytes
 /// can be taken: those that the body announces, which are about the least even of a compressed
-/// message, and 0 if it announces none. After an error, reads and discards the rest within reasonable limits.
+/// message, and 0 if it announces none. After an error, reads and discards the rest within
+/// reasonable limits.
 pub(super) async fn read_if_room<B>(
     body: &mut B,
     framing: Framing,

@@ -119,8 +119,8 @@ where
     };
     let limits = &inner.settings.limits;
     // A client that asks before it sends is refused at once; reading the body would make hyper ask
-    // it to continue.
-    // JSON is transcoded, mostly to fewer bytes, so its length says nothing about the room it needs.
+    // it to continue. JSON is transcoded, mostly to fewer bytes, so its length says nothing about
+    // the room it needs.
     let check_room = |n_bytes| match format {
         Format::Protobuf => inner.check_room(signal, n_bytes),
         Format::Json => inner.check_room(signal, 0),

@@ -34,7 +34,7 @@ pub(crate) struct Convention {
     pub(crate) is_call: Option<fn(&View<'_>) -> bool>,
     pub(crate) call: Option<for<'a> fn(&View<'a>) -> SpanCall<'a>>,
     /// The name of the agent whose run this span is.
-    pub(crate) agent_run: Option<for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>>,
+    pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
     // Hooks for what is spread over several spans.
@@ -45,6 +45,9 @@ pub(crate) struct Convention {
     pub(crate) conversation: Option<fn(&View<'_>, usize) -> Option<Conversation>>,
     pub(crate) cross_trace: Option<CrossTrace>,
 }
+
+/// Reads an agent's name from the span of its run.
+pub(crate) type AgentName = for<'a> fn(&View<'a>) -> Option<Cow<'a, str>>;
 
 /// A convention in which one attribute names the kind of span, and the parts of a call have keys of
 /// their own.
