@@ -13,7 +13,7 @@ use prost::Message;
 use serde_json::json;
 use spanscore::assemble::Settings;
 use spanscore::config;
-use spanscore::evaluate::{Criterion, Explain};
+use spanscore::evaluate::{Criterion, Explain, PatternLimits};
 use spanscore::extract::Tools;
 use spanscore::pipeline::{Pipeline, Rules};
 use spanscore::receive::scan::scan;
@@ -93,10 +93,12 @@ fn any_criteria_body_is_read_or_refused() {
             let body = bodies[dice.up_to(bodies.len())].as_bytes();
             let body = String::from_utf8_lossy(&mutate(body, &mut dice)).into_owned();
             // A refusal names at least one mistake; rendering it must not panic either.
-            if let Err(problems) = config::criteria(&body) {
+            if let Err(problems) = config::criteria(&body, PatternLimits::network(100)) {
                 assert!(!problems.to_string().is_empty());
             }
-            if let Err(problems) = config::criterion(&body, Some("name")) {
+            if let Err(problems) =
+                config::criterion(&body, Some("name"), PatternLimits::network(100))
+            {
                 assert!(!problems.to_string().is_empty());
             }
         });

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use super::hints::read;
-use crate::evaluate::Criterion;
+use super::hints::{read_compiled, read_criterion};
+use crate::evaluate::{Criterion, PatternCompiler, PatternError, PatternLimits};
 use crate::located::{
     Entry, Extent, Kind, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value, parse,
 };
@@ -20,19 +20,27 @@ const NAME: &str = "body";
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
-pub fn criterion(text: &str, name: Option<&str>) -> Result<Criterion, Problems> {
+pub fn criterion(
+    text: &str,
+    name: Option<&str>,
+    limits: PatternLimits,
+) -> Result<Criterion, Problems> {
     let mut document = Document::parse(text, "a criterion", "write `name: …` and `evaluate: …`")?;
     if let Some(name) = name {
         document.put_name(name);
     }
-    document.read(&[])
+    let mut compiler = PatternCompiler::new(limits);
+    match document.criterion(&[], &mut compiler) {
+        Some(criterion) => document.done(criterion),
+        None => Err(document.problems.sorted()),
+    }
 }
 
 /// A set of criteria: a map with `criteria:` and nothing else, as a criteria file is one.
 ///
 /// # Errors
 /// Every mistake in it, not only the first.
-pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
+pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Problems> {
     let mut document = Document::parse(
         text,
         "a set of criteria",
@@ -90,14 +98,9 @@ pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
     };
     let mut criteria: Vec<Criterion> = Vec::with_capacity(n_items);
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    let mut compiler = PatternCompiler::new(limits);
     for item_idx in 0..n_items {
-        let Some(criterion) = read::<Criterion>(
-            &mut document.root,
-            &[0, item_idx],
-            Extent::All,
-            &document.texts,
-            &mut document.problems,
-        ) else {
+        let Some(criterion) = document.criterion(&[0, item_idx], &mut compiler) else {
             continue;
         };
         if let Some(first) = numbers.get(&criterion.name) {
@@ -126,7 +129,30 @@ pub fn criteria(text: &str) -> Result<Vec<Criterion>, Problems> {
 /// # Errors
 /// Every mistake in it, not only the first.
 pub fn document<T: DeserializeOwned>(text: &str, what: &str, remedy: &str) -> Result<T, Problems> {
-    Document::parse(text, what, remedy)?.read(&[])
+    document_compiled(text, what, remedy, Ok::<T, _>)
+}
+
+/// Like [`document`], for a source whose patterns are compiled once it can be read.
+///
+/// # Errors
+/// Every mistake in it, not only the first.
+pub fn document_compiled<S: DeserializeOwned, T>(
+    text: &str,
+    what: &str,
+    remedy: &str,
+    compile: impl FnMut(S) -> Result<T, Vec<PatternError>>,
+) -> Result<T, Problems> {
+    let mut document = Document::parse(text, what, remedy)?;
+    let Document {
+        root,
+        texts,
+        problems,
+        ..
+    } = &mut document;
+    match read_compiled(root, &[], Extent::All, texts, problems, compile) {
+        Some(value) => document.done(value),
+        None => Err(document.problems.sorted()),
+    }
 }
 
 struct Document {
@@ -210,17 +236,14 @@ impl Document {
         }
     }
 
-    fn read<T: DeserializeOwned>(mut self, path: &[usize]) -> Result<T, Problems> {
-        match read::<T>(
-            &mut self.root,
-            path,
-            Extent::All,
-            &self.texts,
-            &mut self.problems,
-        ) {
-            Some(value) => self.done(value),
-            None => Err(self.problems.sorted()),
-        }
+    fn criterion(&mut self, path: &[usize], compiler: &mut PatternCompiler) -> Option<Criterion> {
+        let Self {
+            root,
+            texts,
+            problems,
+            ..
+        } = self;
+        read_criterion(root, path, Extent::All, texts, problems, compiler)
     }
 
     fn done<T>(self, value: T) -> Result<T, Problems> {

@@ -7,8 +7,11 @@ use std::path::Path;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use super::hints::read;
-use crate::evaluate::{Evaluator, Expectation, ExpectedTool, Names};
+use super::hints::read_compiled;
+use crate::evaluate::{
+    Expectation, ExpectedTool, Names, PatternCompiler, PatternError, PatternLimits,
+    WrittenEvaluator,
+};
 use crate::located::{
     Extent, Map, Node, Place, Problem, Problems, TextKind, Texts, Value, parse, start_of,
 };
@@ -19,6 +22,28 @@ use crate::located::{
 struct File {
     #[serde(default)]
     examples: Vec<Entry>,
+}
+
+impl File {
+    /// Checks all patterns; an expectation compiles them again with the criterion it changes.
+    fn checked(self) -> Result<Self, Vec<PatternError>> {
+        let mut compiler = PatternCompiler::new(PatternLimits::FILE);
+        let mut errors = Vec::new();
+        for (at, entry) in self.examples.iter().enumerate() {
+            let compiled = entry
+                .evaluate
+                .clone()
+                .map(|source| source.compile(&mut compiler));
+            if let Some(Err(found)) = compiled {
+                let keys = ["examples", &at.to_string(), "evaluate"];
+                errors.extend(found.into_iter().map(|error| error.below(&keys)));
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(self),
+            false => Err(errors),
+        }
+    }
 }
 
 /// One example as it is written.
@@ -32,7 +57,7 @@ struct Entry {
     _input: Option<IgnoredAny>,
     expected_tools: Option<Vec<ExpectedTool>>,
     expected_output: Option<Names>,
-    evaluate: Option<Evaluator>,
+    evaluate: Option<WrittenEvaluator>,
 }
 
 impl<'de> Deserialize<'de> for Entry {
@@ -94,7 +119,7 @@ pub(super) fn read_all(
     else {
         return Vec::new();
     };
-    let file: Option<File> = read(&mut root, &[], Extent::All, texts, problems);
+    let file = read_compiled(&mut root, &[], Extent::All, texts, problems, File::checked);
     let entries = file.map(|file| file.examples).unwrap_or_default();
     unique_ids(&root, texts, problems);
     if problems.len() == n_before && entries.is_empty() {

@@ -1,11 +1,14 @@
 //! Helps people whose configuration has keys or words of another format, or keys at the wrong
 //! place. Knows the schema and the formats that people paste; knows nothing of how messages look.
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{foreign_formats, keys};
-use crate::evaluate::{attempt, stands_for};
-use crate::located::{self, Extent, Hints, Node, Problems, Reader, Rewrite, Texts};
+use crate::evaluate::{
+    Criterion, PatternCompiler, PatternError, WrittenCriterion, WrittenEvaluator, stands_for,
+};
+use crate::located::{self, DeError, Extent, Hints, Node, Problems, Reader, Rewrite, Texts, Value};
 
 struct Known;
 
@@ -35,16 +38,56 @@ impl Hints for Known {
     }
 }
 
-/// Reads the node at the end of a path and reports every mistake in it; see [`located::read`].
-pub(super) fn read<T: DeserializeOwned>(
+/// Reads the node at the end of a path, compiles its patterns once it can be read, and reports every
+/// mistake in it; see [`located::read`].
+pub(super) fn read_compiled<S: DeserializeOwned, T>(
     root: &mut Node,
     path: &[usize],
     extent: Extent,
     texts: &Texts,
     problems: &mut Problems,
+    mut compile: impl FnMut(S) -> Result<T, Vec<PatternError>>,
 ) -> Option<T> {
-    let deserialize = |reader: Reader<'_>| attempt(|| T::deserialize(reader));
-    located::read(root, path, extent, &Known, deserialize, texts, problems)
+    let read_once = |reader: Reader<'_>| {
+        let source = S::deserialize(reader).map_err(|error| vec![error])?;
+        compile(source).map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| DeError::at(reader.node(), &error.path, error.message))
+                .collect::<Vec<_>>()
+        })
+    };
+    located::read(root, path, extent, &Known, read_once, texts, problems)
+}
+
+/// Reads a criterion and compiles its patterns.
+pub(super) fn read_criterion(
+    root: &mut Node,
+    path: &[usize],
+    extent: Extent,
+    texts: &Texts,
+    problems: &mut Problems,
+    compiler: &mut PatternCompiler,
+) -> Option<Criterion> {
+    let node = root.follow(path).0;
+    if WrittenCriterion::deserialize(Reader::new(node)).is_err()
+        && let Value::Map(map) = &node.value
+        && let Some(at) = map.entries.iter().position(|entry| entry.key == "evaluate")
+    {
+        // Mistakes elsewhere in the criterion must not hide those in its patterns.
+        let mut compiler = compiler.clone();
+        let compile = |source: WrittenEvaluator| source.compile(&mut compiler);
+        read_compiled(
+            root,
+            &[path, &[at]].concat(),
+            extent,
+            texts,
+            problems,
+            compile,
+        );
+    }
+    let compile = |source: WrittenCriterion| source.compile(compiler);
+    read_compiled(root, path, extent, texts, problems, compile)
 }
 
 /// Reads a whole configuration, in which a section with nothing behind its key is empty.
@@ -54,6 +97,8 @@ pub(super) fn read_sections<T: DeserializeOwned>(
     texts: &Texts,
     problems: &mut Problems,
 ) -> Option<T> {
-    let deserialize = |reader: Reader<'_>| T::deserialize(reader.allowing_empty_sections());
-    located::read(root, &[], extent, &Known, deserialize, texts, problems)
+    let read_once = |reader: Reader<'_>| {
+        T::deserialize(reader.allowing_empty_sections()).map_err(|error| vec![error])
+    };
+    located::read(root, &[], extent, &Known, read_once, texts, problems)
 }

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::Config;
 use super::check;
 use super::expectations::read_cases;
-use super::hints::{read, read_sections};
+use super::hints::{read_criterion, read_sections};
 use super::secrets::{SECRETS, read_key_files};
 use super::variables;
-use crate::evaluate::Criterion;
+use crate::evaluate::{PatternCompiler, PatternLimits};
 use crate::located::{
     Entry, Extent, Files, Interpolation, Map, Node, Place, Problem, Problems, Reader, TextKind,
     Texts, Value, parse,
@@ -166,8 +166,10 @@ fn read_config(
         && let Some(entry_idx) = map.entries.iter().position(|entry| entry.key == "criteria")
         && let Value::List(items) = &map.entries[entry_idx].value.value
     {
+        let mut compiler = PatternCompiler::new(PatternLimits::FILE);
         for item_idx in 0..items.len() {
-            read::<Criterion>(root, &[entry_idx, item_idx], extent, texts, problems);
+            let path = [entry_idx, item_idx];
+            read_criterion(root, &path, extent, texts, problems, &mut compiler);
         }
     }
     read_sections(root, extent, texts, problems)

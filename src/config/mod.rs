@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::evaluate::Criterion;
 use crate::extract;
 
-pub use api_body::{criteria, criterion, document};
+pub use api_body::{criteria, criterion, document, document_compiled};
 pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
 pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
 pub use examples::examples;

@@ -16,19 +16,14 @@ mod judge;
 pub use comparison::lcs;
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
-    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Scope, Selector, Unfit, pair,
+    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Scope, Selector, Unfit,
+    WrittenCriterion, pair,
 };
-pub use evaluators::{
-    Counts, Evaluator, ExecutionOrder, ExpectedArgs, ExpectedOutput, ExpectedTool, Over,
-    ToolCallArgs, ToolCallCount, ToolCallOrder, ToolCallOutput, ToolCalls, ToolOrder,
-};
+pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator};
 pub use judge::{
     Evaluation, EvaluationText, Expectations, Findings, FromSpans, JudgedBy, Previous,
     SpanExpectations, judge, judge_run, no_longer_expected, searched_size, withdraw,
 };
-pub use parameters::call_pattern::{
-    AtStep, BeforeStep, DisallowedCall, Entry, MinCount, RequiredCall, SequenceCall, Written,
-};
 pub use parameters::field_aliases::stands_for;
-pub use parameters::names::{Names, NonEmptyNames};
-pub use parameters::pattern::{Pattern, attempt, frugally};
+pub use parameters::names::Names;
+pub use parameters::pattern::{PatternCompiler, PatternError, PatternLimits};

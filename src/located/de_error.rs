@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::{self, Unexpected};
 
+use super::tree::{Node, Value};
 use crate::text::{counted, truncated};
 
 /// A mistake and its place in the tree.
@@ -60,6 +61,35 @@ impl DeError {
             reversed_path: Vec::new(),
             reversed_pruned: Vec::new(),
             at_key: false,
+        }
+    }
+
+    /// A mistake in the value below `node` at a path of keys, and of positions among the items that
+    /// are still there. The path may end at a scalar before all keys are used.
+    pub(crate) fn at(node: &Node, keys: &[String], message: String) -> Self {
+        let (mut node, mut path) = (node, Vec::new());
+        for key in keys {
+            let next = match &node.value {
+                Value::Map(map) => {
+                    let mut entries = map.entries.iter();
+                    let position = entries.position(|entry| entry.key == *key);
+                    position.map(|at| (at, &map.entries[at].value))
+                }
+                Value::List(items) => {
+                    let mut left = items.iter().enumerate().filter(|(_, item)| !item.is_gone());
+                    key.parse().ok().and_then(|at| left.nth(at))
+                }
+                Value::Scalar(_) | Value::Gone => None,
+            };
+            let Some((at, value)) = next else { break };
+            path.push(at);
+            node = value;
+        }
+        path.reverse();
+        Self {
+            reversed_pruned: path.clone(),
+            reversed_path: path,
+            ..Self::new(Fault::Other(message))
         }
     }
 

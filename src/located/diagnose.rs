@@ -50,30 +50,37 @@ pub(crate) enum Extent {
 
 /// Reads the node at the end of a path. Each mistake is reported and removed from the tree, until
 /// the rest can be read. `None` if the node itself is wrong, or nearly everything is.
-/// `deserialize` is called once for each attempt.
+/// `read_once` is called for each attempt and returns the mistakes it found.
 pub(crate) fn read<T>(
     root: &mut Node,
     prefix: &[usize],
     extent: Extent,
     hints: &dyn Hints,
-    deserialize: impl Fn(Reader<'_>) -> Result<T, DeError>,
+    mut read_once: impl FnMut(Reader<'_>) -> Result<T, Vec<DeError>>,
     texts: &Texts,
     problems: &mut Problems,
 ) -> Option<T> {
     loop {
-        let mistake = match deserialize(Reader::new(root.follow(prefix).0)) {
+        let mistakes = match read_once(Reader::new(root.follow(prefix).0)) {
             Ok(value) => return Some(value),
-            Err(mistake) => mistake,
+            Err(mistakes) => mistakes,
         };
-        let path = [prefix, &mistake.path()].concat();
-        let may_follow = extent == Extent::Part && matches!(mistake.fault, Fault::Missing(_));
-        let problem = diagnose(&mistake, &path, root, hints, texts);
-        if let Some(problem) = problem.filter(|_| !may_follow) {
-            problems.push(problem);
+        for mistake in &mistakes {
+            let path = [prefix, &mistake.path()].concat();
+            let may_follow = extent == Extent::Part && matches!(mistake.fault, Fault::Missing(_));
+            let problem = diagnose(mistake, &path, root, hints, texts);
+            if let Some(problem) = problem.filter(|_| !may_follow) {
+                problems.push(problem);
+            }
         }
-        let pruned_path = [prefix, &mistake.pruned_path()].concat();
-        let is_pruned = root.prune(&pruned_path);
-        if !is_pruned || pruned_path.len() == prefix.len() || problems.len() >= MAX_PROBLEMS {
+        let mut pruned_paths: Vec<_> = mistakes.iter().map(DeError::pruned_path).collect();
+        // From the last on, since an entry that is taken out moves those after it.
+        pruned_paths.sort_unstable_by(|a, b| b.cmp(a));
+        let mut is_pruned = !pruned_paths.is_empty();
+        for path in pruned_paths {
+            is_pruned &= root.prune(&[prefix, &path].concat()) && !path.is_empty();
+        }
+        if !is_pruned || problems.len() >= MAX_PROBLEMS {
             return None;
         }
     }

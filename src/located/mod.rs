@@ -13,6 +13,7 @@ mod interpolate;
 mod reader;
 mod yaml;
 
+pub(crate) use de_error::DeError;
 pub(crate) use diagnose::{Extent, Hints, Rewrite, read, start_of};
 pub(crate) use did_you_mean::nearest;
 pub use interpolate::Files;

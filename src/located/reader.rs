@@ -43,6 +43,10 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub(crate) fn node(self) -> &'a Node {
+        self.node
+    }
+
     /// Reads a section with nothing behind its key as an empty one.
     pub(crate) fn allowing_empty_sections(self) -> Self {
         Self {

@@ -82,6 +82,11 @@ impl Node {
         }
     }
 
+    /// Was this item taken out of its list?
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.value, Value::Gone)
+    }
+
     pub(crate) fn is_null(&self) -> bool {
         matches!(
             &self.value,

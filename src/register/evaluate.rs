@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, not_registered};
-use super::limits::{self, MAX_PATTERNS, check_criterion};
+use super::limits::{self, MAX_PATTERNS, PATTERN_LIMITS, check_criterion};
 use super::merge::CriteriaSet;
 use super::set::Register;
 use super::view::EvaluationsView;
 use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
-use crate::evaluate::{self, Criterion};
+use crate::evaluate::{self, Criterion, PatternCompiler, PatternError, WrittenCriterion};
 use crate::export::score_line;
 use crate::extract::{
     AgentRun, CallUncertainty, ExpectationAttributes, Payload, Subject, ToolCall, Trajectory,
@@ -40,7 +40,7 @@ const MAX_SEARCH: usize = 16 << 20;
 /// (`spanscore.expect`, `spanscore.criteria`, `test.case.id`) are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EvaluateRequest {
+pub(super) struct EvaluateRequest<C = Criterion> {
     /// A trajectory as `spanscore inspect --format jsonl` prints it.
     #[serde(default)]
     trajectory: Option<TrajectoryBody>,
@@ -51,8 +51,7 @@ pub(super) struct EvaluateRequest {
     #[serde(skip)]
     protobuf: Option<Vec<u8>>,
     /// The criteria to judge by.
-    #[serde(default)]
-    criteria: Option<Vec<Criterion>>,
+    criteria: Option<Vec<C>>,
     /// Names of registered criteria to judge by.
     #[serde(default)]
     names: Option<Vec<String>>,
@@ -102,13 +101,40 @@ struct ToolCallBody {
     convention: Option<String>,
 }
 
+impl EvaluateRequest<WrittenCriterion> {
+    fn compile(self, compiler: &mut PatternCompiler) -> Result<EvaluateRequest, Vec<PatternError>> {
+        let (mut criteria, mut errors) = (Vec::new(), Vec::new());
+        for (at, source) in self.criteria.iter().flatten().enumerate() {
+            match source.clone().compile(compiler) {
+                Ok(criterion) => criteria.push(criterion),
+                Err(found) => {
+                    let keys = ["criteria", &at.to_string()];
+                    errors.extend(found.into_iter().map(|error| error.below(&keys)));
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(EvaluateRequest {
+            trajectory: self.trajectory,
+            traces: self.traces,
+            protobuf: self.protobuf,
+            criteria: self.criteria.map(|_| criteria),
+            names: self.names,
+        })
+    }
+}
+
 impl EvaluateRequest {
     /// Reads a request, YAML or JSON.
     pub(super) fn read(text: &str) -> Result<Self, Problems> {
-        config::document(
+        let mut compiler = PatternCompiler::new(PATTERN_LIMITS);
+        config::document_compiled(
             text,
             "an evaluate request",
             "write `trajectory:` or `traces:`, and `criteria:` or `names:`",
+            |request: EvaluateRequest<WrittenCriterion>| request.compile(&mut compiler),
         )
     }
 

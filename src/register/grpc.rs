@@ -32,7 +32,7 @@ use tonic_prost::ProstEncoder;
 
 use super::error::ApiError;
 use super::evaluate;
-use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl, frugal};
+use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl};
 use super::set::{AppliedSet, ChangeOptions, EtagMatch, Precondition, Register};
 use super::view::{DeletedView, RegistrationView, page_after};
 use crate::evaluate::Criterion;
@@ -186,7 +186,7 @@ async fn evaluate(
     })?;
     let view = register
         .work(move |register| {
-            let request = frugal(|| evaluate::EvaluateRequest::read(&text))?;
+            let request = evaluate::EvaluateRequest::read(&text).map_err(ApiError::Invalid)?;
             register.evaluate(request.with_protobuf(traces))
         })
         .await?;

@@ -9,8 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::merge::{CriteriaSet, Registration};
-use crate::config::Problems;
-use crate::evaluate::{self, Criterion};
+use crate::evaluate::{Criterion, PatternLimits};
 use crate::pipeline::Rules;
 
 /// Most bytes of a request's body.
@@ -24,6 +23,8 @@ const MAX_CRITERION_SIZE: usize = 32 << 10;
 /// Most patterns of all registrations together. Each may take 32 KiB, and as much again while it
 /// searches.
 pub(super) const MAX_PATTERNS: usize = 1_000;
+/// Limits of the patterns in one request, tighter than those of files.
+pub(super) const PATTERN_LIMITS: PatternLimits = PatternLimits::network(MAX_PATTERNS);
 /// Most characters of a name that a caller sends.
 pub(super) const MAX_NAME_LENGTH: usize = 200;
 /// Most attribute keys that selectors may add in the life of one process: keys keep their numbers,
@@ -59,13 +60,6 @@ impl Default for CallSlots {
             watchers: Arc::new(Semaphore::new(MAX_WATCHERS)),
         }
     }
-}
-
-/// Reads criteria from the network, whose patterns have tighter limits than those in files.
-pub(super) fn frugal<T>(read: impl FnOnce() -> Result<T, Problems>) -> Result<T, ApiError> {
-    evaluate::frugally(MAX_PATTERNS, read)
-        .0
-        .map_err(ApiError::Invalid)
 }
 
 pub(super) fn check_ttl(ttl: Duration) -> Result<Duration, ApiError> {

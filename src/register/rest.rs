@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
-use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl, frugal};
+use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl};
 use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use super::view::page_after;
@@ -142,7 +142,7 @@ async fn evaluate(
     let text = text(&register, request).await?;
     let evaluations = register
         .work(move |register| {
-            let request = frugal(|| EvaluateRequest::read(&text))?;
+            let request = EvaluateRequest::read(&text).map_err(ApiError::Invalid)?;
             register.evaluate(request)
         })
         .await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::error::{ApiError, not_registered};
-use super::limits::{CallSlots, check_keys, check_registrations, frugal};
+use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations};
 use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
 use super::state::StateFile;
 use super::view::{DeletedView, PageView, RegistrationView, ReplacedView};
@@ -193,7 +193,9 @@ impl Register {
         text: &str,
         options: &ChangeOptions,
     ) -> Result<UpsertOutcome, ApiError> {
-        let criterion = Arc::new(frugal(|| config::criterion(text, name))?);
+        let criterion: Arc<_> = config::criterion(text, name, PATTERN_LIMITS)
+            .map_err(ApiError::Invalid)?
+            .into();
         let name = criterion.name.clone();
         let mut is_new = false;
         let next = self.change("api", options.validate_only, |set, now| {
@@ -241,7 +243,7 @@ impl Register {
         text: &str,
         options: &ChangeOptions,
     ) -> Result<ReplacedView, ApiError> {
-        let criteria = frugal(|| config::criteria(text))?;
+        let criteria = config::criteria(text, PATTERN_LIMITS).map_err(ApiError::Invalid)?;
         let mut changes = SetChanges::default();
         let next = self.change("api", options.validate_only, |set, now| {
             options.precondition.check(Some(set.etag()))?;

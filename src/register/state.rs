@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::merge::Registration;
 use crate::config;
+use crate::evaluate::PatternLimits;
 use crate::text::{rfc3339, unix_nanos_from_rfc3339};
 
 /// Most bytes that are read from the file: many times what the API may register.
@@ -174,7 +175,7 @@ fn registration_of(written: &Value) -> Result<Registration, String> {
         .get("criterion")
         .map(Value::to_string)
         .ok_or("`criterion` is missing")?;
-    let criterion = config::criterion(&text, None).map_err(|problems| {
+    let criterion = config::criterion(&text, None, PatternLimits::FILE).map_err(|problems| {
         problems
             .iter()
             .map(|problem| problem.title.clone())

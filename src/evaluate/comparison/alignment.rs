@@ -4,8 +4,8 @@
 use std::fmt;
 use std::fmt::Write as _;
 
-/// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent makes
-/// thousands of calls.
+/// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
+/// makes thousands of calls.
 const MAX_ENTRIES: usize = 16;
 
 /// Two sequences of names, side by side.
@@ -31,8 +31,8 @@ enum Entry {
 
 impl Alignment<'_> {
     /// Why the first unmatched expected name is unmatched: "`create_order` was called before
-    /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name is
-    /// matched.
+    /// `check_inventory`"; and the misplaced call, if there is one. `None` if every expected name
+    /// is matched.
     pub(crate) fn first_gap(&self) -> Option<(String, Option<usize>)> {
         let gap = self
             .pairs

@@ -31,8 +31,8 @@ impl Bipartite {
         }
     }
 
-    /// The column of each row in a maximum matching. Rows are matched in order, each by the shortest
-    /// augmenting path, lower columns first, so the result is deterministic.
+    /// The column of each row in a maximum matching. Rows are matched in order, each by the
+    /// shortest augmenting path, lower columns first, so the result is deterministic.
     pub(crate) fn matching(&self) -> Vec<Option<usize>> {
         let mut owner: Vec<Option<usize>> = vec![None; self.n_columns];
         let mut column_of: Vec<Option<usize>> = vec![None; self.rows.len()];
@@ -53,8 +53,8 @@ impl Bipartite {
         column_of
     }
 
-    /// A free column that can be reached from the row, and for each column the row from which it was
-    /// reached.
+    /// A free column that can be reached from the row, and for each column the row from which it
+    /// was reached.
     fn augmenting_path(&self, row: usize, owner: &[Option<usize>]) -> Option<(usize, Vec<usize>)> {
         let mut unseen = vec![u64::MAX; self.n_columns.div_ceil(64)];
         let mut reached_from = vec![0; self.n_columns];

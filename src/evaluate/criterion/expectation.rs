@@ -1,6 +1,5 @@
-//! Pure. What is expected of one run in particular, as an example file says it: expectations and
-//! trajectories in, who is judged by which, and the criteria that follow, out. Does not know where
-//! an expectation was written.
+//! Pure. The expectation of one run, as an example file states it: which run it belongs to, and how
+//! it changes the criteria for that run. Does not know where it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,36 +8,38 @@ use serde_json::{Value, json};
 
 use super::{Applied, Criterion, EXAMPLE, InvalidCriterion};
 use crate::evaluate::comparison::score::EvaluationError;
-use crate::evaluate::evaluators::{Evaluator, ExecutionOrder, ExpectedTool, ToolOrder};
+use crate::evaluate::evaluators::{
+    Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
+};
 use crate::evaluate::parameters::names::Names;
+use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
 use crate::extract::{CASE_ID, Trajectory};
 use crate::text::counted;
 
-/// What is expected of one run: fields that replace those of criteria of the same evaluator.
-///
-/// What it does not give, the criterion's own fields say: they are the default.
+/// What is expected of one run: fields that replace those of the criteria with the same evaluator.
+/// Fields that it does not give keep the criterion's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
-    /// The [`CASE_ID`] of the run that it is for; without one it goes by position.
+    /// The [`CASE_ID`] of the run that it is for; without one, the run is found by position.
     pub id: Option<String>,
     evaluator: &'static str,
-    /// In canonical form; `None` takes the criterion's own away, since the canonical form leaves
-    /// out what is empty.
+    /// In canonical form. `None` removes the criterion's own field, since the canonical form leaves
+    /// out empty fields.
     fields: BTreeMap<String, Option<Value>>,
 }
 
-/// An expectation that a criterion cannot take over.
+/// An expectation whose fields a criterion cannot take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
     /// The criterion's name.
     pub criterion: String,
-    /// What is wrong between its fields and those of the expectation, and what to do about it.
+    /// How its fields conflict with those of the expectation, and what to do about it.
     pub message: String,
 }
 
 impl Expectation {
-    /// `expected_tools`: what `tool_order` expects. `exact_match` allows no other calls, whatever
-    /// the criterion says.
+    /// From `expected_tools`, for `tool_order`. `exact_match` allows no other calls, whatever the
+    /// criterion says.
     pub fn of_tools(
         id: Option<String>,
         expected_tools: &[ExpectedTool],
@@ -58,7 +59,7 @@ impl Expectation {
         }
     }
 
-    /// `expected_output`: what `execution_order` expects.
+    /// From `expected_output`, for `execution_order`.
     pub fn of_output(id: Option<String>, expected_output: &Names) -> Self {
         let fields = BTreeMap::from([(
             "expected_output".to_owned(),
@@ -71,10 +72,10 @@ impl Expectation {
         }
     }
 
-    /// `evaluate`: any evaluator, of which the fields named here were written down.
+    /// From `evaluate`, for any evaluator; `written` names the fields that were given.
     pub fn of_evaluator<'a>(
         id: Option<String>,
-        evaluator: &Evaluator,
+        evaluator: &WrittenEvaluator,
         written: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let canonical = serde_json::to_value(evaluator).unwrap_or_default();
@@ -90,11 +91,11 @@ impl Expectation {
         }
     }
 
-    /// Can it be held to beside these criteria? What will work but is hardly meant: a criterion's
-    /// name and a sentence each.
+    /// Checks that these criteria can take its fields. Returns warnings, each with a criterion's
+    /// name.
     ///
     /// # Errors
-    /// A criterion that cannot be held with these fields.
+    /// A criterion that cannot take its fields.
     pub fn check(&self, criteria: &[Arc<Criterion>]) -> Result<Vec<(String, String)>, Unfit> {
         let mut replaced = Vec::new();
         for criterion in criteria.iter().filter(|criterion| self.is_for(criterion)) {
@@ -123,12 +124,12 @@ impl Expectation {
             .collect())
     }
 
-    /// The name of the evaluator that it is about.
+    /// The name of its evaluator.
     pub fn evaluator_name(&self) -> &'static str {
         self.evaluator
     }
 
-    /// Does a criterion take its fields: are they of one evaluator?
+    /// Does the criterion have its evaluator, and so take its fields?
     pub(crate) fn is_for(&self, criterion: &Criterion) -> bool {
         criterion.evaluate.name() == self.evaluator
     }
@@ -194,19 +195,24 @@ impl Expectation {
                 };
             }
         }
-        serde_json::from_value(canonical).map_err(|error| Unfit {
+        let unfit = |message: String| Unfit {
             criterion: criterion.to_owned(),
-            message: error.to_string(),
-        })
+            message,
+        };
+        let source: WrittenEvaluator =
+            serde_json::from_value(canonical).map_err(|error| unfit(error.to_string()))?;
+        source
+            .compile(&mut PatternCompiler::new(PatternLimits::FILE))
+            .map_err(|errors| unfit(PatternError::join(&errors)))
     }
 }
 
-/// Which expectation each of these trajectories is held to: for each trajectory a position in
-/// `expectations`. Those with an id go to the run whose evaluated span (or one above it) carries
-/// it; the others, in order, to the other runs, in order.
+/// Finds the expectation of each trajectory, as a position in `expectations`. An expectation with
+/// an id belongs to the run whose evaluated span (or a span above it) carries that id; the others
+/// belong to the remaining runs, in order.
 ///
 /// # Errors
-/// What keeps each of them from having one of its own, and what to do about it.
+/// Why they cannot be paired one to one, and what to do about it.
 pub fn pair(
     expectations: &[Expectation],
     trajectories: &[Arc<Trajectory>],
@@ -217,7 +223,8 @@ pub fn pair(
             counted(expectations.len(), "entry", "entries"),
         );
         return Err(format!(
-            "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples {n_entries}: give each run an entry of its own"
+            "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples \
+             {n_entries}: give each run an entry of its own"
         ));
     }
     let mut runs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -250,12 +257,13 @@ pub fn pair(
             }
             None => {
                 return Err(format!(
-                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span, nor above it: leave `id` out to judge runs in their order"
+                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span, nor above it: \
+                     leave `id` out to judge runs in their order"
                 ));
             }
         }
     }
-    // As many are left on either side.
+    // Equally many are left on both sides.
     let taken: BTreeSet<usize> = paired.keys().copied().collect();
     let others = (0..trajectories.len()).filter(|run_idx| !taken.contains(run_idx));
     paired.extend(others.zip((0..expectations.len()).filter(|&at| expectations[at].id.is_none())));
@@ -289,7 +297,7 @@ mod tests {
     }
 
     fn of(evaluate: &Value) -> Expectation {
-        let evaluator: Evaluator = serde_json::from_value(evaluate.clone()).unwrap();
+        let evaluator: WrittenEvaluator = serde_json::from_value(evaluate.clone()).unwrap();
         let fields = evaluate[evaluator.name()].as_object().unwrap();
         Expectation::of_evaluator(None, &evaluator, fields.keys().map(String::as_str))
     }
@@ -308,7 +316,9 @@ mod tests {
         assert_eq!(after["threshold"], json!(0.7));
         let other = json!({"tool_call_output": {"tool_outputs": [{"name": "a", "output": "x"}]}});
         assert_eq!(
-            replaced(&expectation, other)["evaluate"]["tool_call_output"]["tool_outputs"][0]["name"],
+            replaced(&expectation, other)
+                .pointer("/evaluate/tool_call_output/tool_outputs/0/name")
+                .unwrap(),
             "a",
             "another evaluator"
         );

@@ -13,8 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::evaluate::evaluators::Evaluator;
+use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
 use crate::text::hex;
 
 pub use expectation::{Expectation, Unfit, pair};
@@ -31,7 +32,7 @@ pub const EXAMPLE: &str = "example";
 
 /// One registered criterion. Made by deserialising it; its revision is that of what was read.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(from = "Fields")]
+#[serde(try_from = "WrittenCriterion")]
 pub struct Criterion {
     /// Unique name.
     pub name: String,
@@ -82,16 +83,17 @@ impl Criterion {
     /// A criterion for every trajectory, with the default threshold of its evaluator unless another
     /// is given.
     pub(crate) fn of_all(name: &str, evaluate: Evaluator, threshold: Option<f64>) -> Self {
-        let (description, select, scope) = (String::new(), Selector::default(), Scope::default());
-        Fields {
-            name: Name(name.to_owned()),
-            description,
-            select,
-            scope,
+        let mut criterion = Self {
+            name: name.to_owned(),
+            description: String::new(),
+            select: Selector::default(),
+            scope: Scope::default(),
+            threshold: evaluate.threshold(threshold),
             evaluate,
-            threshold: threshold.map(Threshold),
-        }
-        .into()
+            revision: String::new(),
+        };
+        criterion.revision = digest(json!(criterion));
+        criterion
     }
 
     /// The attribute keys that its selector reads: what the scan must keep.
@@ -100,28 +102,38 @@ impl Criterion {
     }
 }
 
-impl From<Fields> for Criterion {
-    fn from(fields: Fields) -> Self {
-        let Fields {
-            name,
-            description,
-            select,
-            scope,
-            evaluate,
-            threshold,
-        } = fields;
-        let threshold = evaluate.threshold(threshold.map(|threshold| threshold.0));
-        let mut criterion = Self {
-            name: name.0,
-            description,
-            select,
-            scope,
-            evaluate,
-            threshold,
-            revision: String::new(),
+impl WrittenCriterion {
+    /// Compiles the patterns of its evaluator.
+    ///
+    /// # Errors
+    /// Every pattern that cannot be compiled.
+    pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<PatternError>> {
+        let evaluate = self.evaluate.compile(compiler).map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| error.below(&["evaluate"]))
+                .collect::<Vec<_>>()
+        })?;
+        let threshold = self.threshold.map(|threshold| threshold.0);
+        let mut criterion = Criterion {
+            description: self.description,
+            select: self.select,
+            scope: self.scope,
+            ..Criterion::of_all(&self.name.0, evaluate, threshold)
         };
         criterion.revision = digest(json!(criterion));
-        criterion
+        Ok(criterion)
+    }
+}
+
+impl TryFrom<WrittenCriterion> for Criterion {
+    type Error = String;
+
+    /// Under the limits of files.
+    fn try_from(source: WrittenCriterion) -> Result<Self, String> {
+        source
+            .compile(&mut PatternCompiler::new(PatternLimits::FILE))
+            .map_err(|errors| PatternError::join(&errors))
     }
 }
 
@@ -151,16 +163,16 @@ impl JsonSchema for Criterion {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Fields::json_schema(generator)
+        WrittenCriterion::json_schema(generator)
     }
 }
 
 /// A criterion as it is written.
 ///
 /// What is expected of trajectories, and of which.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+pub struct WrittenCriterion {
     /// Unique name; metrics, score spans and events carry it.
     name: Name,
     /// For people.
@@ -173,7 +185,7 @@ struct Fields {
     #[serde(default)]
     scope: Scope,
     /// What is expected: one evaluator with its parameters.
-    evaluate: Evaluator,
+    evaluate: WrittenEvaluator,
     /// Pass means score ≥ threshold; 1.0 if left out (`execution_order`: 0.5).
     #[serde(default, deserialize_with = "written")]
     #[schemars(with = "Threshold")]
@@ -181,6 +193,7 @@ struct Fields {
 }
 
 /// A name that is not blank.
+#[derive(Debug, Clone)]
 struct Name(String);
 
 impl<'de> Deserialize<'de> for Name {
@@ -219,6 +232,7 @@ impl JsonSchema for Name {
 }
 
 /// A number from 0 to 1.
+#[derive(Debug, Clone, Copy)]
 struct Threshold(f64);
 
 impl<'de> Deserialize<'de> for Threshold {

@@ -155,7 +155,8 @@ impl JsonSchema for Glob {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "`*` stands for any text, `?` for one character; the whole text must match, case-sensitively.",
+            "description": "`*` stands for any text, `?` for one character; \
+                            the whole text must match, case-sensitively.",
             "type": ["string", "number", "boolean"],
         })
     }

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
@@ -83,11 +83,11 @@ pub enum Over {
 
 read_with_hints!(ExecutionOrder, |read| {
     match read.expected_output.as_slice().is_empty() && !read.should_exact_match {
-    true =>
-        Err("`expected_output` is empty: name what is expected, or set `should_exact_match: true` to expect that nothing is called"
+        true => Err("`expected_output` is empty: name what is expected, or set \
+                     `should_exact_match: true` to expect that nothing is called"
             .to_owned()),
-    false => Ok(()),
-}
+        false => Ok(()),
+    }
 });
 
 /// How the score is computed.
@@ -157,12 +157,8 @@ impl Evaluate for ExecutionOrder {
         !matches!(self.mode(), Mode::Set)
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
         let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
             return Explanation::default();
         };
@@ -204,13 +200,12 @@ impl Evaluate for ExecutionOrder {
         }
     }
 
-    fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        verdict: Verdict,
-        _: &Explain,
-    ) -> Value {
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            verdict,
+            ..
+        } = *judgement;
         let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
             return json!({});
         };
@@ -230,8 +225,9 @@ impl Evaluate for ExecutionOrder {
         let n_expected = self.expected_output.ids().len();
         match self.mode() {
             Mode::Set if self.expected_output.n_distinct() < n_expected => vec![format!(
-                "`expected_output` repeats a name and is compared as a set: no trajectory can score more than {}/{n_expected}; \
-                 set `should_consider_ordering: true` to count repeats",
+                "`expected_output` repeats a name and is compared as a set: no trajectory can \
+                 score more than {}/{n_expected}; set `should_consider_ordering: true` to count \
+                 repeats",
                 self.expected_output.n_distinct()
             )],
             _ => Vec::new(),
@@ -288,7 +284,8 @@ impl ExecutionOrder {
                 counted(n_expected, "expected name", "expected names")
             ),
             (true, true) => format!(
-                "all {n_distinct} names found, but {n_expected} expected: a set counts a repeated name once"
+                "all {n_distinct} names found, but {n_expected} expected: \
+                 a set counts a repeated name once"
             ),
             (false, _) => format!(
                 "{} not found; {} of {} found, in any order",

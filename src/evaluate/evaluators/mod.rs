@@ -9,24 +9,30 @@ mod tool_call_output;
 mod tool_calls;
 mod tool_order;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::evaluate::comparison::assignment::Assignment;
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
+use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PlacedPattern};
 use crate::extract::Trajectory;
 
-pub use execution_order::{ExecutionOrder, Over};
-pub use tool_call_args::{ExpectedArgs, ToolCallArgs};
-pub use tool_call_count::{Counts, ToolCallCount};
-pub use tool_call_order::ToolCallOrder;
-pub use tool_call_output::{ExpectedOutput, ToolCallOutput};
-pub use tool_calls::ToolCalls;
-pub use tool_order::{ExpectedTool, ToolOrder};
+pub(super) use execution_order::ExecutionOrder;
+use tool_call_args::ToolCallArgs;
+use tool_call_count::ToolCallCount;
+use tool_call_order::ToolCallOrder;
+use tool_call_output::ToolCallOutput;
+use tool_calls::ToolCalls;
+pub use tool_order::ExpectedTool;
+pub(super) use tool_order::ToolOrder;
 
-/// What is expected of the calls: one evaluator with its parameters.
+/// What is expected of the calls: one evaluator with its parameters. It is read as an
+/// [`WrittenEvaluator`].
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "Self")]
 pub enum Evaluator {
     /// Were the tools called in the expected order?
     ToolCallOrder(ToolCallOrder),
@@ -44,6 +50,11 @@ pub enum Evaluator {
     ToolCallOutput(ToolCallOutput),
 }
 
+/// An evaluator as it is written: its patterns are not compiled yet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct WrittenEvaluator(Evaluator);
+
 /// What an evaluator found in a trajectory. Together with the names of the calls, the value and the
 /// label it determines explanation and details, unless these show values; and it differs only where
 /// they do. So its hash tells whether a late span changed what a reader sees.
@@ -56,6 +67,14 @@ pub(super) enum Evidence {
     ToolCalls(tool_calls::EntriesFound),
     ToolCallArgs(Assignment),
     ToolCallOutput(Assignment),
+}
+
+/// The judgement that evidence is rendered for.
+#[derive(Clone, Copy)]
+pub(super) struct Judgement<'a> {
+    pub(super) trajectory: &'a Trajectory,
+    pub(super) verdict: Verdict,
+    pub(super) explain: &'a Explain,
 }
 
 /// An evaluator's answer.
@@ -78,6 +97,19 @@ impl Evaluator {
     /// Its name in the configuration, in `spanscore.evaluator` and in the jsonl lines.
     pub fn name(&self) -> &'static str {
         self.as_evaluate().name()
+    }
+
+    /// The patterns among its parameters.
+    fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        match self {
+            Self::ToolCalls(evaluator) => evaluator.patterns_mut(),
+            Self::ToolCallOrder(_)
+            | Self::ToolCallCount(_)
+            | Self::ToolOrder(_)
+            | Self::ExecutionOrder(_)
+            | Self::ToolCallArgs(_)
+            | Self::ToolCallOutput(_) => Vec::new(),
+        }
     }
 
     /// What loads but is hardly meant, one sentence each.
@@ -104,23 +136,55 @@ impl Evaluator {
     pub(super) fn explanation(
         &self,
         evidence: &Evidence,
-        trajectory: &Trajectory,
-        explain: &Explain,
+        judgement: &Judgement<'_>,
     ) -> Explanation {
-        self.as_evaluate()
-            .explanation(evidence, trajectory, explain)
+        self.as_evaluate().explanation(evidence, judgement)
     }
 
     /// Renders evidence of this evaluator as the reference evaluator's justification.
-    pub(super) fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        verdict: Verdict,
-        explain: &Explain,
-    ) -> serde_json::Value {
-        self.as_evaluate()
-            .details(evidence, trajectory, verdict, explain)
+    pub(super) fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        self.as_evaluate().details(evidence, judgement)
+    }
+}
+
+impl Serialize for Evaluator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Evaluator::serialize(self, serializer)
+    }
+}
+
+impl WrittenEvaluator {
+    /// The evaluator's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Compiles its patterns.
+    ///
+    /// # Errors
+    /// Every pattern that cannot be compiled.
+    pub fn compile(
+        mut self,
+        compiler: &mut PatternCompiler,
+    ) -> Result<Evaluator, Vec<PatternError>> {
+        compiler.compile(self.0.patterns_mut())?;
+        Ok(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WrittenEvaluator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Evaluator::deserialize(deserializer).map(Self)
+    }
+}
+
+impl JsonSchema for WrittenEvaluator {
+    fn schema_name() -> Cow<'static, str> {
+        Evaluator::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Evaluator::json_schema(generator)
     }
 }
 
@@ -137,21 +201,10 @@ trait Evaluate {
     fn reads_order(&self) -> bool;
 
     /// The evidence in words, with values only if `explain` allows them.
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        explain: &Explain,
-    ) -> Explanation;
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation;
 
     /// The reference evaluator's own justification fields.
-    fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        verdict: Verdict,
-        explain: &Explain,
-    ) -> serde_json::Value;
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value;
 
     /// What loads but is hardly meant.
     fn warnings(&self) -> Vec<String> {

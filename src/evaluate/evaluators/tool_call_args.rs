@@ -4,22 +4,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Score};
+use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict};
+use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
 /// Were the tools called with the expected arguments?
 ///
 /// # What it checks
-/// Every expected call wants a call of its own: of the same name, with every expected key present
+/// Every expected call needs a call of its own: of the same name, with every expected key present
 /// and equal as JSON (1 = 1.0, true ≠ 1, nested values included). The order does not matter. The
 /// score is the number of expected calls that found one, divided by their number; with `strict` all
-/// or nothing. The pairing is the best there is, so a call that two expectations could claim goes
-/// to the one that has no other.
+/// or nothing. The assignment is the best possible, so a call that two expectations could claim
+/// goes to the one that has no other.
 ///
 /// # Why
 /// The right tool with the wrong argument books the wrong flight.
@@ -92,12 +92,12 @@ impl Evaluate for ToolCallArgs {
         false
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        explain: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
         let Evidence::ToolCallArgs(assignment) = evidence else {
             return Explanation::default();
         };
@@ -115,13 +115,12 @@ impl Evaluate for ToolCallArgs {
         )
     }
 
-    fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: Verdict,
-        explain: &Explain,
-    ) -> Value {
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
         let Evidence::ToolCallArgs(assignment) = evidence else {
             return json!({});
         };

@@ -9,10 +9,10 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Score};
+use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
@@ -110,12 +110,8 @@ impl Evaluate for ToolCallCount {
         false
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
         const MAX_NAMED: usize = 8;
         let Evidence::ToolCallCount(n_calls) = evidence else {
             return Explanation::default();
@@ -172,7 +168,7 @@ impl Evaluate for ToolCallCount {
         }
     }
 
-    fn details(&self, evidence: &Evidence, _: &Trajectory, _: Verdict, _: &Explain) -> Value {
+    fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {
         let Evidence::ToolCallCount(n_calls) = evidence else {
             return json!({});
         };

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs;
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::NonEmptyNames;
 use crate::extract::Trajectory;
@@ -92,12 +92,8 @@ impl Evaluate for ToolCallOrder {
         true
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
         let Evidence::ToolCallOrder(pairs) = evidence else {
             return Explanation::default();
         };
@@ -140,13 +136,8 @@ impl Evaluate for ToolCallOrder {
         }
     }
 
-    fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: Verdict,
-        _: &Explain,
-    ) -> Value {
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let trajectory = judgement.trajectory;
         let Evidence::ToolCallOrder(pairs) = evidence else {
             return json!({});
         };

@@ -4,20 +4,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Score};
+use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict};
+use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
 
 /// Did the tools return what was expected?
 ///
 /// # What it checks
-/// Every expected result wants a call of its own: of the same name, whose result's text equals the
+/// Every expected result needs a call of its own: of the same name, whose result's text equals the
 /// expected text. The text is the one that was received; results that came as OTLP arrays or maps
 /// are compact JSON. The order does not matter. The score is the number of expected results found,
-/// divided by their number; with `strict` all or nothing. The pairing is the best there is.
+/// divided by their number; with `strict` all or nothing. The assignment is the best possible.
 ///
 /// # Why
 /// A tool that answers `not found` where it should have found something spoils everything the agent
@@ -79,12 +79,12 @@ impl Evaluate for ToolCallOutput {
         false
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        explain: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
         let Evidence::ToolCallOutput(assignment) = evidence else {
             return Explanation::default();
         };
@@ -109,13 +109,12 @@ impl Evaluate for ToolCallOutput {
         )
     }
 
-    fn details(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: Verdict,
-        explain: &Explain,
-    ) -> Value {
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
         let Evidence::ToolCallOutput(assignment) = evidence else {
             return json!({});
         };

@@ -5,16 +5,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Score};
+use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::score::{
-    EvaluationError, Explain, Explanation, Fault, Verdict, all_or_nothing,
-};
+use crate::evaluate::comparison::score::{EvaluationError, Explanation, Fault, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
-    CallPattern, DisallowedCall, Entry, Fit, RequiredCall, SequenceCall,
+    CallPattern, Disallowed, Entry, Fit, Required, Sequence,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
+use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::extract::Trajectory;
 
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
@@ -42,25 +41,25 @@ use crate::extract::Trajectory;
 /// ```
 ///
 /// # Parameters
-/// - `required`, `disallowed`, `sequence`: lists of a pattern of the name, or of a map; at least
-///   one list has an entry.
+/// - `required`, `disallowed`, `sequence`: lists of entries, each a pattern of the name or a map;
+///   at least one list has an entry.
 /// - `name`: pattern of the name; needed.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one does not match.
 /// - `result`: pattern of the result's text; not in `sequence`.
-/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. So many matching
-///   calls; the trajectory's last call; exactly this step, counted from 0; a step below this one.
-///   With `min_count` every call counted must be so placed.
+/// - `min_count` (1), `final`, `at_step`, `before_step`: only in `required`. They ask for at least
+///   this many matching calls; for the trajectory's last call; for exactly this step, counted from
+///   0; for a step below this one. With `min_count`, every call that counts must be in that place.
 ///
 /// Patterns are in the syntax of the `regex` crate: they take linear time, so look-around and
 /// back-references are refused. A value longer than `tools.max_value_size` (16 KiB) is cut when it
-/// is received, and no pattern reads it: what hangs on it is `not_evaluated`. Raise that setting
-/// with care: one search takes time pattern × value at worst. The largest pattern that loads (1 MiB
-/// compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an ordinary one
-/// takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A call whose
-/// span has not ended satisfies no `required` entry; it can match `sequence`, and it violates
-/// `disallowed` unless `result` is asked for.
+/// is received, and no pattern reads it: a verdict that depends on it is `not_evaluated`. Raise
+/// that setting with care: one search takes time pattern × value at worst. The largest pattern that
+/// loads (1 MiB compiled, such as a repetition of 10 000) can take about a second for 16 KiB, an
+/// ordinary one takes 20 ms for 10 MB. `\d`, `\w`, `\b` are ASCII, `\s` is Unicode white space. A
+/// call whose span has not ended satisfies no `required` entry; it can match `sequence`, and it
+/// violates `disallowed` unless `result` is asked for.
 ///
 /// Details: `passed`, `required_satisfied`, `disallowed_violated`, `sequence_satisfied`; `null`
 /// where it is not known.
@@ -68,23 +67,23 @@ use crate::extract::Trajectory;
 /// # When the trace was cut short
 /// A disallowed call that was seen fails for certain. A required call that was seen, and a sequence
 /// that was completed, stay so, unless a position is asked for: another call could become the last,
-/// and a late model turn moves every step behind it. What was not seen may still come, so nothing
-/// else is certain, and nothing passes while anything is disallowed. Where an entry asks for
-/// `command` or `path`, a further call could lack it, which makes the evaluation an `error`
-/// whatever was seen before: then only an error is certain. To be told of a disallowed call in a
-/// trace that was cut short, ask for the argument under `args`.
+/// and a late model turn moves every step behind it. Calls that were not seen may still come, so
+/// nothing else is certain, and nothing passes while anything is disallowed. Where an entry asks
+/// for `command` or `path`, a further call could lack it, which makes the evaluation an `error`
+/// whatever was seen before: then only an error is certain. To detect a disallowed call in a trace
+/// that was cut short, ask for the argument under `args`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolCalls {
     /// Calls that must be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub required: Vec<Entry<RequiredCall>>,
+    pub required: Vec<Entry<Required>>,
     /// Calls that must not be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disallowed: Vec<Entry<DisallowedCall>>,
+    pub disallowed: Vec<Entry<Disallowed>>,
     /// Calls that must be made in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sequence: Vec<Entry<SequenceCall>>,
+    pub sequence: Vec<Entry<Sequence>>,
 }
 
 read_with_hints!(ToolCalls, |read| match read.required.is_empty()
@@ -139,13 +138,13 @@ impl Evaluate for ToolCalls {
         let required: Vec<EntryFound> = self
             .required
             .iter()
-            .map(|entry| look.required(&entry.0))
+            .map(|entry| look.required(&entry.pattern))
             .collect();
         let disallowed: Vec<EntryFound> = self
             .disallowed
             .iter()
             .map(|entry| {
-                let (calls, violated) = look.disallowed(&entry.0);
+                let (calls, violated) = look.disallowed(&entry.pattern);
                 let first = calls.first().copied();
                 EntryFound::new(violated, calls.len(), first, violated == Tri::Yes)
             })
@@ -174,7 +173,7 @@ impl Evaluate for ToolCalls {
         score.n_expected = self
             .required
             .iter()
-            .map(|entry| entry.0.min_count.0 as usize)
+            .map(|entry| entry.pattern.min_count.0 as usize)
             .sum::<usize>()
             + self.sequence.len();
         score
@@ -184,12 +183,8 @@ impl Evaluate for ToolCalls {
         !self.sequence.is_empty()
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        _: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let trajectory = judgement.trajectory;
         let Evidence::ToolCalls(found) = evidence else {
             return Explanation::default();
         };
@@ -207,13 +202,13 @@ impl Evaluate for ToolCalls {
                 1 => " is".to_owned(),
                 n => format!(" and {} more are", n - 1),
             };
-            let pattern = describe(&entry.0.pattern());
+            let pattern = &entry.pattern;
             sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
-            offending.extend(look.disallowed(&entry.0).0);
+            offending.extend(look.disallowed(&entry.pattern).0);
         }
         for (entry, found) in self.required.iter().zip(&found.required) {
             if found.holds != Tri::Yes {
-                sentences.push(unsatisfied(&entry.0, found.n_calls, trajectory));
+                sentences.push(unsatisfied(&entry.pattern, found.n_calls, trajectory));
             }
         }
         if let Some(found) = &found.sequence
@@ -227,7 +222,7 @@ impl Evaluate for ToolCalls {
             sentences.push(format!(
                 "the sequence stops at entry {}: no call of {}{after}",
                 found.n_calls + 1,
-                describe(&next.0.pattern())
+                next.pattern
             ));
         }
         if sentences.is_empty() {
@@ -241,7 +236,8 @@ impl Evaluate for ToolCalls {
         }
     }
 
-    fn details(&self, evidence: &Evidence, _: &Trajectory, verdict: Verdict, _: &Explain) -> Value {
+    fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let verdict = judgement.verdict;
         let Evidence::ToolCalls(found) = evidence else {
             return json!({});
         };
@@ -263,12 +259,13 @@ impl Evaluate for ToolCalls {
         let never = self
             .required
             .iter()
-            .filter(|entry| entry.0.is_final && entry.0.min_count.0 > 1);
+            .filter(|entry| entry.pattern.is_final && entry.pattern.min_count.0 > 1);
         never
             .map(|entry| {
                 format!(
-                    "{}: only one call can be the last, so `final` with `min_count` above 1 is never satisfied",
-                    describe(&entry.0.pattern())
+                    "{}: only one call can be the last, so `final` with `min_count` above 1 is \
+                     never satisfied",
+                    &entry.pattern
                 )
             })
             .collect()
@@ -276,12 +273,29 @@ impl Evaluate for ToolCalls {
 }
 
 impl ToolCalls {
-    fn patterns(&self) -> impl Iterator<Item = CallPattern<'_>> {
-        let required = self.required.iter().map(|entry| entry.0.pattern());
-        let disallowed = self.disallowed.iter().map(|entry| entry.0.pattern());
+    /// All its patterns, with their paths.
+    pub(super) fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
+        fn of_list<'a, L>(list: &str, entries: &'a mut [Entry<L>]) -> Vec<PlacedPattern<'a>> {
+            let entries = entries.iter_mut().enumerate();
+            let of_entry = |(at, entry): (usize, &'a mut Entry<L>)| {
+                entry
+                    .pattern
+                    .patterns_mut(&["tool_calls", list, &at.to_string()])
+            };
+            entries.flat_map(of_entry).collect()
+        }
+        let mut patterns = of_list("required", &mut self.required);
+        patterns.extend(of_list("disallowed", &mut self.disallowed));
+        patterns.extend(of_list("sequence", &mut self.sequence));
+        patterns
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &CallPattern> {
+        let required = self.required.iter().map(|entry| &entry.pattern);
+        let disallowed = self.disallowed.iter().map(|entry| &entry.pattern);
         required
             .chain(disallowed)
-            .chain(self.sequence.iter().map(|entry| entry.0.pattern()))
+            .chain(self.sequence.iter().map(|entry| &entry.pattern))
     }
 
     fn success_text(&self) -> String {
@@ -299,16 +313,8 @@ impl ToolCalls {
     }
 }
 
-/// "`^bash$` with `command`".
-fn describe(pattern: &CallPattern<'_>) -> String {
-    match pattern.asks_for() {
-        fields if fields.is_empty() => format!("`{}`", pattern.name.as_str()),
-        fields => format!("`{}` with {fields}", pattern.name.as_str()),
-    }
-}
-
-fn unsatisfied(entry: &RequiredCall, n_matching: usize, trajectory: &Trajectory) -> String {
-    let pattern = describe(&entry.pattern());
+fn unsatisfied(entry: &CallPattern, n_matching: usize, trajectory: &Trajectory) -> String {
+    let pattern = entry;
     let n_named = trajectory
         .tool_calls
         .iter()
@@ -353,11 +359,10 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn required(&mut self, entry: &RequiredCall) -> EntryFound {
-        let pattern = entry.pattern();
+    fn required(&mut self, entry: &CallPattern) -> EntryFound {
         let (mut n_calls, mut n_maybe) = (0, 0);
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            match self.fit(&pattern, self.position(entry, call_idx), call_idx) {
+            match self.fit(entry, self.position(entry, call_idx), call_idx) {
                 Tri::Yes => n_calls += 1,
                 Tri::Maybe => n_maybe += 1,
                 Tri::No => {}
@@ -375,8 +380,7 @@ impl<'a> Look<'a> {
     }
 
     /// The calls that violate the entry for certain, and whether it is violated.
-    fn disallowed(&mut self, entry: &DisallowedCall) -> (Vec<usize>, Tri) {
-        let pattern = entry.pattern();
+    fn disallowed(&mut self, entry: &CallPattern) -> (Vec<usize>, Tri) {
         let mut calls = Vec::new();
         let mut violated = if self.trajectory.cut_short {
             Tri::Maybe
@@ -384,12 +388,12 @@ impl<'a> Look<'a> {
             Tri::No
         };
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            // The result of a call that has not ended is still to come; in a complete trace it never
-            // will.
+            // The result of a call that has not ended is still to come; in a complete trace it
+            // never will.
             let no_result = self.trajectory.tool_calls[call_idx].partial
                 && entry.result.is_some()
                 && !self.trajectory.cut_short;
-            let fit = self.fit(&pattern, Tri::from(!no_result), call_idx);
+            let fit = self.fit(entry, Tri::from(!no_result), call_idx);
             violated = violated.max(fit);
             if fit == Tri::Yes {
                 calls.push(call_idx);
@@ -398,13 +402,13 @@ impl<'a> Look<'a> {
         (calls, violated)
     }
 
-    fn sequence(&mut self, entries: &[Entry<SequenceCall>]) -> EntryFound {
+    fn sequence(&mut self, entries: &[Entry<Sequence>]) -> EntryFound {
         let n_calls = self.trajectory.tool_calls.len();
         let fits: Vec<Vec<Tri>> = entries
             .iter()
             .map(|entry| {
                 (0..n_calls)
-                    .map(|call_idx| self.fit(&entry.0.pattern(), Tri::Yes, call_idx))
+                    .map(|call_idx| self.fit(&entry.pattern, Tri::Yes, call_idx))
                     .collect()
             })
             .collect();
@@ -433,7 +437,7 @@ impl<'a> Look<'a> {
     }
 
     /// Is the call in the position that the entry asks for?
-    fn position(&self, entry: &RequiredCall, call_idx: usize) -> Tri {
+    fn position(&self, entry: &CallPattern, call_idx: usize) -> Tri {
         let call = &self.trajectory.tool_calls[call_idx];
         let cut_short = self.trajectory.cut_short;
         let is_last = call_idx + 1 == self.trajectory.tool_calls.len();
@@ -462,7 +466,7 @@ impl<'a> Look<'a> {
         position
     }
 
-    fn fit(&mut self, pattern: &CallPattern<'_>, position: Tri, call_idx: usize) -> Tri {
+    fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
         let name = &self.trajectory.tool_calls[call_idx].name;
         if position == Tri::No || !pattern.name.is_match(name) {
             return Tri::No;
@@ -482,8 +486,9 @@ impl<'a> Look<'a> {
                         error: EvaluationError {
                             kind: "missing_argument",
                             message: format!(
-                                "`{name}` (call {}) has no string argument `{argument}`, which `{}` reads of every call of that name: \
-                                 narrow `name`, or ask for it under `args`",
+                                "`{name}` (call {}) has no string argument `{argument}`, which \
+                                 `{}` reads of every call of that name: narrow `name`, or ask for \
+                                 it under `args`",
                                 call_idx + 1,
                                 pattern.name.as_str()
                             ),

@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, Score, names_of};
 use crate::evaluate::comparison::alignment::Alignment;
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::score::{Explain, Explanation, Verdict, all_or_nothing};
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::written;
 use crate::extract::Trajectory;
@@ -148,12 +148,12 @@ impl Evaluate for ToolOrder {
         true
     }
 
-    fn explanation(
-        &self,
-        evidence: &Evidence,
-        trajectory: &Trajectory,
-        explain: &Explain,
-    ) -> Explanation {
+    fn explanation(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Explanation {
+        let Judgement {
+            trajectory,
+            explain,
+            ..
+        } = *judgement;
         let Evidence::ToolOrder(found) = evidence else {
             return Explanation::default();
         };
@@ -235,13 +235,12 @@ impl Evaluate for ToolOrder {
         }
     }
 
-    fn details(
-        &self,
-        _: &Evidence,
-        trajectory: &Trajectory,
-        verdict: Verdict,
-        _: &Explain,
-    ) -> Value {
+    fn details(&self, _: &Evidence, judgement: &Judgement<'_>) -> Value {
+        let Judgement {
+            trajectory,
+            verdict,
+            ..
+        } = *judgement;
         let expected: Vec<&str> = self
             .expected_tools
             .iter()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::uncertainty::Uncertainty;
 use crate::evaluate::comparison::score::{EvaluationError, Explain, Explanation, Verdict};
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
-use crate::evaluate::evaluators::Evidence;
+use crate::evaluate::evaluators::{Evidence, Judgement};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
@@ -128,11 +128,15 @@ impl Evaluation {
     }
 
     fn render(&self, basis: &Basis, criterion: &Criterion) -> EvaluationText {
-        let (evaluator, trajectory) = (&criterion.evaluate, &*self.trajectory);
         let Basis {
             evidence, explain, ..
         } = basis;
-        let Explanation { text, offending } = evaluator.explanation(evidence, trajectory, explain);
+        let judgement = Judgement {
+            trajectory: &self.trajectory,
+            verdict: self.verdict,
+            explain,
+        };
+        let Explanation { text, offending } = criterion.evaluate.explanation(evidence, &judgement);
         let (explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
@@ -151,7 +155,7 @@ impl Evaluation {
         };
         EvaluationText {
             explanation,
-            details: evaluator.details(evidence, trajectory, self.verdict, explain),
+            details: criterion.evaluate.details(evidence, &judgement),
             offending,
         }
     }

@@ -161,8 +161,8 @@ fn error(invalid: &Arc<InvalidCriterion>, trajectory: &Arc<Trajectory>) -> Evalu
 }
 
 /// Withdraws what was reported of a trace, or of one of its agent runs: with late spans the
-/// criterion no longer applies there. A run may have turned out to be part of another, or a selector
-/// may no longer match; a `fail` must not remain for that.
+/// criterion no longer applies there. A run may have turned out to be part of another, or a
+/// selector may no longer match; a `fail` must not remain for that.
 pub fn withdraw(
     criterion: JudgedBy,
     trajectory: &Arc<Trajectory>,
@@ -229,8 +229,8 @@ fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
 }
 
 /// The label that the rest of a trace which was cut short cannot change. Evaluators allow for
-/// further calls anywhere in the list, so a verdict on any subset of calls that stays as it is holds
-/// for the whole trajectory.
+/// further calls anywhere in the list, so a verdict on any subset of calls that stays as it is
+/// holds for the whole trajectory.
 fn certain_verdict(criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
     // The first tool span will replace calls taken from messages, whatever they say.
     if trajectory.from_messages

@@ -1,7 +1,7 @@
-//! Pure. Patterns over one call, as `tool_calls` writes them: a string or a map in, a checked
-//! pattern out, and whether a call fits it. Knows one call at a time; what is required, disallowed
-//! or in sequence is the evaluator's.
+//! Pure. Patterns over one call, as the lists of `tool_calls` hold them. Knows one call at a time;
+//! the meaning of the lists is the evaluator's.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,16 +10,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::field_aliases::Hinted;
 use super::optional::written;
-use super::pattern::Pattern;
+use super::pattern::{Pattern, PlacedPattern};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 
-/// A call that must be made.
+/// What is asked of one call. Which fields may be written depends on the list.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RequiredCall {
+pub struct CallPattern {
     /// Pattern of the tool's name.
     pub name: Pattern,
     /// Pattern of the argument `command`; a call of that name without it is an error.
@@ -73,80 +74,6 @@ pub struct RequiredCall {
     pub before_step: Option<BeforeStep>,
 }
 
-/// A call that must not be made.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DisallowedCall {
-    /// Pattern of the tool's name.
-    pub name: Pattern,
-    /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Pattern")]
-    pub command: Option<Pattern>,
-    /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Pattern")]
-    pub path: Option<Pattern>,
-    /// Patterns of string arguments; a call without one of them does not match.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub args: BTreeMap<String, Pattern>,
-    /// Pattern of the result's text.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Pattern")]
-    pub result: Option<Pattern>,
-}
-
-/// A call in its turn.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceCall {
-    /// Pattern of the tool's name.
-    pub name: Pattern,
-    /// Pattern of the argument `command`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Pattern")]
-    pub command: Option<Pattern>,
-    /// Pattern of the argument `path`; a call of that name without it is an error.
-    #[serde(
-        default,
-        deserialize_with = "written",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(with = "Pattern")]
-    pub path: Option<Pattern>,
-    /// Patterns of string arguments; a call without one of them does not match.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub args: BTreeMap<String, Pattern>,
-}
-
-// === what the three have in common ===
-
-/// What is asked of one call, whatever list it stands in.
-#[derive(Clone, Copy)]
-pub(crate) struct CallPattern<'a> {
-    pub(crate) name: &'a Pattern,
-    /// `command` and `path`: the argument of that name.
-    shortcuts: [(&'static str, Option<&'a Pattern>); 2],
-    args: &'a BTreeMap<String, Pattern>,
-    pub(crate) result: Option<&'a Pattern>,
-}
-
 /// How a call fits a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
@@ -156,138 +83,8 @@ pub(crate) enum Fit {
     Lacks(&'static str),
 }
 
-impl CallPattern<'_> {
-    /// Looks at arguments and result of a call of this name, whose position is not ruled out.
-    pub(crate) fn fit(
-        &self,
-        position: Tri,
-        call_idx: usize,
-        captured: &mut CapturedValues<'_>,
-    ) -> Fit {
-        let mut fit = position;
-        let args = match self.reads_shortcut() || !self.args.is_empty() {
-            true => captured.args(call_idx),
-            false => Known::None,
-        };
-        for (argument, pattern) in self.shortcuts {
-            let Some(pattern) = pattern else { continue };
-            match string_argument(args, argument) {
-                Known::Value(text) => fit = fit.min(Tri::from(pattern.is_match(text))),
-                Known::None => return Fit::Lacks(argument),
-                Known::Unknown => fit = fit.min(Tri::Maybe),
-            }
-        }
-        for (argument, pattern) in self.args {
-            fit = fit.min(match string_argument(args, argument) {
-                Known::Value(text) => Tri::from(pattern.is_match(text)),
-                Known::None => Tri::No,
-                Known::Unknown => Tri::Maybe,
-            });
-        }
-        if let Some(pattern) = self.result.filter(|_| fit > Tri::No) {
-            fit = fit.min(
-                captured
-                    .result(call_idx)
-                    .map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))),
-            );
-        }
-        Fit::Known(fit)
-    }
-
-    /// Can a call be at fault for lacking an argument?
-    pub(crate) fn reads_shortcut(&self) -> bool {
-        self.shortcuts.iter().any(|(_, pattern)| pattern.is_some())
-    }
-
-    /// The arguments and the result that are asked for, by name: "`command` and `result`"; empty
-    /// where only the name is.
-    pub(crate) fn asks_for(&self) -> String {
-        let shortcuts = self
-            .shortcuts
-            .iter()
-            .filter(|(_, pattern)| pattern.is_some())
-            .map(|(argument, _)| *argument);
-        let fields = shortcuts
-            .chain(self.args.keys().map(String::as_str))
-            .chain(self.result.map(|_| "result"));
-        fields
-            .map(|field| format!("`{field}`"))
-            .collect::<Vec<_>>()
-            .join(" and ")
-    }
-}
-
-fn string_argument<'a>(args: Known<&'a serde_json::Value>, argument: &str) -> Known<&'a str> {
-    match args {
-        Known::Value(args) => args
-            .get(argument)
-            .and_then(serde_json::Value::as_str)
-            .map_or(Known::None, Known::Value),
-        Known::None => Known::None,
-        Known::Unknown => Known::Unknown,
-    }
-}
-
-impl RequiredCall {
-    pub(crate) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern {
-            name: &self.name,
-            shortcuts: shortcuts(&self.command, &self.path),
-            args: &self.args,
-            result: self.result.as_ref(),
-        }
-    }
-}
-
-impl DisallowedCall {
-    pub(crate) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern {
-            name: &self.name,
-            shortcuts: shortcuts(&self.command, &self.path),
-            args: &self.args,
-            result: self.result.as_ref(),
-        }
-    }
-}
-
-impl SequenceCall {
-    pub(crate) fn pattern(&self) -> CallPattern<'_> {
-        CallPattern {
-            name: &self.name,
-            shortcuts: shortcuts(&self.command, &self.path),
-            args: &self.args,
-            result: None,
-        }
-    }
-}
-
-fn shortcuts<'a>(
-    command: &'a Option<Pattern>,
-    path: &'a Option<Pattern>,
-) -> [(&'static str, Option<&'a Pattern>); 2] {
-    [("command", command.as_ref()), ("path", path.as_ref())]
-}
-
-// === as written: a string for the name alone, or a map ===
-
-/// An entry of a list of patterns: a string, which is the pattern of the name, or a map.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Entry<T>(pub T);
-
-/// What an entry can hold.
-pub trait Written: for<'de> Deserialize<'de> {
-    /// The entry that a string stands for.
-    fn from_name(name: Pattern) -> Self;
-
-    /// What is wrong between its fields.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Written for RequiredCall {
-    fn from_name(name: Pattern) -> Self {
+impl CallPattern {
+    fn named(name: Pattern) -> Self {
         Self {
             name,
             command: None,
@@ -301,76 +98,253 @@ impl Written for RequiredCall {
         }
     }
 
+    /// What is wrong between its fields.
     fn check(&self) -> Result<(), String> {
         match (self.at_step, self.before_step) {
             (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => Err(format!(
-                "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy both: leave one of them out"
+                "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy \
+                 both: leave one of them out"
             )),
             _ => Ok(()),
         }
     }
+
+    /// All its patterns, below a path.
+    pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
+        let path_to = |keys: &[&str]| {
+            let keys = path.iter().chain(keys);
+            keys.map(|key| (*key).to_owned()).collect::<Vec<_>>()
+        };
+        let placed = |key: &str, pattern| PlacedPattern {
+            path: path_to(&[key]),
+            pattern,
+        };
+        let mut patterns = vec![placed("name", &mut self.name)];
+        patterns.extend(
+            self.command
+                .as_mut()
+                .map(|pattern| placed("command", pattern)),
+        );
+        patterns.extend(self.path.as_mut().map(|pattern| placed("path", pattern)));
+        patterns.extend(
+            self.args
+                .iter_mut()
+                .map(|(argument, pattern)| PlacedPattern {
+                    path: path_to(&["args", argument]),
+                    pattern,
+                }),
+        );
+        patterns.extend(
+            self.result
+                .as_mut()
+                .map(|pattern| placed("result", pattern)),
+        );
+        patterns
+    }
+
+    /// `command` and `path`: each reads the argument of that name.
+    fn shortcuts(&self) -> impl Iterator<Item = (&'static str, &Pattern)> {
+        let shortcuts = [("command", &self.command), ("path", &self.path)];
+        shortcuts
+            .into_iter()
+            .filter_map(|(argument, pattern)| Some((argument, pattern.as_ref()?)))
+    }
+
+    /// Reads arguments and result of a call of this name, whose position is not ruled out.
+    pub(crate) fn fit(
+        &self,
+        position: Tri,
+        call_idx: usize,
+        captured: &mut CapturedValues<'_>,
+    ) -> Fit {
+        let mut fit = position;
+        let args = match self.reads_shortcut() || !self.args.is_empty() {
+            true => captured.args(call_idx),
+            false => Known::None,
+        };
+        for (argument, pattern) in self.shortcuts() {
+            match string_argument(args, argument) {
+                Known::Value(text) => fit = fit.min(Tri::from(pattern.is_match(text))),
+                Known::None => return Fit::Lacks(argument),
+                Known::Unknown => fit = fit.min(Tri::Maybe),
+            }
+        }
+        for (argument, pattern) in &self.args {
+            fit = fit.min(match string_argument(args, argument) {
+                Known::Value(text) => Tri::from(pattern.is_match(text)),
+                Known::None => Tri::No,
+                Known::Unknown => Tri::Maybe,
+            });
+        }
+        if let Some(pattern) = self.result.as_ref().filter(|_| fit > Tri::No) {
+            fit = fit.min(
+                captured
+                    .result(call_idx)
+                    .map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))),
+            );
+        }
+        Fit::Known(fit)
+    }
+
+    /// Can a call be at fault for lacking an argument?
+    pub(crate) fn reads_shortcut(&self) -> bool {
+        self.shortcuts().next().is_some()
+    }
 }
 
-impl Written for DisallowedCall {
-    fn from_name(name: Pattern) -> Self {
-        Self {
-            name,
-            command: None,
-            path: None,
-            args: BTreeMap::new(),
-            result: None,
+/// "`^bash$` with `command` and `result`".
+impl fmt::Display for CallPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shortcuts = self.shortcuts().map(|(argument, _)| argument);
+        let fields = shortcuts
+            .chain(self.args.keys().map(String::as_str))
+            .chain(self.result.as_ref().map(|_| "result"));
+        let fields: Vec<String> = fields.map(|field| format!("`{field}`")).collect();
+        write!(f, "`{}`", self.name.as_str())?;
+        match fields.is_empty() {
+            true => Ok(()),
+            false => write!(f, " with {}", fields.join(" and ")),
         }
     }
 }
 
-impl Written for SequenceCall {
-    fn from_name(name: Pattern) -> Self {
+fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str> {
+    match args {
+        Known::Value(args) => args
+            .get(argument)
+            .and_then(Value::as_str)
+            .map_or(Known::None, Known::Value),
+        Known::None => Known::None,
+        Known::Unknown => Known::Unknown,
+    }
+}
+
+// === as written: a string for the name alone, or a map ===
+
+/// An entry of a list of call patterns: a string, which is the pattern of the name, or a map.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Entry<L> {
+    /// What is asked of the call.
+    pub pattern: CallPattern,
+    #[serde(skip)]
+    list: PhantomData<L>,
+}
+
+/// A list of call patterns: it decides which fields may be written.
+pub trait CallList {
+    /// The name of its entries in the schema.
+    const ENTRY: &'static str;
+    /// The description of its entries in the schema.
+    const DESCRIPTION: &'static str;
+    /// The fields that its entries may have.
+    const FIELDS: &'static [&'static str];
+}
+
+/// Calls that must be made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Required {}
+
+/// Calls that must not be made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Disallowed {}
+
+/// Calls that must be made in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sequence {}
+
+impl CallList for Required {
+    const ENTRY: &'static str = "RequiredCall";
+    const DESCRIPTION: &'static str = "A call that must be made.";
+    const FIELDS: &'static [&'static str] = &[
+        "name",
+        "command",
+        "path",
+        "args",
+        "result",
+        "min_count",
+        "final",
+        "at_step",
+        "before_step",
+    ];
+}
+
+impl CallList for Disallowed {
+    const ENTRY: &'static str = "DisallowedCall";
+    const DESCRIPTION: &'static str = "A call that must not be made.";
+    const FIELDS: &'static [&'static str] = &["name", "command", "path", "args", "result"];
+}
+
+impl CallList for Sequence {
+    const ENTRY: &'static str = "SequenceCall";
+    const DESCRIPTION: &'static str = "A call in its turn.";
+    const FIELDS: &'static [&'static str] = &["name", "command", "path", "args"];
+}
+
+impl<L> From<CallPattern> for Entry<L> {
+    fn from(pattern: CallPattern) -> Self {
         Self {
-            name,
-            command: None,
-            path: None,
-            args: BTreeMap::new(),
+            pattern,
+            list: PhantomData,
         }
     }
 }
 
-impl<'de, T: Written> Deserialize<'de> for Entry<T> {
+impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntryVisitor<T>(PhantomData<T>);
-        impl<'de, T: Written> Visitor<'de> for EntryVisitor<T> {
-            type Value = Entry<T>;
+        struct EntryVisitor<L>(PhantomData<L>);
+        impl<'de, L: CallList> Visitor<'de> for EntryVisitor<L> {
+            type Value = Entry<L>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a pattern of the tool's name, or a map with `name` and more")
             }
 
-            fn visit_str<E: Error>(self, name: &str) -> Result<Entry<T>, E> {
-                Pattern::try_new(name)
-                    .map(|name| Entry(T::from_name(name)))
-                    .map_err(E::custom)
+            fn visit_str<E: Error>(self, name: &str) -> Result<Entry<L>, E> {
+                Ok(CallPattern::named(Pattern::from(name.to_owned())).into())
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<T>, A::Error> {
-                let read = T::deserialize(Hinted(MapAccessDeserializer::new(map)))?;
-                read.check().map_err(A::Error::custom)?;
-                Ok(Entry(read))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
+                let map = MapAccessDeserializer::new(map);
+                let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
+                pattern.check().map_err(A::Error::custom)?;
+                Ok(pattern.into())
             }
         }
         deserializer.deserialize_any(EntryVisitor(PhantomData))
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Entry<T> {
+impl<L: CallList> JsonSchema for Entry<L> {
     fn inline_schema() -> bool {
         true
     }
 
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        T::schema_name()
+    fn schema_name() -> Cow<'static, str> {
+        L::ENTRY.into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), generator.subschema_for::<T>()] })
+        let as_map = generator.subschema_for::<EntryMap<L>>();
+        json_schema!({ "anyOf": [generator.subschema_for::<Pattern>(), as_map] })
+    }
+}
+
+/// The schema of an entry that is a map.
+struct EntryMap<L>(PhantomData<L>);
+
+impl<L: CallList> JsonSchema for EntryMap<L> {
+    fn schema_name() -> Cow<'static, str> {
+        L::ENTRY.into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = CallPattern::json_schema(generator);
+        schema.insert("description".to_owned(), L::DESCRIPTION.into());
+        if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+            fields.retain(|field, _| L::FIELDS.contains(&field.as_str()));
+        }
+        schema
     }
 }
 

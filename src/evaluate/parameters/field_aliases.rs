@@ -1,6 +1,6 @@
-//! Pure. Fields of the reference documents that are spelled or placed differently here, refused
-//! with the rewrite where they stand. Knows the words, not the evaluators. Camel case, and what the
-//! references wrap around the fields, are `config`'s to rewrite.
+//! Pure. Recognises fields that the reference documents spell or place differently, and refuses
+//! them with the right spelling. Knows the words, not the evaluators. Camel case, and the maps that
+//! the references wrap around the fields, are rewritten by `config`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Another spelling, and the fields that could be meant: the first of them that stands here.
+/// Another spelling, and the fields that could be meant: the first of them that this struct has.
 const SPELLINGS: &[(&str, &[&str])] = &[
     ("exact_match", &["should_exact_match", "strict", "exact"]),
     ("should_exact_match", &["exact_match", "strict", "exact"]),
@@ -38,7 +38,8 @@ const PLACES: &[(&str, &str)] = &[
     ),
     (
         "min_count",
-        "`min_count` is for entries of `required` only: to limit a number of calls use `tool_call_count`",
+        "`min_count` is for entries of `required` only: to limit a number of calls use \
+         `tool_call_count`",
     ),
     ("final", "`final` is for entries of `required` only"),
     ("at_step", "`at_step` is for entries of `required` only"),
@@ -48,27 +49,49 @@ const PLACES: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by `tool_call_output`",
+        "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by \
+         `tool_call_output`",
     ),
 ];
 
-/// Is this word another spelling of the field? Then whoever misses the field need not say so: the
-/// word was refused already.
+/// Is this word another spelling of the field? Then a message that the field is missing is
+/// superfluous: the word was refused already.
 pub fn stands_for(word: &str, field: &str) -> bool {
     SPELLINGS
         .iter()
         .any(|(spelling, meant)| *spelling == word && meant.contains(&field))
 }
 
-/// A deserializer that refuses known other spellings of a struct's fields with the rewrite; all
-/// else is as before.
-pub(crate) struct Hinted<D>(pub(crate) D);
+/// A deserializer that refuses known other spellings of a struct's fields with the right spelling;
+/// everything else passes through.
+pub(crate) struct Hinted<D> {
+    deserializer: D,
+    fields: Option<&'static [&'static str]>,
+}
+
+impl<D> Hinted<D> {
+    /// With the fields of the struct that is read.
+    pub(crate) fn new(deserializer: D) -> Self {
+        Self {
+            deserializer,
+            fields: None,
+        }
+    }
+
+    /// With some of the fields of the struct that is read; the others are refused.
+    pub(crate) fn with_fields(deserializer: D, fields: &'static [&'static str]) -> Self {
+        Self {
+            deserializer,
+            fields: Some(fields),
+        }
+    }
+}
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(visitor)
+        self.deserializer.deserialize_any(visitor)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -77,13 +100,14 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Hinted<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0
+        let fields = self.fields.unwrap_or(fields);
+        self.deserializer
             .deserialize_struct(name, fields, Fields { visitor, fields })
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
-        tuple tuple_struct map enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 
@@ -173,14 +197,15 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
             if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
                 return Err(E::custom(message));
             }
+            return Err(E::unknown_field(key, self.fields));
         }
         self.seed.deserialize(de::value::StrDeserializer::new(key))
     }
 }
 
-/// Makes a struct whose derives are `#[serde(remote = "Self")]` read with hints and checked as a
-/// whole: `check` says what is wrong between its fields. (What can be said of one field alone is
-/// said by that field's type, where the error is placed better.)
+/// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: it is read with
+/// hints, and `check` finds what is wrong between its fields. (A single field is checked by its own
+/// type, where the error has a better place.)
 macro_rules! read_with_hints {
     ($name:ident) => {
         read_with_hints!($name, |_| Ok(()));
@@ -189,7 +214,7 @@ macro_rules! read_with_hints {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let read = $name::deserialize(
-                    $crate::evaluate::parameters::field_aliases::Hinted(deserializer),
+                    $crate::evaluate::parameters::field_aliases::Hinted::new(deserializer),
                 )?;
                 let check: fn(&Self) -> Result<(), String> = $check;
                 check(&read).map_err(serde::de::Error::custom)?;

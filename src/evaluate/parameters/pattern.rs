@@ -1,8 +1,8 @@
-//! Pure. A regular expression that was checked when it was loaded: text in, a bounded, linear-time
-//! matcher out. Knows nothing of tools.
+//! Pure. Regular expressions that run in linear time and bounded memory. They are parsed with the
+//! configuration, and compiled after it under limits that depend on who wrote them. Knows nothing
+//! of tools.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 
 use regex::{Regex, RegexBuilder};
@@ -10,21 +10,13 @@ use regex_syntax::ast::{
     self, AssertionKind, Ast, ClassPerlKind, ClassSetItem, ErrorKind, Visitor,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this
-/// bounds it; a hundred ordinary patterns stay far below.
-const MAX_COMPILED_SIZE: usize = 1 << 20;
-/// Most bytes of the states a search builds as it goes; beyond that it starts them anew, slower but
-/// still linear.
+/// Most bytes of the states a search builds as it goes; beyond that it discards them and starts
+/// again, slower but still linear.
 const MAX_CACHE_SIZE: usize = 256 << 10;
-/// The same bound for a pattern that came over the network.
-const MAX_BROUGHT_SIZE: usize = 32 << 10;
-/// So many times may patterns that came over the network be compiled, where mistakes beside them
-/// make it read again.
-const MAX_ATTEMPTS: usize = 8;
-/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than any
-/// hand writes.
+/// Deepest nesting of groups and classes; the default of the `regex` crate, 250, is more than
+/// anybody writes by hand.
 const MAX_NESTING: u32 = 100;
 
 /// An unanchored regular expression in the syntax of the `regex` crate, where `\d`, `\w` and `\b`
@@ -38,11 +30,144 @@ const MAX_NESTING: u32 = 100;
 #[derive(Clone)]
 pub struct Pattern {
     source: String,
+    /// `None` until [`PatternCompiler`] has compiled it, with the evaluator that it belongs to.
+    compiled: Option<Compiled>,
+}
+
+#[derive(Clone)]
+struct Compiled {
     regex: Regex,
     /// Names of tools are short: the regex would take nearly twice as long to find a plain text in
     /// one (265 instructions in place of 150).
     plain: Option<Plain>,
 }
+
+/// How many patterns may be compiled, and how large each may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PatternLimits {
+    /// Most patterns.
+    pub max_patterns: usize,
+    /// Most bytes of one compiled pattern. Searching takes time (pattern × text) at worst, so this
+    /// bounds it.
+    pub max_compiled_size: usize,
+}
+
+/// Compiles patterns of one source, such as a file or a request, under common limits.
+#[derive(Debug, Clone)]
+pub struct PatternCompiler {
+    limits: PatternLimits,
+    n_compiled: usize,
+    /// More than `max_patterns` were found, and reported once.
+    is_exhausted: bool,
+}
+
+/// A pattern, and its path below the evaluator: keys, and positions as numbers.
+pub(crate) struct PlacedPattern<'a> {
+    pub(crate) path: Vec<String>,
+    pub(crate) pattern: &'a mut Pattern,
+}
+
+/// A pattern that cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatternError {
+    /// Its path below the value that was compiled: keys, and positions as numbers. Where a string
+    /// stands for a map, the path names the key that the string is the value of.
+    pub path: Vec<String>,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+// === impl PatternLimits ===
+
+impl PatternLimits {
+    /// For files. A hundred ordinary patterns stay far below one of this size.
+    pub const FILE: Self = Self {
+        max_patterns: usize::MAX,
+        max_compiled_size: 1 << 20,
+    };
+
+    /// For patterns that came over the network, whose author could send as many as he likes.
+    pub const fn network(max_patterns: usize) -> Self {
+        Self {
+            max_patterns,
+            max_compiled_size: 32 << 10,
+        }
+    }
+}
+
+// === impl PatternCompiler ===
+
+impl PatternCompiler {
+    /// Starts counting.
+    pub fn new(limits: PatternLimits) -> Self {
+        Self {
+            limits,
+            n_compiled: 0,
+            is_exhausted: false,
+        }
+    }
+
+    /// How many patterns it has compiled.
+    pub fn n_compiled(&self) -> usize {
+        self.n_compiled
+    }
+
+    /// Compiles all patterns of one value. If any fails none is counted, since the value will be
+    /// read again without it, or not at all.
+    pub(crate) fn compile(
+        &mut self,
+        patterns: Vec<PlacedPattern<'_>>,
+    ) -> Result<(), Vec<PatternError>> {
+        let n_before = self.n_compiled;
+        let mut errors = Vec::new();
+        for PlacedPattern { path, pattern } in patterns {
+            let PatternLimits {
+                max_patterns,
+                max_compiled_size,
+            } = self.limits;
+            if self.n_compiled == max_patterns {
+                if !self.is_exhausted {
+                    self.is_exhausted = true;
+                    let message = format!(
+                        "more than {max_patterns} patterns: put lasting criteria into a file"
+                    );
+                    errors.push(PatternError { path, message });
+                }
+                return Err(errors);
+            }
+            self.n_compiled += 1;
+            if let Err(message) = pattern.compile(max_compiled_size) {
+                errors.push(PatternError { path, message });
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        self.n_compiled = n_before;
+        Err(errors)
+    }
+}
+
+// === impl PatternError ===
+
+impl PatternError {
+    /// The error with its path below `keys`.
+    pub(crate) fn below(mut self, keys: &[&str]) -> Self {
+        let keys = keys.iter().map(|key| (*key).to_owned());
+        self.path.splice(0..0, keys);
+        self
+    }
+
+    /// All messages, each with its path.
+    pub(crate) fn join(errors: &[Self]) -> String {
+        let messages = errors
+            .iter()
+            .map(|Self { path, message }| format!("{message}, at `{}`", path.join(".")));
+        messages.collect::<Vec<_>>().join("; ")
+    }
+}
+
+// === impl Pattern ===
 
 /// A pattern that is a plain text, and where it must stand.
 #[derive(Clone)]
@@ -53,8 +178,9 @@ struct Plain {
 }
 
 impl Pattern {
-    /// Compiles a pattern; the error says what is wrong and what to write instead.
-    pub fn try_new(source: &str) -> Result<Self, String> {
+    /// Compiles it; the error says what is wrong and what to write instead.
+    fn compile(&mut self, max_size: usize) -> Result<(), String> {
+        let source = self.source.as_str();
         let ast = ast::parse::ParserBuilder::new()
             .nest_limit(MAX_NESTING)
             .build()
@@ -62,30 +188,41 @@ impl Pattern {
             .map_err(|error| refusal(source, &error))?;
         let rewritten =
             ast::visit(&ast, AsciiClasses::new(source)).map_err(|error| refusal(source, &error))?;
-        let size = allowed_size()?;
         let regex = RegexBuilder::new(&rewritten)
-            .size_limit(size)
-            .dfa_size_limit(size.min(MAX_CACHE_SIZE))
+            .size_limit(max_size)
+            .dfa_size_limit(max_size.min(MAX_CACHE_SIZE))
             .nest_limit(MAX_NESTING * 2)
             .build()
             .map_err(|error| match error {
                 regex::Error::CompiledTooBig(limit) => {
-                    format!("the pattern `{source}` is larger than {} KiB when compiled: use smaller repetitions", limit >> 10)
+                    format!(
+                        "the pattern `{source}` is larger than {} KiB when compiled: use smaller \
+                         repetitions",
+                        limit >> 10
+                    )
                 }
-                error => format!("`{source}` is not a regular expression: {}", last_line(&error.to_string())),
+                error => format!(
+                    "`{source}` is not a regular expression: {}",
+                    last_line(&error.to_string())
+                ),
             })?;
-        Ok(Self {
-            source: source.to_owned(),
+        self.compiled = Some(Compiled {
             regex,
-            plain: Plain::of(source),
-        })
+            plain: Plain::new(source),
+        });
+        Ok(())
     }
 
     /// Is there a match anywhere in the text?
-    pub fn is_match(&self, text: &str) -> bool {
-        self.plain
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        let Compiled { regex, plain } = self
+            .compiled
             .as_ref()
-            .map_or_else(|| self.regex.is_match(text), |plain| plain.is_match(text))
+            .expect("an evaluator is made by compiling the patterns of its source");
+        match plain {
+            Some(plain) => plain.is_match(text),
+            None => regex.is_match(text),
+        }
     }
 
     /// As it was written.
@@ -95,7 +232,7 @@ impl Pattern {
 }
 
 impl Plain {
-    fn of(source: &str) -> Option<Self> {
+    fn new(source: &str) -> Option<Self> {
         let (at_start, text) = source
             .strip_prefix('^')
             .map_or((false, source), |text| (true, text));
@@ -122,79 +259,15 @@ impl Plain {
     }
 }
 
-thread_local! {
-    /// How many more patterns may be compiled here; `None` where a file registers them. Patterns
-    /// are read deep inside an evaluator, where serde lets nothing through that could tell who
-    /// wrote them.
-    static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
-}
-
-#[derive(Clone, Copy)]
-struct Allowance {
-    most: usize,
-    left: usize,
-    /// How many more may be compiled in all attempts together.
-    work: usize,
-}
-
-/// Reads what came over the network, with a run or from a caller of the API, and tells how many
-/// patterns are in it. They are small and at most so many, since their author could send as many as
-/// he likes.
-pub fn frugally<T>(max_patterns: usize, read: impl FnOnce() -> T) -> (T, usize) {
-    let work = max_patterns.saturating_mul(MAX_ATTEMPTS);
-    ALLOWANCE.set(Some(Allowance {
-        most: max_patterns,
-        left: max_patterns,
-        work,
-    }));
-    let read = read();
-    let left = ALLOWANCE.take().map_or(0, |allowance| allowance.left);
-    (read, max_patterns - left)
-}
-
-/// Reads what will be read again if there is a mistake in it: the patterns of an attempt that fails
-/// are not counted twice.
-pub fn attempt<T, E>(read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let before = ALLOWANCE.get();
-    let read = read();
-    if let (Err(_), Some(before), Some(Allowance { work, .. })) = (&read, before, ALLOWANCE.get()) {
-        ALLOWANCE.set(Some(Allowance { work, ..before }));
-    }
-    read
-}
-
-/// Most bytes that the next pattern may take.
-fn allowed_size() -> Result<usize, String> {
-    match ALLOWANCE.get() {
-        None => Ok(MAX_COMPILED_SIZE),
-        Some(Allowance { left: 0, most, .. }) => Err(format!(
-            "more than {most} patterns: put those that last into a criteria file"
-        )),
-        Some(Allowance { work: 0, .. }) => {
-            Err("too many patterns beside so many mistakes: mend the others first".to_owned())
-        }
-        Some(Allowance { left, most, work }) => {
-            ALLOWANCE.set(Some(Allowance {
-                left: left - 1,
-                most,
-                work: work - 1,
-            }));
-            Ok(MAX_BROUGHT_SIZE)
-        }
-    }
-}
-
 fn refusal(source: &str, error: &ast::Error) -> String {
     match error.kind() {
         ErrorKind::UnsupportedLookAround => format!(
-            "`{source}` uses look-around, which is not supported: patterns run in linear time, so that none can hang the sidecar; \
+            "`{source}` uses look-around, which is not supported: {LINEAR}; \
              split it over `required` and `disallowed`"
         ),
-        ErrorKind::UnsupportedBackreference => {
-            format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}")
-        }
+        ErrorKind::UnsupportedBackreference => no_back_reference(source),
         ErrorKind::EscapeUnrecognized if source[error.span().start.offset..].starts_with("\\k") => {
-            format!("`{source}` uses a back-reference, {NO_BACK_REFERENCE}")
+            no_back_reference(source)
         }
         kind => {
             let column = source[..error.span().start.offset].chars().count() + 1;
@@ -203,7 +276,14 @@ fn refusal(source: &str, error: &ast::Error) -> String {
     }
 }
 
-const NO_BACK_REFERENCE: &str = "which is not supported: patterns run in linear time, so that none can hang the sidecar; write the alternatives out";
+const LINEAR: &str = "patterns run in linear time, so that none can hang the sidecar";
+
+fn no_back_reference(source: &str) -> String {
+    format!(
+        "`{source}` uses a back-reference, which is not supported: {LINEAR}; \
+         write the alternatives out"
+    )
+}
 
 fn last_line(text: &str) -> &str {
     text.lines()
@@ -214,7 +294,7 @@ fn last_line(text: &str) -> &str {
 
 // === ASCII classes ===
 
-/// Copies a pattern, writing out what is to be ASCII.
+/// Copies a pattern, replacing the classes that are to be ASCII.
 struct AsciiClasses<'a> {
     source: &'a str,
     copied: usize,
@@ -249,8 +329,8 @@ impl Visitor for AsciiClasses<'_> {
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), ast::Error> {
         match ast {
-            // Case-folding would add `ſ` and the Kelvin sign to the letters, so these are kept out
-            // of a surrounding `(?i)`.
+            // Case-folding would add `ſ` and the Kelvin sign to the letters, so the classes are
+            // kept out of a surrounding `(?i)`.
             Ast::ClassPerl(class) => {
                 if let Some(class_text) = written_out(class) {
                     self.replace(&class.span, format_args!("(?-i:{class_text})"));
@@ -306,9 +386,18 @@ impl fmt::Debug for Pattern {
     }
 }
 
+impl From<String> for Pattern {
+    fn from(source: String) -> Self {
+        Self {
+            source,
+            compiled: None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        String::deserialize(deserializer).map(Self::from)
     }
 }
 
@@ -325,8 +414,9 @@ impl JsonSchema for Pattern {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "An unanchored regular expression in the syntax of the `regex` crate; \\d, \\w and \\b are ASCII, \\s is \
-                            Unicode white space; no look-around, no back-references.",
+            "description": "An unanchored regular expression in the syntax of the `regex` crate; \
+                            \\d, \\w and \\b are ASCII, \\s is Unicode white space; \
+                            no look-around, no back-references.",
             "type": "string",
         })
     }
@@ -335,6 +425,13 @@ impl JsonSchema for Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn compiled(source: &str) -> Result<Pattern, String> {
+        let mut pattern = Pattern::from(source.to_owned());
+        pattern
+            .compile(PatternLimits::FILE.max_compiled_size)
+            .map(|()| pattern)
+    }
 
     #[test]
     fn digits_words_and_boundaries_are_ascii_but_white_space_is_unicode() {
@@ -367,7 +464,7 @@ mod tests {
             ),
             ("npm test", "run npm test now", true),
         ] {
-            let compiled = Pattern::try_new(pattern).unwrap();
+            let compiled = compiled(pattern).unwrap();
             assert_eq!(compiled.is_match(text), matches, "`{pattern}` on `{text}`");
         }
     }
@@ -389,9 +486,9 @@ mod tests {
             "ba.h",
             "b^ash",
         ] {
-            let compiled = Pattern::try_new(pattern).unwrap();
+            let compiled = compiled(pattern).unwrap();
             assert_eq!(
-                compiled.plain.is_some(),
+                compiled.compiled.as_ref().unwrap().plain.is_some(),
                 !["ba.h", "b^ash"].contains(&pattern),
                 "`{pattern}`"
             );
@@ -410,7 +507,7 @@ mod tests {
             ] {
                 assert_eq!(
                     compiled.is_match(text),
-                    compiled.regex.is_match(text),
+                    compiled.compiled.as_ref().unwrap().regex.is_match(text),
                     "`{pattern}` on `{text}`"
                 );
             }
@@ -445,7 +542,7 @@ mod tests {
                 "is not a regular expression: Unicode property not found",
             ),
         ] {
-            let refusal = Pattern::try_new(pattern).unwrap_err();
+            let refusal = compiled(pattern).unwrap_err();
             assert!(refusal.contains(part), "`{pattern}`: {refusal}");
         }
     }
@@ -453,14 +550,14 @@ mod tests {
     #[test]
     fn deep_nesting_is_refused_not_a_stack_overflow() {
         let deep = format!("{}a{}", "(".repeat(100_000), ")".repeat(100_000));
-        assert!(Pattern::try_new(&deep).unwrap_err().contains("nest"));
+        assert!(compiled(&deep).unwrap_err().contains("nest"));
     }
 
     #[test]
     fn a_hostile_pattern_reads_10_mb_in_linear_time() {
         // Exponential for a backtracking engine. Here the work is bounded by pattern × text; the
         // test ends or it does not.
-        let pattern = Pattern::try_new(r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$").unwrap();
+        let pattern = compiled(r"^(a+)+$|(a|aa)+b|(\w+\s?)*!$").unwrap();
         assert!(!pattern.is_match(&("a".repeat(10 << 20) + "?")));
     }
 }

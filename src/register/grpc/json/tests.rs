@@ -12,7 +12,7 @@ use super::super::messages;
 use super::super::tests::POOL;
 use super::*;
 use crate::config;
-use crate::evaluate::Criterion;
+use crate::evaluate::{Criterion, PatternLimits};
 
 fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()
@@ -62,7 +62,8 @@ fn a_criterion_keeps_its_revision_on_the_way_through_a_message() {
         assert_eq!(dynamic.unknown_fields().count(), 0, "{written}");
         let message = messages::Criterion::decode(bytes.as_slice()).unwrap();
         let text = super::super::document(&message).unwrap();
-        let read = config::criterion(&text, None).unwrap_or_else(|error| panic!("{error}"));
+        let read = config::criterion(&text, None, PatternLimits::FILE)
+            .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(read.revision(), criterion.revision(), "{written}");
     }
 }
