@@ -12,7 +12,7 @@ use super::score::Explain;
 pub(crate) enum Agreement {
     /// Every expected key is there and equal; further keys are allowed.
     Contained,
-    /// The same keys, all equal.
+    /// Both have exactly these keys, all equal.
     Equal,
 }
 

@@ -118,7 +118,7 @@ impl<E> Score<E> {
         }
     }
 
-    /// The same score, its evidence wrapped.
+    /// Wraps the evidence and leaves the score as it is.
     pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
         Score {
             value: self.value,
