@@ -63,8 +63,8 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Configuration, highest precedence first: --set, SPANSCORE_… variables, the file,
-OTEL_EXPORTER_OTLP_… variables, defaults. A variable is SPANSCORE_ and the key in upper case, with __ between levels:
-SPANSCORE_FORWARD__ENDPOINT.
+OTEL_EXPORTER_OTLP_… variables, defaults. A variable is SPANSCORE_ and the key in upper case,
+with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
 Exit codes: 0 success, 1 a criterion failed, 2 usage or configuration error, 3 unreadable input,
 4 startup failed.";
@@ -454,9 +454,10 @@ mod tests {
                 .command
                 .is_none()
         );
-        assert!(
-            matches!(Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config, Some(path) if path.ends_with("x.yaml"))
-        );
+        assert!(matches!(
+            Cli::try_parse_from(["spanscore", "run", "-c", "x.yaml"]).unwrap().global.config,
+            Some(path) if path.ends_with("x.yaml"),
+        ));
     }
 
     #[test]
@@ -497,7 +498,10 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(["spanscore"].into_iter().chain(line)).unwrap();
             assert!(
-                matches!(cli.command, Some(Command::Criteria(args)) if args.api.address.as_deref() == Some("a:1")),
+                matches!(
+                    cli.command,
+                    Some(Command::Criteria(args)) if args.api.address.as_deref() == Some("a:1"),
+                ),
                 "{line:?}"
             );
         }

@@ -117,8 +117,9 @@ fn summary(replayed: &Replayed) -> String {
     let mut text = format!("{calls} in {found} of {traces} ({read})");
     if trajectories.is_empty() && replayed.n_spans > 0 {
         text.push_str(
-            "\nno span was recognised as a tool call or an agent run; --verbose shows the spans and \
-             their attributes, and `tools.name_attributes` or `tools.conventions` define your own",
+            "\nno span was recognised as a tool call or an agent run; --verbose shows the spans \
+             and their attributes, and `tools.name_attributes` or `tools.conventions` define \
+             your own",
         );
     }
     text
@@ -126,9 +127,11 @@ fn summary(replayed: &Replayed) -> String {
 
 /// The line of the jsonl contract. A span id is empty if only log records report the call or run.
 pub(super) fn to_json(trajectory: &Trajectory) -> Value {
+    let subject = trajectory.subject.as_ref();
+    let span_id = subject.map(|subject| subject.span_id.to_string());
     json!({
         "trace_id": trajectory.trace_id.to_string(),
-        "span_id": trajectory.subject.as_ref().map(|subject| subject.span_id.to_string()).unwrap_or_default(),
+        "span_id": span_id.unwrap_or_default(),
         "service": &*trajectory.service,
         "root": &*trajectory.root,
         "agent": trajectory.agent.as_deref(),

@@ -230,8 +230,8 @@ mod tests {
             read_json("runs.jsonl", b"{\"resourceSpans\":[]}\n{\"data\":[]}", None).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "runs.jsonl:2: is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, `resourceMetrics`; Jaeger and \
-             Zipkin exports are not supported"
+            "runs.jsonl:2: is JSON but not OTLP: it has none of `resourceSpans`, `resourceLogs`, \
+             `resourceMetrics`; Jaeger and Zipkin exports are not supported"
         );
     }
 }

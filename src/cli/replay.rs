@@ -282,8 +282,8 @@ fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
          recognised"
             .to_owned()
     } else if judged.evaluations.is_empty() && rules.criteria.is_empty() {
-        "no criterion is configured, and no run has an expectation of its own or a case in the cases \
-         file"
+        "no criterion is configured, and no run has an expectation of its own or a case in the \
+         cases file"
             .to_owned()
     } else if judged.evaluations.is_empty() {
         let selectors = if rules.criteria.len() == 1 {

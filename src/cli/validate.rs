@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn criteria_files_are_found_beside_the_file() {
-        let criterion = "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
+        let criterion = "criteria:\n  - name: a\
+            \n    evaluate: { tool_call_order: { tool_calls_order: [x] } }\n";
         // A folder's name may look like a pattern.
         let folder = folder(&[
             (

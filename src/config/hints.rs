@@ -38,8 +38,8 @@ impl Hints for Known {
     }
 }
 
-/// Reads the node at the end of a path, compiles its patterns once it can be read, and reports every
-/// mistake in it; see [`located::read`].
+/// Reads the node at the end of a path, compiles its patterns once it can be read, and reports
+/// every mistake in it; see [`located::read`].
 pub(super) fn read_compiled<S: DeserializeOwned, T>(
     root: &mut Node,
     path: &[usize],

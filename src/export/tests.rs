@@ -100,7 +100,8 @@ fn a_score_span_has_every_field_of_the_design() {
     let request = decode(&[fail()], &settings(), &Explain::default());
     let group = &request.resource_spans[0];
     let resource = group.resource.as_ref().unwrap();
-    insta::assert_snapshot!(lines(&resource.attributes).replace(env!("CARGO_PKG_VERSION"), "VERSION"), @r"
+    let attributes = lines(&resource.attributes).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    insta::assert_snapshot!(attributes, @r"
     service.name: shop
     service.instance.id: pod-1
     openinference.project.name: shop-project
@@ -523,17 +524,33 @@ fn shown_values_are_json_and_cut() {
 proptest! {
     /// Whatever a tool is called, the span decodes and its JSON says the same name.
     #[test]
-    fn any_tool_name_survives(name in any::<String>(), explanation in any::<String>(), service in ".{0,200}") {
-        let evaluation = with(saying(fail(), |said| said.explanation.clone_from(&explanation)), |trajectory| {
-            trajectory.tool_calls = vec![call(0, &name)];
-            trajectory.subject.as_mut().unwrap().resource = resource(&service);
-        });
+    fn any_tool_name_survives(
+        name in any::<String>(),
+        explanation in any::<String>(),
+        service in ".{0,200}",
+    ) {
+        let evaluation = with(
+            saying(fail(), |said| said.explanation.clone_from(&explanation)),
+            |trajectory| {
+                trajectory.tool_calls = vec![call(0, &name)];
+                trajectory.subject.as_mut().unwrap().resource = resource(&service);
+            },
+        );
         let request = decode(&[evaluation], &settings(), &Explain::default());
         let span = &request.resource_spans[0].scope_spans[0].spans[0];
-        prop_assert_eq!(&json_attribute(span, "input.value")[0]["name"], &json!(name));
-        prop_assert_eq!(attribute(span, "gen_ai.evaluation.explanation").unwrap(), explanation);
+        prop_assert_eq!(
+            &json_attribute(span, "input.value")[0]["name"],
+            &json!(name)
+        );
+        prop_assert_eq!(
+            attribute(span, "gen_ai.evaluation.explanation").unwrap(),
+            explanation
+        );
         let resource = request.resource_spans[0].resource.as_ref().unwrap();
-        prop_assert_eq!(lines(&resource.attributes[..1]), format!("service.name: {}\n", service));
+        prop_assert_eq!(
+            lines(&resource.attributes[..1]),
+            format!("service.name: {}\n", service)
+        );
     }
 }
 
@@ -581,7 +598,19 @@ fn an_event_has_every_field_of_the_conventions() {
 
 #[test]
 fn the_jsonl_line_is_the_contract() {
-    insta::assert_snapshot!(serde_json::to_string(&score_line::json(&fail())).unwrap(), @r#"{"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","service":"shop","agent":"checkout","criterion":"checkout-order","evaluator":"tool_call_order","scope":"trace","threshold":0.8,"score":0.6666666666666666,"label":"fail","explanation":"`create_order` was called before `check_inventory`","completeness":"root_ended","revision":0,"details":{"lcs":["validate_user","create_order"]}}"#);
+    let line = serde_json::to_string(&score_line::json(&fail())).unwrap();
+    assert_eq!(
+        line,
+        concat!(
+            r#"{"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","#,
+            r#""service":"shop","agent":"checkout","criterion":"checkout-order","#,
+            r#""evaluator":"tool_call_order","scope":"trace","threshold":0.8,"#,
+            r#""score":0.6666666666666666,"label":"fail","#,
+            r#""explanation":"`create_order` was called before `check_inventory`","#,
+            r#""completeness":"root_ended","revision":0,"#,
+            r#""details":{"lcs":["validate_user","create_order"]}}"#,
+        )
+    );
     let error = EvaluationError {
         kind: "missing_argument",
         message: "`run` has no `command`".to_owned(),

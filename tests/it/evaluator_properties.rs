@@ -206,16 +206,39 @@ proptest! {
         threshold in prop::sample::select(vec![0.0, 0.3, 0.5, 1.0]),
     ) {
         let late: Vec<Call> = known.iter().map(|(call, ..)| call.clone()).collect();
-        let early = known.iter().filter(|(_, known, ..)| *known).map(|(call, _, unfinished, step)| {
-            let unfinished = *unfinished || call.partial;
-            let kept = |value: &Option<Value>| if unfinished { None } else { value.clone() };
-            Call { args: kept(&call.args), result: kept(&call.result), partial: unfinished, step: *step, ..call.clone() }
-        });
-        let early = Written { calls: early.collect(), cut_short: true, ..Written::default() };
-        let Some(first) = one(evaluate.clone(), threshold, &early) else { return Ok(()) };
+        let early =
+            known
+                .iter()
+                .filter(|(_, known, ..)| *known)
+                .map(|(call, _, unfinished, step)| {
+                    let unfinished = *unfinished || call.partial;
+                    let kept =
+                        |value: &Option<Value>| if unfinished { None } else { value.clone() };
+                    Call {
+                        args: kept(&call.args),
+                        result: kept(&call.result),
+                        partial: unfinished,
+                        step: *step,
+                        ..call.clone()
+                    }
+                });
+        let early = Written {
+            calls: early.collect(),
+            cut_short: true,
+            ..Written::default()
+        };
+        let Some(first) = one(evaluate.clone(), threshold, &early) else {
+            return Ok(());
+        };
         if first.verdict != Verdict::NotEvaluated {
             let last = one(evaluate, threshold, &whole(late)).expect("was loaded before");
-            prop_assert_eq!(first.verdict, last.verdict, "early: {}; late: {}", first.explanation(), last.explanation());
+            prop_assert_eq!(
+                first.verdict,
+                last.verdict,
+                "early: {}; late: {}",
+                first.explanation(),
+                last.explanation()
+            );
         }
     }
 
@@ -232,18 +255,48 @@ proptest! {
     ) {
         let changed = calls.iter().map(|(call, other, is_same)| match is_same {
             true => call.clone(),
-            false => Call { name: call.name.clone(), ..other.clone() },
+            false => Call {
+                name: call.name.clone(),
+                ..other.clone()
+            },
         });
-        let written = [calls.iter().map(|(call, ..)| call.clone()).collect::<Vec<_>>(), changed.collect()];
-        let Ok(criterion) = serde_json::from_value::<Criterion>(json!({ "name": "any", "evaluate": evaluate, "threshold": threshold })) else {
+        let written = [
+            calls
+                .iter()
+                .map(|(call, ..)| call.clone())
+                .collect::<Vec<_>>(),
+            changed.collect(),
+        ];
+        let Ok(criterion) = serde_json::from_value::<Criterion>(
+            json!({ "name": "any", "evaluate": evaluate, "threshold": threshold }),
+        ) else {
             return Ok(());
         };
         let criteria = [Arc::new(criterion)];
-        let mut evaluations = written.into_iter().zip(cut_short).filter_map(|(calls, cut_short)| {
-            let explain = Explain { values, ..Explain::default() };
-            judged(&criteria, &Expectations::default(), &Written { calls, cut_short, ..Written::default() }, &explain).pop()
-        });
-        let (Some(a), Some(b)) = (evaluations.next(), evaluations.next()) else { return Ok(()) };
+        let mut evaluations =
+            written
+                .into_iter()
+                .zip(cut_short)
+                .filter_map(|(calls, cut_short)| {
+                    let explain = Explain {
+                        values,
+                        ..Explain::default()
+                    };
+                    judged(
+                        &criteria,
+                        &Expectations::default(),
+                        &Written {
+                            calls,
+                            cut_short,
+                            ..Written::default()
+                        },
+                        &explain,
+                    )
+                    .pop()
+                });
+        let (Some(a), Some(b)) = (evaluations.next(), evaluations.next()) else {
+            return Ok(());
+        };
         if (a.verdict, a.value) != (b.verdict, b.value) {
             return Ok(());
         }
@@ -253,7 +306,15 @@ proptest! {
             hasher.finish()
         };
         let same_text = (a.explanation(), a.details()) == (b.explanation(), b.details());
-        prop_assert_eq!(hash_of(&a) == hash_of(&b), same_text, "{} {}; {} {}", a.explanation(), a.details(), b.explanation(), b.details());
+        prop_assert_eq!(
+            hash_of(&a) == hash_of(&b),
+            same_text,
+            "{} {}; {} {}",
+            a.explanation(),
+            a.details(),
+            b.explanation(),
+            b.details()
+        );
     }
 
     /// What is private stays private, whatever is called and expected.
@@ -262,7 +323,11 @@ proptest! {
         let secret = "s3cret-value";
         let calls: Vec<Call> = calls
             .into_iter()
-            .map(|call| Call { args: call.args.map(|_| json!({"x": secret, "command": secret})), result: Some(json!(secret)), ..call })
+            .map(|call| Call {
+                args: call.args.map(|_| json!({"x": secret, "command": secret})),
+                result: Some(json!(secret)),
+                ..call
+            })
             .collect();
         if let Some(evaluation) = one(evaluate, 1.0, &whole(calls)) {
             prop_assert!(!evaluation.explanation().contains(secret));

@@ -180,17 +180,49 @@ proptest! {
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         let mut accept_and_judge = |spans: Vec<Span>| {
-            pipeline.accept(&rules, scan(&request(spans), Some(rules.keys())).expect("OTLP").batch, now);
+            pipeline.accept(
+                &rules,
+                scan(&request(spans), Some(rules.keys()))
+                    .expect("OTLP")
+                    .batch,
+                now,
+            );
             let evaluations = pipeline.end_of_input(&rules, now, |_| ()).evaluations;
-            evaluations.into_iter().map(|evaluation| (evaluation.criterion.name().to_owned(), evaluation)).collect::<BTreeMap<_, _>>()
+            evaluations
+                .into_iter()
+                .map(|evaluation| (evaluation.criterion.name().to_owned(), evaluation))
+                .collect::<BTreeMap<_, _>>()
         };
-        let known = spans.iter().zip(&early).skip(1).filter(|(_, (is_known, _))| *is_known);
-        let first = accept_and_judge(known.map(|(span, (_, is_open))| if *is_open { started(span) } else { span.clone() }).collect());
+        let known = spans
+            .iter()
+            .zip(&early)
+            .skip(1)
+            .filter(|(_, (is_known, _))| *is_known);
+        let first = accept_and_judge(
+            known
+                .map(|(span, (_, is_open))| {
+                    if *is_open {
+                        started(span)
+                    } else {
+                        span.clone()
+                    }
+                })
+                .collect(),
+        );
         let last = accept_and_judge(spans.clone());
-        for (name, first) in first.iter().filter(|(_, first)| first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated) {
+        for (name, first) in first.iter().filter(|(_, first)| {
+            first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated
+        }) {
             // What was reported once and has not changed is not reported again.
             if let Some(last) = last.get(name) {
-                prop_assert_eq!(first.verdict, last.verdict, "{}: {}, later {}", name, first.explanation(), last.explanation());
+                prop_assert_eq!(
+                    first.verdict,
+                    last.verdict,
+                    "{}: {}, later {}",
+                    name,
+                    first.explanation(),
+                    last.explanation()
+                );
             }
         }
     }

@@ -366,20 +366,46 @@ proptest! {
         for (version, (tool, names)) in versions.iter().enumerate() {
             let mut case = case.clone();
             case.end_time_unix_nano += version as u64;
-            let expect = tool.map(|tool| ("spanscore.expect", if tool == "{" { tool.to_owned() } else { expecting(tool) }));
+            let expect = tool.map(|tool| {
+                (
+                    "spanscore.expect",
+                    if tool == "{" {
+                        tool.to_owned()
+                    } else {
+                        expecting(tool)
+                    },
+                )
+            });
             let names = names.then(|| ("spanscore.criteria", "of others".to_owned()));
-            case.attributes = expect.into_iter().chain(names).map(|(key, text)| attribute(key, any_value::Value::StringValue(text))).collect();
+            case.attributes = expect
+                .into_iter()
+                .chain(names)
+                .map(|(key, text)| attribute(key, any_value::Value::StringValue(text)))
+                .collect();
             spans.push(case);
         }
         let last = |evaluations: Vec<Evaluation>| -> BTreeMap<String, (String, String)> {
             let words = evaluations.into_iter().map(|evaluation| {
-                (evaluation.criterion.name().to_owned(), (evaluation.verdict.as_str().to_owned(), evaluation.explanation().to_owned()))
+                (
+                    evaluation.criterion.name().to_owned(),
+                    (
+                        evaluation.verdict.as_str().to_owned(),
+                        evaluation.explanation().to_owned(),
+                    ),
+                )
             });
             let words: BTreeMap<_, _> = words.collect();
-            words.into_iter().filter(|(_, (_, explanation))| !explanation.starts_with("withdrawn: ")).collect()
+            words
+                .into_iter()
+                .filter(|(_, (_, explanation))| !explanation.starts_with("withdrawn: "))
+                .collect()
         };
         let at_once = last(fed(&rules, vec![(spans.clone(), 0)]));
-        let arrivals = order.iter().filter(|&&at| at < spans.len()).map(|&at| vec![spans[at].clone()]).zip(waits);
+        let arrivals = order
+            .iter()
+            .filter(|&&at| at < spans.len())
+            .map(|&at| vec![spans[at].clone()])
+            .zip(waits);
         prop_assert_eq!(last(fed(&rules, arrivals.collect())), at_once);
     }
 }

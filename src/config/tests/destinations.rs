@@ -97,27 +97,37 @@ fn without_an_endpoint_nothing_is_sent_and_each_shape_says_why() {
     assert!(config.forward_destination().is_none());
     let why = config.score_destination(Shape::Event).unwrap_err();
     assert_eq!(why, Off::NoEndpoint(Shape::Event));
-    insta::assert_snapshot!(why, @"there is no endpoint: set `forward.endpoint`, `scores.endpoint` or `scores.event.endpoint`");
+    insta::assert_snapshot!(why, @"there is no endpoint: set `forward.endpoint`, \
+        `scores.endpoint` or `scores.event.endpoint`");
 }
 
 #[test]
 fn scores_follow_forward_for_the_signals_it_takes() {
     let config = config(
-        "forward: { endpoint: \"http://a:4317\", signals: [traces], compression: zstd, timeout: 3s, headers: { K: v } }\nscores: { metrics: { enabled: false } }",
+        "forward: { endpoint: \"http://a:4317\", signals: [traces], compression: zstd, \
+         timeout: 3s, headers: { K: v } }\nscores: { metrics: { enabled: false } }",
     );
     let span = config.score_destination(Shape::Span).unwrap();
     assert_eq!(Some(&span), config.forward_destination().as_ref());
     assert_eq!(span.origin, "forward.endpoint (spanscore.yaml:1)");
     assert_eq!(span.headers[0].0, "k");
-    insta::assert_snapshot!(config.score_destination(Shape::Event).unwrap_err(), @"`forward.signals` does not have `logs`: give `scores.event` an endpoint of its own, or switch it off");
-    insta::assert_snapshot!(config.score_destination(Shape::Metrics).unwrap_err(), @"`scores.metrics.enabled` is false");
+    insta::assert_snapshot!(
+        config.score_destination(Shape::Event).unwrap_err(),
+        @"`forward.signals` does not have `logs`: give `scores.event` an endpoint of its own, or \
+            switch it off",
+    );
+    insta::assert_snapshot!(
+        config.score_destination(Shape::Metrics).unwrap_err(),
+        @"`scores.metrics.enabled` is false",
+    );
 }
 
 #[test]
 fn a_shape_takes_its_own_then_the_one_of_scores_then_that_of_forward() {
     let config = config(
         r#"
-forward: { endpoint: "http://a:4317", protocol: grpc, signals: [traces], compression: zstd, timeout: 3s, headers: { k: a } }
+forward: { endpoint: "http://a:4317", protocol: grpc, signals: [traces], compression: zstd,
+  timeout: 3s, headers: { k: a } }
 scores:
   endpoint: http://b:4317
   headers: { k: b }
@@ -128,7 +138,7 @@ scores:
 "#,
     );
     let span = config.score_destination(Shape::Span).unwrap();
-    assert_eq!(span.origin, "scores.span.endpoint (spanscore.yaml:8)");
+    assert_eq!(span.origin, "scores.span.endpoint (spanscore.yaml:9)");
     assert_eq!(span.endpoint.to_string(), "http://c:4318/base");
     assert_eq!(span.protocol, HttpProtobuf);
     assert!(span.headers.is_empty());
@@ -136,7 +146,7 @@ scores:
     assert_eq!(span.tls.server_name.as_deref(), Some("b"));
     // An endpoint of its own is asked for no matter what `forward` takes.
     let event = config.score_destination(Shape::Event).unwrap();
-    assert_eq!(event.origin, "scores.endpoint (spanscore.yaml:4)");
+    assert_eq!(event.origin, "scores.endpoint (spanscore.yaml:5)");
     assert_eq!(
         (
             event.protocol,
@@ -173,7 +183,8 @@ fn memory_is_shared_out_by_percent_less_what_we_take_ourselves() {
     // A tiny cgroup still lets something through.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
     let config = config(
-        "memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\nassemble: { open: { max_size: 10MiB } }",
+        "memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\
+         \nassemble: { open: { max_size: 10MiB } }",
     );
     let budgets = config.budgets(Some(mib));
     assert_eq!(

@@ -60,7 +60,9 @@ examples:
 
 #[test]
 fn json_is_taken_too_and_ids_may_be_numbers() {
-    let text = r#"{"examples": [{"id": 7, "evaluate": {"tool_calls": {"required": [], "disallowed": ["rm"]}}}]}"#;
+    let text = r#"{"examples": [{
+        "id": 7, "evaluate": {"tool_calls": {"required": [], "disallowed": ["rm"]}}
+    }]}"#;
     let entries = examples(Path::new("examples.json"), text, false).unwrap();
     assert_eq!(entries[0].id.as_deref(), Some("7"));
     let made = made(
@@ -79,7 +81,10 @@ fn every_mistake_of_an_example_file_is_reported_at_its_place() {
     let cases = [
         (
             "several",
-            "examples:\n  - input: x\n  - id: a\n    expected_tool: []\n  - expected_tools: [{ name: search }]\n  - expected_output: search\n  - id: a\n    expected_output: [a]\n    evaluate: { tool_order: { expected_tools: [] } }\n  - id: [b]\n    evaluate: { tool_call_ordr: {} }\n",
+            "examples:\n  - input: x\n  - id: a\n    expected_tool: []\
+             \n  - expected_tools: [{ name: search }]\n  - expected_output: search\n  - id: a\
+             \n    expected_output: [a]\n    evaluate: { tool_order: { expected_tools: [] } }\
+             \n  - id: [b]\n    evaluate: { tool_call_ordr: {} }\n",
         ),
         (
             "an id twice",
@@ -102,11 +107,14 @@ fn every_mistake_of_an_example_file_is_reported_at_its_place() {
     insta::assert_snapshot!(report);
 }
 
-const CASES: &str = "examples:\n  - { id: paris, expected_tools: [{ tool_name: search }] }\n  - { id: 7, expected_output: [search, book] }\n";
+const CASES: &str = "examples:\n  - { id: paris, expected_tools: [{ tool_name: search }] }\
+    \n  - { id: 7, expected_output: [search, book] }\n";
 
 #[test]
 fn a_configuration_names_its_cases() {
-    let text = "expectations: { from_spans: off, cases_file: cases.yaml }\ncriteria: [{ name: a, evaluate: { tool_order: { expected_tools: [{ tool_name: b }] } } }]\n";
+    let text = "expectations: { from_spans: off, cases_file: cases.yaml }\
+        \ncriteria:\n  - name: a\
+        \n    evaluate: { tool_order: { expected_tools: [{ tool_name: b }] } }\n";
     let loaded = Given {
         text,
         files: &[("cases.yaml", CASES)],
@@ -149,7 +157,8 @@ fn wrong_expectations_are_reported_at_their_place() {
         (
             "an entry without an id",
             named.clone(),
-            "examples:\n  - id: a\n    expected_tools: []\n  - expected_tools: [{ tool_name: b }]\n",
+            "examples:\n  - id: a\n    expected_tools: []\
+             \n  - expected_tools: [{ tool_name: b }]\n",
         ),
         (
             "a case that a criterion cannot take",

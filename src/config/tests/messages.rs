@@ -49,7 +49,8 @@ fn all_mistakes_of_a_file_are_reported_at_once() {
             "11:22 `64MB` is not a size",
             "15:7 unknown evaluator `tool_call_ordr`",
             "17:5 unknown key `treshold` in `criteria[checkout]`",
-            "19:44 `criteria[checkout].evaluate.tool_call_order.tool_calls_order` is the text `search`",
+            "19:44 `criteria[checkout].evaluate.tool_call_order.tool_calls_order` is the text \
+             `search`",
             "20:5 `criteria[2]` has no `name`",
             "21:16 a threshold is a number from 0 to 1, since scores are; found 3",
         ]
@@ -58,7 +59,8 @@ fn all_mistakes_of_a_file_are_reported_at_once() {
 
 #[test]
 fn the_message_of_the_house_rules_looks_as_they_say() {
-    let text = "\n\n\n\n\n\n\n\n\n\n\ncriteria:\n  - name: a\n    evaluate:\n      tool_call_ordr: { tool_calls_order: [search, edit] }\n";
+    let text = "\n\n\n\n\n\n\n\n\n\n\ncriteria:\n  - name: a\n    evaluate:\
+        \n      tool_call_ordr: { tool_calls_order: [search, edit] }\n";
     insta::assert_snapshot!(messages(text), @r"
     error: unknown evaluator `tool_call_ordr`
       --> spanscore.yaml:15:7
@@ -151,8 +153,9 @@ const CASES: &[(&str, &str)] = &[
     (
         "quoted numbers",
         "criteria:\n  - name: a\n    threshold: \"0.8\"\n    evaluate: { tool_call_count: { \
-         tool_calls_count: { a: [\"<=\", \"3\"] } } }\nassemble: { span_limit: \"5\", settle: \"5\" }\n\
-         receivers: { otlp: { grpc: { enabled: \"true\" } } }\n",
+         tool_calls_count: { a: [\"<=\", \"3\"] } } }\
+         \nassemble: { span_limit: \"5\", settle: \"5\" }\
+         \nreceivers: { otlp: { grpc: { enabled: \"true\" } } }\n",
     ),
     (
         "a map for a list",
@@ -171,7 +174,8 @@ const CASES: &[(&str, &str)] = &[
     ("a map for a word", "log:\n  level: { info: debug }\n"),
     (
         "two evaluators",
-        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order: { tool_calls_order: [a] }\n      tool_order: {}\n",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order: { tool_calls_order: [a] }\
+         \n      tool_order: {}\n",
     ),
     ("no evaluator", "criteria:\n  - name: a\n    evaluate: {}\n"),
     (
@@ -182,11 +186,13 @@ const CASES: &[(&str, &str)] = &[
     ("a text for a criterion", "criteria:\n  - checkout\n"),
     (
         "a reserved scope",
-        "criteria:\n  - name: a\n    scope: session\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+        "criteria:\n  - name: a\n    scope: session\
+         \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
     ),
     (
         "an unknown scope",
-        "criteria:\n  - name: a\n    scope: agents\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+        "criteria:\n  - name: a\n    scope: agents\
+         \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
     ),
     (
         "a listen address by name",
@@ -201,7 +207,8 @@ const CASES: &[(&str, &str)] = &[
     // === spellings of the reference documents ===
     (
         "graders",
-        "graders:\n  - type: tool-calls\n    config:\n      required: [search, { name: edit, path: src/.* }]\n",
+        "graders:\n  - type: tool-calls\n    config:\
+         \n      required: [search, { name: edit, path: src/.* }]\n",
     ),
     (
         "a grader as a criterion",
@@ -209,11 +216,13 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "an evaluator configuration",
-        "criteria:\n  - name: a\n    evaluatorTypeId: uipath-tool-call-order\n    evaluatorConfig:\n      strict: true\n      defaultEvaluationCriteria: { toolCallsOrder: [a, b] }\n",
+        "criteria:\n  - name: a\n    evaluatorTypeId: uipath-tool-call-order\n    evaluatorConfig:\
+         \n      strict: true\n      defaultEvaluationCriteria: { toolCallsOrder: [a, b] }\n",
     ),
     (
         "default criteria",
-        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order:\n        default_evaluation_criteria: { tool_calls_order: [a, b] }\n",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_call_order:\
+         \n        default_evaluation_criteria: { tool_calls_order: [a, b] }\n",
     ),
     (
         "camel case",
@@ -221,7 +230,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "the name of a program's class",
-        "criteria:\n  - name: a\n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n",
+        "criteria:\n  - name: a\
+         \n    evaluate: { ToolCallOrderEvaluator: { tool_calls_order: [a] } }\n",
     ),
     ("http/json", "forward:\n  protocol: http/json\n"),
     // === evaluators ===
@@ -231,7 +241,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "a broken pattern",
-        "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\n        required: [{ name: \"(a\" }]\n",
+        "criteria:\n  - name: a\n    evaluate:\n      tool_calls:\
+         \n        required: [{ name: \"(a\" }]\n",
     ),
     (
         "nothing asked for",
@@ -239,19 +250,24 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "a position on a forbidden call",
-        "criteria:\n  - name: a\n    evaluate: { tool_calls: { disallowed: [{ name: a, final: true }] } }\n",
+        "criteria:\n  - name: a\
+         \n    evaluate: { tool_calls: { disallowed: [{ name: a, final: true }] } }\n",
     ),
     (
         "an unknown operator",
-        "criteria:\n  - name: a\n    evaluate: { tool_call_count: { tool_calls_count: { a: [\"~\", 1], b: [\">\", -1], c: 3 } } }\n",
+        "criteria:\n  - name: a\
+         \n    evaluate: { tool_call_count: { tool_calls_count: { a: [\"~\", 1], b: [\">\", -1], \
+         c: 3 } } }\n",
     ),
     (
         "a typo in a pattern's fields",
-        "criteria:\n  - name: a\n    evaluate: { tool_calls: { required: [{ nmae: a }, { name: b, comand: c }] } }\n",
+        "criteria:\n  - name: a\
+         \n    evaluate: { tool_calls: { required: [{ nmae: a }, { name: b, comand: c }] } }\n",
     ),
     (
         "a name that is a number",
-        "criteria:\n  - name: a\n    evaluate: { tool_order: { expected_tools: [{ tool_name: [a] }] } }\n",
+        "criteria:\n  - name: a\
+         \n    evaluate: { tool_order: { expected_tools: [{ tool_name: [a] }] } }\n",
     ),
     (
         "something empty that only warns",
@@ -259,7 +275,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "a threshold that every score reaches",
-        "criteria:\n  - name: a\n    threshold: 0\n    evaluate: { tool_calls: { required: [b] } }\n",
+        "criteria:\n  - name: a\n    threshold: 0\n\
+         \n    evaluate: { tool_calls: { required: [b] } }\n",
     ),
     // === variables in values ===
     (
@@ -334,7 +351,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "zeros",
-        "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\nforward: { queue: { max_size: 0 } }\n",
+        "assemble: { span_limit: 0, settle: 0 }\nscores: { batch: { max_evaluations: 0 } }\
+         \nforward: { queue: { max_size: 0 } }\n",
     ),
     (
         "a share above one",
@@ -360,7 +378,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "one name for two criteria",
-        "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n  - evaluate: { tool_call_order: { tool_calls_order: [b] } }\n    name: a\n",
+        "criteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\
+         \n  - evaluate: { tool_call_order: { tool_calls_order: [b] } }\n    name: a\n",
     ),
     // === warnings ===
     (
@@ -377,7 +396,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "headers for another host",
-        "forward:\n  endpoint: https://a\n  headers: { authorization: x }\nscores:\n  endpoint: https://b\n",
+        "forward:\n  endpoint: https://a\n  headers: { authorization: x }\nscores:\
+         \n  endpoint: https://b\n",
     ),
     (
         "more than the memory",
@@ -385,7 +405,8 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "criteria without scoring",
-        "scoring: { enabled: false }\ncriteria:\n  - name: a\n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
+        "scoring: { enabled: false }\ncriteria:\n  - name: a\
+         \n    evaluate: { tool_call_order: { tool_calls_order: [a] } }\n",
     ),
     (
         "a request larger than all of them",
@@ -397,7 +418,9 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "a page of text",
-        "log:\n  level: |\n    one line\n    another\nforward: { timeout: { a: \"x\" } }\nassemble: { span_limit: abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz }\n",
+        "log:\n  level: |\n    one line\n    another\nforward: { timeout: { a: \"x\" } }\
+         \nassemble: { span_limit: \
+         abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz }\n",
     ),
     (
         "no signals",
@@ -405,7 +428,12 @@ const CASES: &[(&str, &str)] = &[
     ),
 ];
 
-const LONG_LINE: &str = r#"{"receivers":{"otlp":{"grpc":{"enabled":true,"listen":"127.0.0.1:4317"},"http":{"enabled":true,"listen":"127.0.0.1:4318"},"max_request_size":"64MiB"}},"forward":{"endpoint":"http://collector:4317","protocl":"grpc","timeout":"10s","compression":"none","signals":["traces","logs","metrics"]}}"#;
+const LONG_LINE: &str = concat!(
+    r#"{"receivers":{"otlp":{"grpc":{"enabled":true,"listen":"127.0.0.1:4317"},"#,
+    r#""http":{"enabled":true,"listen":"127.0.0.1:4318"},"max_request_size":"64MiB"}},"#,
+    r#""forward":{"endpoint":"http://collector:4317","protocl":"grpc","timeout":"10s","#,
+    r#""compression":"none","signals":["traces","logs","metrics"]}}"#,
+);
 
 #[test]
 fn every_mistake_is_reported_with_its_place_and_remedy() {
@@ -527,7 +555,8 @@ fn a_mistake_among_thousands_of_criteria_is_found_in_linear_time() {
     let criterion = |n: usize| {
         let threshold = if n % 100 == 7 { "high" } else { "1" };
         format!(
-            "  - name: c{n}\n    threshold: {threshold}\n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n"
+            "  - name: c{n}\n    threshold: {threshold}\
+             \n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n"
         )
     };
     let text: String = std::iter::once("criteria:\n".to_owned())
@@ -542,10 +571,18 @@ fn a_mistake_among_thousands_of_criteria_is_found_in_linear_time() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn a_mangled_file_never_panics(cut in 0..TEN_MISTAKES.len(), len in 0..40_usize, put in "[\\[\\]{}:,\"' \n\t&*!|>%@`$-]{0,4}|ü|\\$\\{env:X") {
+    fn a_mangled_file_never_panics(
+        cut in 0..TEN_MISTAKES.len(),
+        len in 0..40_usize,
+        put in "[\\[\\]{}:,\"' \n\t&*!|>%@`$-]{0,4}|ü|\\$\\{env:X",
+    ) {
         let from = (0..=cut).rev().find(|at| TEN_MISTAKES.is_char_boundary(*at)).unwrap();
         let to = (from + len).min(TEN_MISTAKES.len());
         let text = format!("{}{put}{}", &TEN_MISTAKES[..from], &TEN_MISTAKES[to..]);
@@ -554,9 +591,20 @@ proptest! {
     }
 
     #[test]
-    fn a_mangled_variable_never_panics(name in "(FORWARD|SCORES|RECEIVERS)(__(ENDPOINT|HEADERS|OTLP|TLS|SPAN)){0,3}", value in "[\\[\\]{}:,\"' a1&*!|>%@`$=-]{1,12}") {
+    fn a_mangled_variable_never_panics(
+        name in "(FORWARD|SCORES|RECEIVERS)(__(ENDPOINT|HEADERS|OTLP|TLS|SPAN)){0,3}",
+        value in "[\\[\\]{}:,\"' a1&*!|>%@`$=-]{1,12}",
+    ) {
         let name = format!("SPANSCORE_{name}");
-        let variables = [(name.as_str(), value.as_str()), ("OTEL_EXPORTER_OTLP_HEADERS", value.as_str()), ("OTEL_EXPORTER_OTLP_ENDPOINT", value.as_str())];
-        let _ = Given { variables: &variables, ..Given::default() }.load();
+        let variables = [
+            (name.as_str(), value.as_str()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", value.as_str()),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", value.as_str()),
+        ];
+        let _ = Given {
+            variables: &variables,
+            ..Given::default()
+        }
+        .load();
     }
 }

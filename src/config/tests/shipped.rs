@@ -108,7 +108,11 @@ fn walk(schema: &Value, node: &Value, value: &Value, path: &str, n_keys: &mut us
 
 #[test]
 fn what_is_printed_can_be_read_again() {
-    let text = "forward: { endpoint: \"http://a:4317\", timeout: 1500ms, signals: [logs] }\nscores: { span: { sample_pass: 0.25 } }\ntools: { ignore: [\"no\", \"a: b\", \"#c\", \"-\", \"\", \"1\", \"true\"] }\ncriteria: [{ name: a, description: \"x # y\", select: { calls: \"*\" }, evaluate: { tool_call_order: { tool_calls_order: [a, b] } } }]\n";
+    let text = "forward: { endpoint: \"http://a:4317\", timeout: 1500ms, signals: [logs] }\
+        \nscores: { span: { sample_pass: 0.25 } }\
+        \ntools: { ignore: [\"no\", \"a: b\", \"#c\", \"-\", \"\", \"1\", \"true\"] }\
+        \ncriteria: [{ name: a, description: \"x # y\", select: { calls: \"*\" }, \
+        evaluate: { tool_call_order: { tool_calls_order: [a, b] } } }]\n";
     for given in [text, EXAMPLE, ""] {
         let printed = config(given).to_yaml();
         assert_eq!(json(&config(&printed)), json(&config(given)), "{printed}");

@@ -408,7 +408,8 @@ tools: { ignore: ["a${2}", "${env:NUMBER}"] }
 
 #[test]
 fn json_is_accepted_also_with_tabs() {
-    let text = "{\n\t\"forward\": {\n\t\t\"endpoint\": \"http://a:4317\",\n\t\t\"timeout\": \"2s\"\n\t},\n\t\"criteria\": []\n}\n";
+    let text = "{\n\t\"forward\": {\n\t\t\"endpoint\": \"http://a:4317\",\n\t\t\"timeout\": \"2s\"\
+        \n\t},\n\t\"criteria\": []\n}\n";
     assert_eq!(config(text).forward.timeout.to_string(), "2s");
     let report = messages(&text.replace("2s", "soon"));
     let spot = report.iter().next().unwrap().spot.clone().unwrap();

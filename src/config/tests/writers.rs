@@ -8,8 +8,15 @@ const WRITERS: &str = r#"
 scores:
   writers:
     - phoenix: { endpoint: "http://phoenix:6006/base/", api_key_file: key }
-    - mlflow: { endpoint: "https://mlflow.example.com", api_key: "${env:MLFLOW_KEY}", headers: { x-workspace: a }, timeout: 3s }
-    - langfuse: { endpoint: "https://cloud.langfuse.com", public_key: pk-1, secret_key: "${file:secret}" }
+    - mlflow:
+        endpoint: "https://mlflow.example.com"
+        api_key: "${env:MLFLOW_KEY}"
+        headers: { x-workspace: a }
+        timeout: 3s
+    - langfuse:
+        endpoint: "https://cloud.langfuse.com"
+        public_key: pk-1
+        secret_key: "${file:secret}"
     - datadog: { endpoint: "https://api.datadoghq.eu", api_key: dd, ml_app: shop-bot }
 "#;
 
@@ -40,7 +47,7 @@ fn each_writer_has_an_address_and_says_who_we_are() {
                 .map(|(name, value)| format!("{name}: {}", value.expose()))
                 .collect();
             format!(
-                "{} {} {:?} {}",
+                "{} {} {:?}\n  {}",
                 destination.origin,
                 destination.endpoint,
                 destination.timeout,
@@ -49,10 +56,14 @@ fn each_writer_has_an_address_and_says_who_we_are() {
         })
         .collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
-    scores.writers[0].phoenix http://phoenix:6006/base 10s authorization: Bearer hunter2
-    scores.writers[1].mlflow https://mlflow.example.com:443 3s x-workspace: a, authorization: Bearer hunter3
-    scores.writers[2].langfuse https://cloud.langfuse.com:443 10s authorization: Basic cGstMTpzay0x
-    scores.writers[3].datadog https://api.datadoghq.eu:443 10s dd-api-key: dd
+    scores.writers[0].phoenix http://phoenix:6006/base 10s
+      authorization: Bearer hunter2
+    scores.writers[1].mlflow https://mlflow.example.com:443 3s
+      x-workspace: a, authorization: Bearer hunter3
+    scores.writers[2].langfuse https://cloud.langfuse.com:443 10s
+      authorization: Basic cGstMTpzay0x
+    scores.writers[3].datadog https://api.datadoghq.eu:443 10s
+      dd-api-key: dd
     ");
 }
 
@@ -109,12 +120,13 @@ scores:
     9:7 unknown writer `honeycomb`
     10:17 unknown key `endpoitn` in `scores.writers[6].mlflow`
     ");
-    insta::assert_snapshot!(messages("scores: { writers: [ langfuse: { endpoint: \"https://cloud.langfuse.com\" } ] }"), @r#"
+    let text = "scores: { writers: [ langfuse: {\n endpoint: \"https://a.example\" } ] }";
+    insta::assert_snapshot!(messages(text), @r#"
     error: `langfuse` has no keys
-      --> spanscore.yaml:1:44
+      --> spanscore.yaml:2:12
        |
-     1 | scores: { writers: [ langfuse: { endpoint: "https://cloud.langfuse.com" } ] }
-       |                                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ give `public_key` and `secret_key` or `secret_key_file`
+     2 |  endpoint: "https://a.example" } ] }
+       |            ^^^^^^^^^^^^^^^^^^^ give `public_key` and `secret_key` or `secret_key_file`
     "#);
 }
 

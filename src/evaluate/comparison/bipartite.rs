@@ -102,17 +102,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_assignment_pairs_more(table in (1_usize..5, 1_usize..6).prop_flat_map(|(n_rows, n_columns)| {
-            prop::collection::vec(prop::collection::vec(any::<bool>(), n_columns), n_rows)
-        })) {
-            let fits = Bipartite::new(table.len(), table[0].len(), |row, column| table[row][column]);
+        fn no_assignment_pairs_more(
+            table in (1_usize..5, 1_usize..6).prop_flat_map(|(n_rows, n_columns)| {
+                prop::collection::vec(prop::collection::vec(any::<bool>(), n_columns), n_rows)
+            }),
+        ) {
+            let (n_rows, n_columns) = (table.len(), table[0].len());
+            let fits = Bipartite::new(n_rows, n_columns, |row, column| table[row][column]);
             let matching = fits.matching();
             let columns: Vec<usize> = matching.iter().flatten().copied().collect();
             let mut distinct = columns.clone();
             distinct.sort_unstable();
             distinct.dedup();
             prop_assert_eq!(distinct.len(), columns.len());
-            prop_assert!(matching.iter().enumerate().all(|(row, column)| column.is_none_or(|column| table[row][column])));
+            for (row, column) in matching.iter().enumerate() {
+                prop_assert!(column.is_none_or(|column| table[row][column]));
+            }
             prop_assert_eq!(columns.len(), most(&table, &mut vec![false; table[0].len()]));
         }
     }

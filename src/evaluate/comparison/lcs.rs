@@ -466,7 +466,11 @@ mod tests {
 
         #[test]
         fn halving_finds_a_longest_one((actual, expected) in two_sequences()) {
-            let column = best_column(&actual[..actual.len() / 2], &actual[actual.len() / 2..], &expected);
+            let column = best_column(
+                &actual[..actual.len() / 2],
+                &actual[actual.len() / 2..],
+                &expected,
+            );
             let first = by_table(&actual[..actual.len() / 2], &expected[..column]).len();
             let second = by_table(&actual[actual.len() / 2..], &expected[column..]).len();
             prop_assert_eq!(first + second, by_table(&actual, &expected).len());

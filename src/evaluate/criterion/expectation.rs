@@ -370,7 +370,10 @@ mod tests {
         let unfit = nothing.check(&[criterion(set)]).unwrap_err();
         assert_eq!(unfit.criterion, "registered");
         assert!(
-            unfit.message.starts_with("`expected_output` is empty: name what is expected, or set `should_exact_match: true`"),
+            unfit.message.starts_with(
+                "`expected_output` is empty: name what is expected, or set \
+                `should_exact_match: true`"
+            ),
             "{unfit:?}"
         );
         let exact =

@@ -162,7 +162,12 @@ fn phoenix_is_asked_for_annotations_that_overwrite() {
 #[test]
 fn mlflow_is_asked_to_update_an_assessment_or_to_create_it() {
     let (targets, body) = only_call(&Writer::Mlflow(Default::default()), &fail());
-    insta::assert_snapshot!(targets, @"PATCH /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736/assessments/a-a1b7b48a27837acc6bdd93fa53f48447, else POST /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736/assessments");
+    insta::assert_snapshot!(
+        targets,
+        @"PATCH /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736\
+          /assessments/a-a1b7b48a27837acc6bdd93fa53f48447, \
+          else POST /api/3.0/mlflow/traces/tr-4bf92f3577b34da6a3ce929d0e0e4736/assessments",
+    );
     insta::assert_snapshot!(pretty(&body), @r#"
     {
       "assessment": {

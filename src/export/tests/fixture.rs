@@ -25,7 +25,11 @@ pub(super) const END: u64 = 1_790_000_000_000_000_000;
 pub(super) fn criterion(name: &str) -> JudgedBy {
     let text = json!({
         "name": name,
-        "evaluate": { "tool_call_order": { "tool_calls_order": ["validate_user", "check_inventory", "create_order"] } },
+        "evaluate": { "tool_call_order": { "tool_calls_order": [
+            "validate_user",
+            "check_inventory",
+            "create_order",
+        ] } },
         "threshold": 0.8,
     });
     let criterion: Criterion = serde_json::from_value(text).unwrap();

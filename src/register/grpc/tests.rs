@@ -100,7 +100,10 @@ async fn call_method(routes: &mut Router, method: &str, request: Value) -> (Stat
 async fn a_criterion_is_registered_read_and_taken_out_by_either_api() {
     let register = register("");
     let mut routes = routes(&register);
-    let criterion = json!({ "name": "b", "evaluate": { "tool_call_order": { "tool_calls_order": ["x", "y"] } } });
+    let criterion = json!({
+        "name": "b",
+        "evaluate": { "tool_call_order": { "tool_calls_order": ["x", "y"] } },
+    });
     let (status, made) =
         call_method(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
     assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
@@ -139,7 +142,11 @@ async fn a_criterion_is_registered_read_and_taken_out_by_either_api() {
 async fn a_mistake_is_a_violation_of_the_field_where_it_is() {
     use tonic_types::StatusExt;
     let mut routes = routes(&register(""));
-    let criterion = json!({ "name": "b", "threshold": 2.0, "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } });
+    let criterion = json!({
+        "name": "b",
+        "threshold": 2.0,
+        "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } },
+    });
     let (status, _) = call_method(&mut routes, "Upsert", json!({ "criterion": criterion })).await;
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     let violations = status.get_details_bad_request().unwrap().field_violations;
@@ -273,7 +280,10 @@ async fn a_trajectory_and_traces_are_judged_as_rest_judges_them() {
         "trajectory": trajectory,
         "criteria": [{
             "name": "m",
-            "evaluate": { "tool_call_args": { "tool_calls": [{ "name": "a", "args": { "n": 2 } }] } },
+            "evaluate": { "tool_call_args": { "tool_calls": [{
+                "name": "a",
+                "args": { "n": 2 },
+            }] } },
         }],
     });
     let (_, _, by_rest) = call(&register, "POST", "/v1/evaluate", &[], &rest.to_string()).await;

@@ -165,7 +165,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::With(name, tool) => {
-                    registered = registered.with(registration(&name.to_string(), &tool.to_string(), None));
+                    registered =
+                        registered.with(registration(&name.to_string(), &tool.to_string(), None));
                     api.insert(name.to_string(), tool.to_string());
                 }
                 Step::Without(name) => {
@@ -173,21 +174,43 @@ proptest! {
                     api.remove(&name.to_string());
                 }
                 Step::File(pairs) => {
-                    let unique: BTreeMap<String, String> = pairs.iter().map(|(name, tool)| (name.to_string(), tool.to_string())).collect();
-                    registered = registered.with_file(unique.iter().map(|(name, tool)| criterion(name, tool)).collect());
+                    let unique: BTreeMap<String, String> = pairs
+                        .iter()
+                        .map(|(name, tool)| (name.to_string(), tool.to_string()))
+                        .collect();
+                    registered = registered.with_file(
+                        unique
+                            .iter()
+                            .map(|(name, tool)| criterion(name, tool))
+                            .collect(),
+                    );
                     file = unique;
                 }
                 Step::All(pairs) => {
-                    api = pairs.iter().map(|(name, tool)| (name.to_string(), tool.to_string())).collect();
-                    registered = registered.with_all(api.iter().map(|(name, tool)| registration(name, tool, None)));
+                    api = pairs
+                        .iter()
+                        .map(|(name, tool)| (name.to_string(), tool.to_string()))
+                        .collect();
+                    registered = registered.with_all(
+                        api.iter()
+                            .map(|(name, tool)| registration(name, tool, None)),
+                    );
                 }
             }
             let mut model = file.clone();
             model.extend(api.clone());
-            let mut seen: Vec<_> = names(&registered).into_iter().map(|(name, tools)| (name, tools.concat())).collect();
+            let mut seen: Vec<_> = names(&registered)
+                .into_iter()
+                .map(|(name, tools)| (name, tools.concat()))
+                .collect();
             seen.sort();
             assert_eq!(seen, model.into_iter().collect::<Vec<_>>());
-            assert_eq!(registered.entries().keys().copied().collect::<Vec<_>>(), seen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+            assert_eq!(
+                registered.entries().keys().copied().collect::<Vec<_>>(),
+                seen.iter()
+                    .map(|(name, _)| name.as_str())
+                    .collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -27,7 +27,8 @@ struct Fixture {
 
 fn text(name: &str) -> String {
     format!(
-        "criteria: [{{ name: {name}, evaluate: {{ tool_call_order: {{ tool_calls_order: [x] }} }} }}]\n"
+        "criteria: [{{ name: {name}, evaluate: {{ tool_call_order: {{ tool_calls_order: [x] }} }} \
+         }}]\n"
     )
 }
 
@@ -260,9 +261,10 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
         )
     );
     fixture.write("criteria: 1\n");
-    assert!(
-        matches!(fixture.register.reload().await.unwrap(), ReloadOutcome::Refused { problems } if problems.contains("`criteria`"))
-    );
+    assert!(matches!(
+        fixture.register.reload().await.unwrap(),
+        ReloadOutcome::Refused { problems } if problems.contains("`criteria`"),
+    ));
     fixture.register.reload_soon();
     fixture.register.reload_soon();
     assert_eq!(fixture.names(), ["a"]);

@@ -67,12 +67,36 @@ fn what_cannot_be_understood_is_kept_beside_and_the_rest_is_used() {
     let cases = [
         ("\0\0\0\0".to_owned(), 0, "cannot be parsed"),
         (String::new(), 0, "cannot be parsed"),
-        ("{\"version\": 1, \"registrations\": [".to_owned(), 0, "cannot be parsed"),
-        (json!({ "version": 2, "registrations": [] }).to_string(), 0, "version 2"),
-        (json!({ "version": 1, "registrations": [good, {}] }).to_string(), 1, "registration 2: `criterion` is missing"),
-        (json!({ "version": 1, "registrations": [{ "criterion": { "name": "z" } }, good] }).to_string(), 1, "registration 1: "),
         (
-            json!({ "version": 1, "registrations": [{ "criterion": criterion("a", "x"), "expires_at": "soon" }] }).to_string(),
+            "{\"version\": 1, \"registrations\": [".to_owned(),
+            0,
+            "cannot be parsed",
+        ),
+        (
+            json!({ "version": 2, "registrations": [] }).to_string(),
+            0,
+            "version 2",
+        ),
+        (
+            json!({ "version": 1, "registrations": [good, {}] }).to_string(),
+            1,
+            "registration 2: `criterion` is missing",
+        ),
+        (
+            json!({
+                "version": 1,
+                "registrations": [{ "criterion": { "name": "z" } }, good],
+            })
+            .to_string(),
+            1,
+            "registration 1: ",
+        ),
+        (
+            json!({
+                "version": 1,
+                "registrations": [{ "criterion": criterion("a", "x"), "expires_at": "soon" }],
+            })
+            .to_string(),
             0,
             "is not a time",
         ),

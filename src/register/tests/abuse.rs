@@ -10,7 +10,9 @@ async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
     let register = register("");
     let deep = "[".repeat(100_000);
     let nested = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
-    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\
+        \nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\
+        \ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
     let pattern = |source: &str| {
         json!({ "evaluate": { "tool_calls": { "required": [source] } } }).to_string()
     };
@@ -89,7 +91,14 @@ type Call<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 #[tokio::test]
 async fn patterns_that_are_read_again_are_counted_once() {
     let register = register("");
-    let body = |n: usize| json!({ "evaluate": { "tool_calls": { "required": vec!["a"; n] } }, "threshold": 7, "foo": 1, "scope": "x" });
+    let body = |n: usize| {
+        json!({
+            "evaluate": { "tool_calls": { "required": vec!["a"; n] } },
+            "threshold": 7,
+            "foo": 1,
+            "scope": "x",
+        })
+    };
     let (_, _, problem) = call(
         &register,
         "PUT",
@@ -191,7 +200,12 @@ async fn nothing_grows_without_bound() {
         .0,
         413
     );
-    let named = |n: usize| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } });
+    let named = |n: usize| {
+        json!({
+            "name": format!("c{n}"),
+            "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } },
+        })
+    };
     let set = |n: usize| json!({ "criteria": (0..n).map(named).collect::<Vec<_>>() }).to_string();
     assert_eq!(
         call(
@@ -231,7 +245,11 @@ async fn nothing_grows_without_bound() {
         let attributes: serde_json::Map<String, Value> = (0..500)
             .map(|n| (format!("k{round}.{n}"), json!("x")))
             .collect();
-        let set = json!({ "criteria": [{ "name": "a", "select": { "attributes": attributes }, "evaluate": named(0)["evaluate"] }] });
+        let set = json!({ "criteria": [{
+            "name": "a",
+            "select": { "attributes": attributes },
+            "evaluate": named(0)["evaluate"],
+        }] });
         let (status, _, problem) =
             call(&register, "PUT", "/v1/criteria", &[], &set.to_string()).await;
         assert!(
@@ -244,7 +262,12 @@ async fn nothing_grows_without_bound() {
         );
     }
     assert!(register.0.rules.load().keys().len() <= MAX_KEYS);
-    let patterns = |n: usize| json!({ "name": format!("p{n}"), "evaluate": { "tool_calls": { "required": vec!["a"; 30] } } });
+    let patterns = |n: usize| {
+        json!({
+            "name": format!("p{n}"),
+            "evaluate": { "tool_calls": { "required": vec!["a"; 30] } },
+        })
+    };
     let set = json!({ "criteria": (0..40).map(patterns).collect::<Vec<_>>() }).to_string();
     let (status, _, problem) = call(&register, "PUT", "/v1/criteria", &[], &set).await;
     assert!(
@@ -284,7 +307,12 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
             .map(|_| json!({ "name": "x", "args": {} }))
             .collect::<Vec<_>>();
         let criteria: Vec<Value> = (0..n_criteria)
-            .map(|n| json!({ "name": format!("c{n}"), "evaluate": { "tool_call_args": { "tool_calls": expected } } }))
+            .map(|n| {
+                json!({
+                    "name": format!("c{n}"),
+                    "evaluate": { "tool_call_args": { "tool_calls": expected } },
+                })
+            })
             .collect();
         let question =
             json!({ "trajectory": { "tool_calls": calls(n_calls) }, "criteria": criteria });
@@ -307,7 +335,10 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
             .collect();
         let question = json!({
             "trajectory": { "tool_calls": [{ "name": "x", "result": "ab".repeat(size / 2) }] },
-            "criteria": [{ "name": "c", "evaluate": { "tool_calls": { "disallowed": disallowed } } }],
+            "criteria": [{
+                "name": "c",
+                "evaluate": { "tool_calls": { "disallowed": disallowed } },
+            }],
         });
         call(
             &register,
@@ -364,7 +395,10 @@ async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_num
 proptest! {
     /// Any text at all: an answer, and never a server's error.
     #[test]
-    fn any_body_gets_an_answer(body in ".{0,200}", path in prop::sample::select(vec!["/v1/criteria/a", "/v1/criteria", "/v1/evaluate"])) {
+    fn any_body_gets_an_answer(
+        body in ".{0,200}",
+        path in prop::sample::select(vec!["/v1/criteria/a", "/v1/criteria", "/v1/evaluate"]),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let register = register("");

@@ -154,7 +154,8 @@ async fn of_two_writers_with_one_etag_one_wins_and_the_other_gets_412() {
 async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
     let register = register(FILE);
     let (_, set_before, _) = call(&register, "GET", "/v1/criteria", &[], "").await;
-    let set = "criteria:\n- { name: b, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n- { name: c, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
+    let set = "criteria:\n- { name: b, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\
+        \n- { name: c, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
     let (status, etag, done) = call(
         &register,
         "PUT",
@@ -180,7 +181,8 @@ async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
         412
     );
     // One mistake, and nothing of it is done; both are told, each at its place.
-    let wrong = "criteria:\n- { name: d, evaluate: { tool_call_ordr: {} } }\n- { name: e, threshold: 2, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
+    let wrong = "criteria:\n- { name: d, evaluate: { tool_call_ordr: {} } }\
+        \n- { name: e, threshold: 2, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
     let (status, _, problem) = call(
         &register,
         "PUT",
@@ -285,8 +287,14 @@ async fn validating_changes_nothing() {
 #[tokio::test]
 async fn pages_follow_each_other_by_name() {
     let register = register("");
-    let criteria: Vec<Value> =
-        (0..25).map(|n| json!({ "name": format!("c{n:02}"), "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } } })).collect();
+    let criteria: Vec<Value> = (0..25)
+        .map(|n| {
+            json!({
+                "name": format!("c{n:02}"),
+                "evaluate": { "tool_call_order": { "tool_calls_order": ["x"] } },
+            })
+        })
+        .collect();
     assert_eq!(
         call(
             &register,
@@ -420,7 +428,9 @@ async fn a_trajectory_is_judged_without_keeping_anything() {
         (200, vec![of("a", "pass")])
     );
     assert_eq!(verdicts(&format!("{calls}names: [z]\n")).await.0, 404);
-    let own = "criteria:\n- { name: m, evaluate: { tool_call_order: { tool_calls_order: [y, x] } } }\n- { name: n, scope: agent, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
+    let own = "criteria:\
+        \n- { name: m, evaluate: { tool_call_order: { tool_calls_order: [y, x] } } }\
+        \n- { name: n, scope: agent, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
     assert_eq!(
         verdicts(&format!("{calls}{own}")).await,
         (200, vec![of("m", "fail"), of("n", "pass")])
@@ -443,7 +453,10 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
     let register = register("");
     let span = |id: &str, parent: &str, tool: &str| {
         json!({
-            "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": id, "parentSpanId": parent, "name": "s",
+            "traceId": "0af7651916cd43dd8448eb211c80319c",
+            "spanId": id,
+            "parentSpanId": parent,
+            "name": "s",
             "startTimeUnixNano": "1795000000000000000", "endTimeUnixNano": "1795000000000000001",
             "attributes": [
                 { "key": "tool.name", "value": { "stringValue": tool } },
@@ -464,8 +477,16 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
     let question = json!({
         "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] },
         "criteria": [
-            { "name": "m", "select": { "attributes": { "acme.tenant": "north" } }, "evaluate": { "tool_call_order": { "tool_calls_order": ["search", "edit"] } } },
-            { "name": "n", "select": { "attributes": { "acme.tenant": "south" } }, "evaluate": { "tool_call_order": { "tool_calls_order": ["search"] } } },
+            {
+                "name": "m",
+                "select": { "attributes": { "acme.tenant": "north" } },
+                "evaluate": { "tool_call_order": { "tool_calls_order": ["search", "edit"] } },
+            },
+            {
+                "name": "n",
+                "select": { "attributes": { "acme.tenant": "south" } },
+                "evaluate": { "tool_call_order": { "tool_calls_order": ["search"] } },
+            },
         ],
     });
     let (status, _, answer) = call(
@@ -488,7 +509,9 @@ async fn an_otlp_trace_is_judged_as_a_recording_is_also_by_attributes_that_nobod
         ),
         (Some("pass"), Some("root_ended"))
     );
-    let wrong = json!({ "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": [{ "traceId": "zz" }] }] }] } });
+    let wrong = json!({ "traces": { "resourceSpans": [{ "scopeSpans": [{ "spans": [{
+        "traceId": "zz",
+    }] }] }] } });
     assert_eq!(
         call(&register, "POST", "/v1/evaluate", &[], &wrong.to_string())
             .await

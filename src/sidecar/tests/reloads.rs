@@ -28,7 +28,8 @@ type Scores = Arc<Mutex<BTreeMap<String, Vec<(String, String)>>>>;
 fn file(generation: usize) -> String {
     let criterion = |which: &str| {
         format!(
-            "- {{ name: {which}, evaluate: {{ tool_call_order: {{ tool_calls_order: [search, \"g{generation}\"] }} }} }}\n"
+            "- {{ name: {which}, evaluate: {{ tool_call_order: {{ tool_calls_order: [search, \
+             \"g{generation}\"] }} }} }}\n"
         )
     };
     format!("criteria:\n{}{}", criterion("one"), criterion("two"))

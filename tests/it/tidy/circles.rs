@@ -1,7 +1,7 @@
 //! No import runs in a circle inside a room: at every level, the children of a module import each
 //! other in one direction only. What a child's own children import counts as the child's import; an
-//! item that a module hands on by `use` counts as its own module's. The module above, a room's face,
-//! may be named by its children, as it names them.
+//! item that a module hands on by `use` counts as its own module's. The module above, a room's
+//! face, may be named by its children, as it names them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -215,8 +215,8 @@ fn floors_import_only_those_below() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// State outside of arguments makes a result depend on more than its input. Text that a value renders
-// once for itself (a `OnceLock` in a field) is no such state.
+// State outside of arguments makes a result depend on more than its input. Text that a value
+// renders once for itself (a `OnceLock` in a field) is no such state.
 #[test]
 fn the_core_has_no_ambient_state() {
     const WORDS: [&str; 5] = ["thread_local!", "Cell<", "Mutex<", "RwLock<", "Atomic"];

@@ -23,29 +23,69 @@ fn every_evaluator() -> Vec<Value> {
     let of = |evaluate: Value| json!({ "name": "a", "evaluate": evaluate });
     vec![
         of(json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } })),
-        of(
-            json!({ "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] }, "strict": true } }),
-        ),
-        of(
-            json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "b", "parameters": { "n": 1, "f": 1.5, "t": [true, null, "x"] } }], "exact_match": true } }),
-        ),
-        of(
-            json!({ "execution_order": { "expected_output": ["a"], "should_exact_match": false, "should_consider_ordering": true, "strict_mode": true, "over": "nodes" } }),
-        ),
+        of(json!({ "tool_call_count": {
+                "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] },
+                "strict": true,
+            } })),
+        of(json!({ "tool_order": {
+                "expected_tools": [
+                    { "tool_name": "a" },
+                    {
+                        "tool_name": "b",
+                        "parameters": { "n": 1, "f": 1.5, "t": [true, null, "x"] },
+                    },
+                ],
+                "exact_match": true,
+            } })),
+        of(json!({ "execution_order": {
+                "expected_output": ["a"],
+                "should_exact_match": false,
+                "should_consider_ordering": true,
+                "strict_mode": true,
+                "over": "nodes",
+            } })),
         of(json!({ "tool_calls": {
-            "required": ["a", { "name": "b", "command": "c", "path": "p", "args": { "q": "x" }, "result": "r", "min_count": 2, "final": false, "at_step": 0 }, { "name": "c", "before_step": 3 }, { "name": "d", "final": true }],
+            "required": [
+                "a",
+                {
+                    "name": "b",
+                    "command": "c",
+                    "path": "p",
+                    "args": { "q": "x" },
+                    "result": "r",
+                    "min_count": 2,
+                    "final": false,
+                    "at_step": 0,
+                },
+                { "name": "c", "before_step": 3 },
+                { "name": "d", "final": true },
+            ],
             "disallowed": [{ "name": "z", "result": "r" }],
             "sequence": ["a", { "name": "b", "path": "p" }],
         } })),
-        of(
-            json!({ "tool_call_args": { "tool_calls": [{ "name": "a", "args": { "q": 1, "deep": { "x": [1, 2] } } }], "strict": true, "subset": true, "exact": false } }),
-        ),
-        of(
-            json!({ "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "text" }], "strict": true } }),
-        ),
+        of(json!({ "tool_call_args": {
+                "tool_calls": [{ "name": "a", "args": { "q": 1, "deep": { "x": [1, 2] } } }],
+                "strict": true,
+                "subset": true,
+                "exact": false,
+            } })),
+        of(json!({ "tool_call_output": {
+                "tool_outputs": [{ "name": "a", "output": "text" }],
+                "strict": true,
+            } })),
         json!({
-            "name": "b", "description": "d", "scope": "agent", "threshold": 0.0, "evaluate": { "tool_call_order": { "tool_calls_order": ["a"] } },
-            "select": { "service": "s", "root": "r", "agent": "a", "calls": "c", "attributes": { "env": "prod" } },
+            "name": "b",
+            "description": "d",
+            "scope": "agent",
+            "threshold": 0.0,
+            "evaluate": { "tool_call_order": { "tool_calls_order": ["a"] } },
+            "select": {
+                "service": "s",
+                "root": "r",
+                "agent": "a",
+                "calls": "c",
+                "attributes": { "env": "prod" },
+            },
         }),
     ]
 }
