@@ -175,6 +175,12 @@ impl Span {
                 == Self::HAS_IS_REMOTE | Self::IS_REMOTE
     }
 
+    /// Do the OTLP flags mark the parent as being in this process? Many SDKs set no flags.
+    pub fn parent_is_local(&self) -> bool {
+        self.parent_id.is_some()
+            && self.flags & (Self::HAS_IS_REMOTE | Self::IS_REMOTE) == Self::HAS_IS_REMOTE
+    }
+
     /// Bytes of this span, without its resource, which is shared.
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.kept.size()

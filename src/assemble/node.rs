@@ -31,9 +31,9 @@ pub(super) enum SpanNode {
     Awaited {
         /// Children that are orphans until it arrives.
         n_orphans: u32,
-        /// Remote children that are ended top spans until it arrives.
-        n_remote_tops: u32,
-        /// Is one of its descendants an agent run, a model span or a tool call?
+        /// Remote children that are top spans until it arrives.
+        remote_tops: TopCounts,
+        /// Is one of its descendants an agent run or a model span?
         has_agent_descendant: bool,
     },
     Arrived(Version),
@@ -55,8 +55,15 @@ pub(super) struct Version {
     pub(super) n_attributes: u32,
     pub(super) status: Status,
     pub(super) is_record: bool,
-    /// Is one of its descendants an agent run, a model span or a tool call?
+    /// Is one of its descendants an agent run or a model span?
     pub(super) has_agent_descendant: bool,
+}
+
+/// Counts top spans.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct TopCounts {
+    pub(super) n_ended: u32,
+    pub(super) n_open: u32,
 }
 
 /// One more than a position in `SpanTree::nodes`, so that `Option` takes no space.
@@ -143,6 +150,19 @@ impl SpanNode {
     }
 }
 
+// === impl TopCounts ===
+
+impl TopCounts {
+    /// The count of top spans that have ended, or of those that have not.
+    pub(super) fn of(&mut self, ended: bool) -> &mut u32 {
+        if ended {
+            &mut self.n_ended
+        } else {
+            &mut self.n_open
+        }
+    }
+}
+
 // === impl Version ===
 
 impl Version {
@@ -156,9 +176,10 @@ impl Version {
         self.flags & REMOTE == REMOTE
     }
 
-    /// Is it an agent run, a model span or a tool call?
+    /// Is it an agent run or a model span? Tool calls alone do not show an agent: a tool's server
+    /// makes them too.
     pub(super) fn is_agent_work(&self) -> bool {
-        self.class.tool_call || self.class.agent_run || self.class.model
+        self.class.agent_run || self.class.model
     }
 
     /// Does it make its ancestors have an agent descendant?

@@ -15,7 +15,7 @@ use std::time::Duration;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::node::{Arrival, NodeIdx, SpanNode, Version};
+use super::node::{Arrival, NodeIdx, SpanNode, TopCounts, Version};
 use super::resources::SharedResource;
 use super::timers::{Quiet, ticks};
 use crate::span::SpanClass;
@@ -39,10 +39,10 @@ pub(super) struct SpanTree {
     n_spans: usize,
     /// Spans whose parent is absent and local.
     n_orphans: u32,
-    /// Ended spans without a parent.
-    n_tops_ended: u32,
-    /// Ended top spans whose parent is absent and remote; too many while `stale`.
-    n_remote_tops_ended: u32,
+    /// Spans without a parent.
+    local_tops: TopCounts,
+    /// Top spans whose parent is absent and remote; too many while `stale`.
+    remote_tops: TopCounts,
     /// A newer version took back a reason for `has_agent_descendant`: these marks must be made anew
     /// before they are relied on.
     stale: bool,
@@ -108,12 +108,13 @@ impl SpanTree {
         match self.get(at) {
             &SpanNode::Awaited {
                 n_orphans,
-                n_remote_tops,
+                remote_tops,
                 ..
             } => {
                 // Its children are no orphans any more.
                 self.n_orphans -= n_orphans;
-                self.n_remote_tops_ended -= n_remote_tops;
+                self.remote_tops.n_ended -= remote_tops.n_ended;
+                self.remote_tops.n_open -= remote_tops.n_open;
                 self.n_spans += 1;
                 *self.get_mut(at) = SpanNode::Arrived(version);
             }
@@ -149,20 +150,23 @@ impl SpanTree {
             .is_none_or(|at| self.wins(at, arrival))
     }
 
-    /// The kind of top span that has ended, if one has and no local parent is missing.
+    /// The kind of top span that has ended, if one has, no other is still open, and no local parent
+    /// is missing.
     pub(super) fn quiet(&mut self) -> Option<Quiet> {
-        if self.n_orphans > 0 {
+        if self.n_orphans > 0 || self.local_tops.n_open > 0 {
             return None;
         }
-        if self.n_tops_ended > 0 {
-            return Some(Quiet::Local);
-        }
-        // Only here do the marks of agent descendants matter. A version that takes one back is so
-        // rare that a pass over the whole trace may answer it.
-        if self.n_remote_tops_ended > 0 && self.stale {
+        // Only for remote tops do the marks of agent descendants matter. A version that takes one
+        // back is so rare that a pass over the whole trace may answer it.
+        if self.stale && self.remote_tops.n_ended + self.remote_tops.n_open > 0 {
             self.recount();
         }
-        (self.n_remote_tops_ended > 0).then_some(Quiet::Remote)
+        match (self.local_tops.n_ended, self.remote_tops) {
+            (_, TopCounts { n_open: 1.., .. }) => None,
+            (1.., _) => Some(Quiet::Local),
+            (0, TopCounts { n_ended: 1.., .. }) => Some(Quiet::Remote),
+            (0, TopCounts { n_ended: 0, .. }) => None,
+        }
     }
 
     /// Does a span name a local parent that has not arrived?
@@ -288,7 +292,7 @@ impl SpanTree {
         let position = self.nodes.len() as u32;
         self.nodes.push(SpanNode::Awaited {
             n_orphans: 0,
-            n_remote_tops: 0,
+            remote_tops: TopCounts::default(),
             has_agent_descendant: false,
         });
         self.ids.push(span_id);
@@ -368,7 +372,7 @@ impl SpanTree {
                 self.get(parent).version().is_none()
                     && version.is_remote()
                     && !version.class.tool_call
-                    && version.has_agent_descendant
+                    && (version.class.agent_run || version.has_agent_descendant)
             }
         }
     }
@@ -383,14 +387,12 @@ impl SpanTree {
         }
         let (ended, remote, top) = (version.ended(), version.is_remote(), self.is_top(version));
         let Some(parent) = version.parent else {
-            if ended {
-                apply(&mut self.n_tops_ended);
-            }
+            apply(self.local_tops.of(ended));
             return;
         };
         let SpanNode::Awaited {
             n_orphans,
-            n_remote_tops,
+            remote_tops,
             ..
         } = self.get_mut(parent)
         else {
@@ -399,9 +401,9 @@ impl SpanTree {
         if !remote {
             apply(n_orphans);
             apply(&mut self.n_orphans);
-        } else if top && ended {
-            apply(n_remote_tops);
-            apply(&mut self.n_remote_tops_ended);
+        } else if top {
+            apply(remote_tops.of(ended));
+            apply(self.remote_tops.of(ended));
         }
     }
 
@@ -421,18 +423,18 @@ impl SpanTree {
     /// Makes all marks and counts anew.
     fn recount(&mut self) {
         self.n_orphans = 0;
-        self.n_tops_ended = 0;
-        self.n_remote_tops_ended = 0;
+        self.local_tops = TopCounts::default();
+        self.remote_tops = TopCounts::default();
         self.stale = false;
         for node in &mut self.nodes {
             *node.has_agent_descendant_mut() = false;
             if let SpanNode::Awaited {
                 n_orphans,
-                n_remote_tops,
+                remote_tops,
                 ..
             } = node
             {
-                (*n_orphans, *n_remote_tops) = (0, 0);
+                (*n_orphans, *remote_tops) = (0, TopCounts::default());
             }
         }
         let n_nodes = self.nodes.len() as u32;

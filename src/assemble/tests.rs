@@ -167,7 +167,7 @@ fn a_root_that_ends_at_zero_has_not_ended() {
 #[test]
 fn a_top_under_a_remote_parent_settles_after_fifteen_seconds() {
     let mut buffer = buffer();
-    buffer.send(span(3).under(2).tool());
+    buffer.send(span(3).under(2).model());
     buffer.send(span(2).under(1));
     buffer.send(span(1).under(100).remote());
     assert!(buffer.wait(14).is_empty());
@@ -178,7 +178,7 @@ fn a_top_under_a_remote_parent_settles_after_fifteen_seconds() {
 #[test]
 fn a_root_of_our_own_shortens_the_wait_for_remote_ones() {
     let mut buffer = buffer();
-    buffer.send(span(2).under(1).tool());
+    buffer.send(span(2).under(1).model());
     buffer.send(span(1).under(100).remote());
     buffer.skip(5);
     buffer.send(span(9));
@@ -189,7 +189,7 @@ fn a_root_of_our_own_shortens_the_wait_for_remote_ones() {
 #[test]
 fn a_root_of_our_own_begins_the_longest_settling_anew() {
     let mut buffer = buffer();
-    buffer.send(span(2).under(1).tool());
+    buffer.send(span(2).under(1).model());
     buffer.send(span(1).under(100).remote());
     buffer.skip(5);
     buffer.send(span(9));
@@ -216,7 +216,7 @@ fn a_remote_span_with_nothing_of_interest_beneath_is_no_top() {
 #[test]
 fn an_mcp_server_span_is_no_top() {
     let mut buffer = buffer();
-    buffer.send(span(2).under(1).tool());
+    buffer.send(span(2).under(1).model());
     buffer.send(span(1).under(100).remote().tool());
     assert_eq!(reasons(&buffer.wait(180)), [Inactive]);
 }
@@ -224,7 +224,7 @@ fn an_mcp_server_span_is_no_top() {
 #[test]
 fn a_top_is_one_no_longer_once_its_parent_comes() {
     let mut buffer = buffer();
-    buffer.send(span(2).under(1).tool());
+    buffer.send(span(2).under(1).model());
     buffer.send(span(1).under(100).remote());
     buffer.skip(1);
     buffer.send(span(100).open());
@@ -235,7 +235,7 @@ fn a_top_is_one_no_longer_once_its_parent_comes() {
 #[test]
 fn a_newer_version_can_take_back_what_made_its_ancestor_a_top() {
     let mut buffer = buffer();
-    buffer.send(span(3).under(2).tool());
+    buffer.send(span(3).under(2).model());
     buffer.send(span(2).under(1));
     buffer.send(span(1).under(100).remote());
     buffer.send(span(3).under(2).lasting(1, 9));
@@ -251,6 +251,38 @@ fn a_newer_version_can_move_to_another_parent() {
     buffer.send(span(2).under(1).lasting(1, 9));
     let told = buffer.wait(5);
     assert_eq!((told[0].reason, told[0].parent_missing), (RootEnded, false));
+}
+
+#[test]
+fn an_agent_run_under_a_remote_parent_is_a_top_whatever_it_holds() {
+    let mut buffer = buffer();
+    buffer.send(span(1).under(100).remote().agent_run());
+    assert!(buffer.wait(14).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [RootEnded]);
+}
+
+#[test]
+fn tool_calls_alone_make_no_top_of_a_remote_span() {
+    let mut buffer = buffer();
+    buffer.send(span(2).under(1).tool());
+    buffer.send(span(1).under(100).remote());
+    assert!(buffer.wait(179).is_empty());
+    assert_eq!(reasons(&buffer.wait(1)), [Inactive]);
+}
+
+#[test]
+fn every_top_must_have_ended() {
+    for open in [
+        span(9).open(),
+        span(9).partial(),
+        span(9).under(100).remote().agent_run().open(),
+    ] {
+        let mut buffer = buffer();
+        buffer.send(span(1));
+        buffer.send(open);
+        assert!(buffer.wait(179).is_empty());
+        assert_eq!(reasons(&buffer.wait(1)), [Inactive]);
+    }
 }
 
 // === inactive ===
@@ -293,7 +325,7 @@ fn a_hundred_thousand_nested_spans_take_no_stack_and_no_time() {
             buffer.send(if id % 2 == 0 {
                 nested.remote()
             } else {
-                nested.tool()
+                nested.model()
             });
         }
         buffer.send(span(1).under(1_000_000).remote());

@@ -646,7 +646,8 @@ fn the_evaluated_span_is_the_earliest_topmost_run_that_no_call_holds() {
     assert_eq!(
         subject(&[
             remote(1, 0x301),
-            tool(2, 1, "a", 10, 20),
+            model(2, 1, 10, 20),
+            tool(4, 1, "a", 20, 30),
             span(3, 98, "orphan", 0, 5)
         ]),
         "1"
@@ -788,28 +789,72 @@ fn what_other_settings_recognised_is_looked_at_again() {
 // === how far a trace can be trusted ===
 
 #[test]
-fn a_trace_is_cut_short_unless_nothing_can_be_missing() {
+fn a_trace_without_an_ended_root_is_cut_short_where_it_shows_a_hole() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
-    let cut = |spans: &[Made], reason: CloseReason, parent_missing: bool| {
+    let cut = |spans: &[Made], reason: CloseReason| {
+        let is_absent = |id: u64| spans.iter().all(|span| span.id != id);
         let trace = Trace {
             reason,
-            parent_missing,
+            parent_missing: spans
+                .iter()
+                .any(|span| span.parent > 0 && span.flags & 0x200 == 0 && is_absent(span.parent)),
             ..trace(spans, &recogniser)
         };
         trajectory(&trace, &recogniser).unwrap().cut_short
     };
-    let run = [agent(2, 1, "desk", 1, 98), tool(3, 2, "a", 2, 3)];
-    let orphan = [tool(3, 2, "a", 2, 3)];
-    let open = [agent(2, 1, "desk", 1, 0), tool(3, 2, "a", 2, 3)];
-    assert!(!cut(&orphan, CloseReason::RootEnded, false));
-    assert!(
-        !cut(&run, CloseReason::NoRoot, true),
-        "the topmost span is a finished run"
-    );
-    assert!(!cut(&orphan, CloseReason::Inactive, false));
-    assert!(cut(&orphan, CloseReason::Inactive, true));
-    assert!(cut(&open, CloseReason::NoRoot, true));
-    assert!(cut(&run, CloseReason::SpanLimit, false));
+    let flags = |flags: u32, made: Made| Made { flags, ..made };
+    let (unmarked, local, remote) = (0, 0x101, 0x301);
+    let run = |of: u32| flags(of, agent(2, 1, "desk", 1, 98));
+    let call = tool(3, 2, "a", 2, 3);
+    let remote_call = flags(remote, tool(3, 9, "a", 2, 3));
+    let server = flags(remote, span(1, 9, "POST", 0, 99));
+    for (spans, is_cut, why) in [
+        (vec![run(unmarked), call.clone()], false, "a finished run"),
+        (vec![run(local), call.clone()], true, "its parent is here"),
+        (
+            vec![run(unmarked), call.clone(), agent(7, 0, "other", 1, 98)],
+            true,
+            "a root shows that the run is no root",
+        ),
+        (
+            vec![flags(unmarked, agent(2, 1, "desk", 1, 0)), call.clone()],
+            true,
+            "the run goes on",
+        ),
+        (
+            vec![agent(2, 0, "desk", 1, 0), call.clone()],
+            true,
+            "so does the root",
+        ),
+        (vec![flags(unmarked, call.clone())], true, "an orphan"),
+        (
+            vec![agent(2, 0, "desk", 1, 98), call.clone()],
+            false,
+            "a root",
+        ),
+        (vec![remote_call.clone()], true, "a tool's server"),
+        (
+            vec![server.clone(), tool(3, 1, "a", 2, 3)],
+            true,
+            "a tool's server behind HTTP",
+        ),
+        (
+            vec![server, tool(3, 1, "a", 2, 3), model(4, 1, 1, 2)],
+            false,
+            "an agent behind HTTP",
+        ),
+        (
+            vec![run(remote), call.clone()],
+            false,
+            "an agent called from afar",
+        ),
+    ] {
+        for reason in [CloseReason::Inactive, CloseReason::NoRoot] {
+            assert_eq!(cut(&spans, reason), is_cut, "{why}");
+        }
+        assert!(!cut(&spans, CloseReason::RootEnded), "{why}");
+        assert!(cut(&spans, CloseReason::SpanLimit), "{why}");
+    }
 }
 
 // === bad input ===

@@ -131,6 +131,11 @@ impl Sent {
         self
     }
 
+    pub(super) fn agent_run(mut self) -> Self {
+        self.class.agent_run = true;
+        self
+    }
+
     pub(super) fn model(mut self) -> Self {
         self.class.model = true;
         self

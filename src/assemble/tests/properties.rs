@@ -78,8 +78,10 @@ impl Model {
         if self.parent_missing() {
             return None;
         }
+        if !self.tops().all(ended) {
+            return None;
+        }
         self.tops()
-            .filter(|top| ended(top))
             .map(|top| {
                 if top.span.parent_id.is_some() {
                     SETTLE_REMOTE
@@ -108,9 +110,7 @@ impl Model {
         let is_top = |sent: &&Sent| match sent.span.parent_id {
             None => true,
             Some(_) => {
-                let interesting = |below: &&Sent| {
-                    below.class.tool_call || below.class.agent_run || below.class.model
-                };
+                let interesting = |below: &&Sent| below.class.agent_run || below.class.model;
                 let has_agent_descendant = self
                     .spans
                     .values()
@@ -119,7 +119,7 @@ impl Model {
                 self.parent(sent).is_none()
                     && sent.span.parent_is_remote()
                     && !sent.class.tool_call
-                    && has_agent_descendant
+                    && (sent.class.agent_run || has_agent_descendant)
             }
         };
         self.spans.values().filter(is_top)

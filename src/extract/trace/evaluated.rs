@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use hashbrown::HashSet;
-
 use super::span_roles::SpanRoles;
 use crate::assemble::{CloseReason, Trace};
 use crate::extract::spans::SpanIdx;
@@ -21,39 +19,63 @@ pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     if let Some(run) = topmost_runs.find(|run| !is_called(run.span)) {
         return Some(run.span);
     }
-    let mut holds_agent = vec![false; roles.spans.len()];
-    for &span_idx in roles.tree.parents_first.iter().rev() {
-        holds_agent[span_idx] |=
-            roles.calls[span_idx].is_some() || roles.model_of[span_idx] == Some(span_idx);
-        if let Some(parent) = roles.tree.parent[span_idx] {
-            holds_agent[parent] |= holds_agent[span_idx];
-        }
-    }
-    let is_top = |span_idx: SpanIdx| {
-        let span = &roles.spans[span_idx].0;
-        span.parent_id.is_none()
-            || (span.parent_is_remote() && roles.calls[span_idx].is_none() && holds_agent[span_idx])
-    };
+    let is_top = is_top_span(roles);
     let mut tops: Vec<SpanIdx> = roles.tree.tops().collect();
     tops.sort_by_key(|&span_idx| roles.rank(span_idx));
     let top = tops.iter().copied().find(|&span_idx| is_top(span_idx));
     top.or_else(|| tops.first().copied())
 }
 
-/// A closed trace is judged in full if its root has ended; without that, if nothing can be missing
-/// above or beside its spans.
+/// A closed trace is judged in full if its root has ended; without that, only where it shows no
+/// hole (`docs/design.md#when-is-a-trace-done`).
 pub(crate) fn is_cut_short(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
     match trace.reason {
         CloseReason::RootEnded => false,
-        CloseReason::Inactive | CloseReason::NoRoot => {
-            let runs: HashSet<SpanIdx> = roles.runs.iter().map(|run| run.span).collect();
-            let is_finished_run = |span_idx: SpanIdx| {
-                let (span, class) = &trace.spans[span_idx];
-                span.end_unix_nanos != 0 && !class.partial && runs.contains(&span_idx)
-            };
-            trace.parent_missing && !roles.tree.tops().all(is_finished_run)
-        }
+        CloseReason::Inactive | CloseReason::NoRoot => shows_hole(trace, roles),
         _ => true,
+    }
+}
+
+/// Is a span missing above those that are here?
+fn shows_hole(trace: &Trace, roles: &SpanRoles<'_>) -> bool {
+    let has_ended = |span_idx: SpanIdx| {
+        let (span, class) = &roles.spans[span_idx];
+        span.end_unix_nanos != 0 && !class.partial
+    };
+    let mut tops = roles.tree.tops();
+    if !roles.tree.tops().all(has_ended) {
+        return true;
+    }
+    if !trace.parent_missing {
+        // A sidecar beside a tool's server sees calls and no agent: the agent's other calls went to
+        // other servers.
+        return !tops.any(is_top_span(roles));
+    }
+    // A parent is missing that is not marked as remote. Many SDKs mark nothing: there a run that
+    // is all there is may well have a parent in another process.
+    let (Some(top), None) = (tops.next(), tops.next()) else {
+        return true;
+    };
+    roles.spans[top].0.parent_is_local() || !roles.runs.iter().any(|run| run.span == top)
+}
+
+/// Tells of each topmost span whether it is a top span: one without a parent, or with a remote
+/// parent and an agent's work in it.
+fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
+    let mut holds_agent = vec![false; roles.spans.len()];
+    for run in &roles.runs {
+        holds_agent[run.span] = true;
+    }
+    for &span_idx in roles.tree.parents_first.iter().rev() {
+        holds_agent[span_idx] |= roles.model_of[span_idx] == Some(span_idx);
+        if let Some(parent) = roles.tree.parent[span_idx] {
+            holds_agent[parent] |= holds_agent[span_idx];
+        }
+    }
+    move |span_idx| {
+        let span = &roles.spans[span_idx].0;
+        span.parent_id.is_none()
+            || (span.parent_is_remote() && roles.calls[span_idx].is_none() && holds_agent[span_idx])
     }
 }
 

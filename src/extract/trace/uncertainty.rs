@@ -17,7 +17,7 @@ use super::span_roles::SpanRoles;
 use crate::extract::settings::Handoffs;
 use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::uncertainty::{CallUncertainty, TrajectoryUncertainty};
-use crate::span::{Span, SpanId};
+use crate::span::SpanId;
 
 /// Sets for each call what could still change about it. The calls come in their order.
 pub(crate) fn set_for_calls(roles: &SpanRoles<'_>, recogniser: &Recogniser, drafts: &mut [Draft]) {
@@ -73,13 +73,9 @@ pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> Trajec
     TrajectoryUncertainty {
         subject: !is_root || span.end_unix_nanos == 0 || class.partial,
         root: !is_root,
-        service: topmost.parent_id.is_some() && !parent_is_local(topmost),
+        service: topmost.parent_id.is_some() && !topmost.parent_is_local(),
         all: false,
     }
-}
-
-fn parent_is_local(span: &Span) -> bool {
-    span.flags & (Span::HAS_IS_REMOTE | Span::IS_REMOTE) == Span::HAS_IS_REMOTE
 }
 
 /// An agent of this name may yet come.
@@ -206,7 +202,7 @@ fn lines(roles: &SpanRoles<'_>) -> Vec<Line> {
             // A span without a start takes its parent's, and gives the spans below it none.
             _ if span.start_unix_nanos == 0 => Line::Alone(span_idx),
             (None, None) => Line::Fixed,
-            (None, Some(missing)) if parent_is_local(span) => Line::Beneath(missing),
+            (None, Some(missing)) if span.parent_is_local() => Line::Beneath(missing),
             (None, Some(_)) => Line::Under(span_idx),
             (Some(parent), _) => {
                 let above = &roles.spans[parent].0;

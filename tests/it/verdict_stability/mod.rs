@@ -6,6 +6,7 @@
 
 mod criteria;
 mod generated_traces;
+mod visible_holes;
 
 use std::collections::BTreeMap;
 
@@ -105,6 +106,23 @@ fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose
     early.hold(&pipeline.end_of_input(rules, now, |_| ()), whose);
 }
 
+fn spans_of(scenario: &load::Scenario, rules: &Rules) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for (file, body) in scenario
+        .requests
+        .iter()
+        .filter(|(file, _)| file.contains(".traces."))
+    {
+        let body = if file.ends_with(".json") {
+            otlp_json::traces(body).unwrap()
+        } else {
+            body.clone()
+        };
+        spans.extend(scan::scan(&body, Some(rules.keys())).unwrap().batch.spans);
+    }
+    spans
+}
+
 fn whole(rules: &Rules, spans: &[Span]) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -116,27 +134,11 @@ fn whole(rules: &Rules, spans: &[Span]) -> Judged {
 fn no_verdict_given_early_on_a_captured_trace_changes() {
     let mut early = Early::default();
     for scenario in load::scenarios() {
-        let scanned = |rules: &Rules| {
-            let mut spans = Vec::new();
-            for (file, body) in scenario
-                .requests
-                .iter()
-                .filter(|(file, _)| file.contains(".traces."))
-            {
-                let body = if file.ends_with(".json") {
-                    otlp_json::traces(body).unwrap()
-                } else {
-                    body.clone()
-                };
-                spans.extend(scan::scan(&body, Some(rules.keys())).unwrap().batch.spans);
-            }
-            spans
-        };
         let none = rules(&[]);
         let rules = rules(&criteria::about(
-            &whole(&none, &scanned(&none)).trajectories,
+            &whole(&none, &spans_of(&scenario, &none)).trajectories,
         ));
-        let spans = scanned(&rules);
+        let spans = spans_of(&scenario, &rules);
         let mut random = Rng::with_seed(spans.len() as u64);
         for round in 0..2 {
             cut(
