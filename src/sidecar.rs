@@ -31,7 +31,9 @@ use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
 use crate::span::{KeySet, Now};
-use crate::telemetry::{DrainBegun, MetricsSource, Phase, Stopped, Telemetry};
+use crate::telemetry::{
+    DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
+};
 use crate::tls::{ServerTls, TlsError};
 use crate::transport::{QueueRefusal, Undelivered};
 
@@ -53,6 +55,9 @@ pub fn now() -> Now {
         unix_nanos: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX),
     }
 }
+
+/// A start after which nothing has arrived for so long is reported.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// How long requests that have begun may take once the doors close.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
@@ -140,6 +145,8 @@ pub struct Sidecar {
     scoring: Option<JoinHandle<()>>,
     forwarding: JoinSet<Undelivered>,
     exporting: export::ExportTasks,
+    /// Ends when it is dropped.
+    _silence: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
 }
@@ -228,8 +235,14 @@ impl Sidecar {
             scoring,
             rules,
             started: started.instant,
-            last_offer: AtomicU64::new(0),
+            last_offer: Arc::default(),
         });
+        let last_request = LastRequest {
+            started,
+            millis: intake.last_offer.clone(),
+        };
+        let mut silence = JoinSet::new();
+        silence.spawn(last_request.clone().report_silence(SILENCE, addresses));
         let receiver = Receiver::new(receiving, intake.clone(), telemetry.clone());
         let (mut doors, mut admin) = (Doors::new(), Doors::new());
         for port in [ports.grpc, ports.http].into_iter().flatten() {
@@ -237,7 +250,8 @@ impl Sidecar {
         }
         let scores = exporter.routes();
         let score_metrics: MetricsSource = Arc::new(move |page| exporter.write_metrics(page));
-        let metrics = vec![receiver.metrics(), score_metrics];
+        let arrival_metrics: MetricsSource = Arc::new(move |page| last_request.write_metrics(page));
+        let metrics = vec![receiver.metrics(), arrival_metrics, score_metrics];
         let api = register::routes(&register).merge(scores);
         let page = Admin {
             telemetry: telemetry.clone(),
@@ -265,6 +279,7 @@ impl Sidecar {
             scoring: thread,
             forwarding,
             exporting,
+            _silence: silence,
             deadline,
             quiet,
         })
@@ -295,6 +310,7 @@ impl Sidecar {
             scoring,
             mut forwarding,
             exporting,
+            _silence,
             deadline,
             quiet,
         } = self;
@@ -462,8 +478,8 @@ struct Intake {
     scoring: Option<Scoring>,
     rules: Arc<ArcSwap<Rules>>,
     started: Instant,
-    /// Milliseconds from the start to the last request.
-    last_offer: AtomicU64,
+    /// Milliseconds from the start to the last request; 0 before the first.
+    last_offer: Arc<AtomicU64>,
 }
 
 impl receive::Intake for Intake {
@@ -506,6 +522,7 @@ impl Intake {
                 .as_millis(),
         )
         .unwrap_or(u64::MAX)
+        .max(1)
     }
 
     /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
@@ -522,6 +539,39 @@ impl Intake {
             }
             tokio::time::sleep(wait).await;
         }
+    }
+}
+
+// === LastRequest ===
+
+/// When the last request came.
+#[derive(Clone)]
+struct LastRequest {
+    started: Now,
+    /// See [`Intake::last_offer`].
+    millis: Arc<AtomicU64>,
+}
+
+impl LastRequest {
+    /// Reports it if no request has come by then: most often the agent's exporter points elsewhere.
+    async fn report_silence(self, after: Duration, addresses: Addresses) {
+        tokio::time::sleep(after).await;
+        if self.millis.load(Ordering::Relaxed) == 0 {
+            let Addresses { grpc, http, .. } = addresses;
+            NothingReceived { after, grpc, http }.emit();
+        }
+    }
+
+    fn write_metrics(&self, page: &mut MetricsPage) {
+        let seconds = match self.millis.load(Ordering::Relaxed) {
+            0 => 0.0,
+            millis => self.started.unix_nanos as f64 / 1e9 + millis as f64 / 1e3,
+        };
+        page.gauge(
+            "spanscore_receiver_last_request_timestamp_seconds",
+            "Unix time of the last request, in seconds; 0 before the first",
+            format_args!("{seconds:?}"),
+        );
     }
 }
 

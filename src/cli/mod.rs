@@ -50,6 +50,8 @@ pub enum Exit {
     Unreadable,
     /// The sidecar could not start, for example because a port is taken.
     NoStart,
+    /// The sidecar stopped before everything was delivered, and `shutdown.exit_undelivered` is set.
+    Undelivered,
     /// Stopped at once by a second signal.
     Cut,
 }
@@ -63,6 +65,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Unreadable => 3,
             Self::NoStart => 4,
+            Self::Undelivered => 5,
             // What a shell reports for a process that SIGINT ended.
             Self::Cut => 130,
         }

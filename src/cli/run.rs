@@ -88,6 +88,7 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     };
     let mut drain = signal(SignalKind::user_defined1())?;
     let mut hang_up = signal(SignalKind::hangup())?;
+    let exit_undelivered = plan.config.shutdown.exit_undelivered;
     let sidecar = Sidecar::start(plan).await?;
     let name = loop {
         tokio::select! {
@@ -100,8 +101,9 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     Stopping { signal: name }.emit(&telemetry);
     tokio::select! {
         stopped = sidecar.stop() => {
+            let is_incomplete = stopped.n_undelivered + stopped.n_undelivered_scores > 0;
             stopped.emit(&telemetry);
-            Ok(Exit::Fine)
+            Ok(if exit_undelivered && is_incomplete { Exit::Undelivered } else { Exit::Fine })
         }
         _ = signals.next() => Ok(Exit::Cut),
     }

@@ -31,6 +31,8 @@ pub struct Shutdown {
     pub deadline: Duration,
     /// Quiet time after which the listeners close.
     pub quiet: Duration,
+    /// Exit with code 5 instead of 0 if not everything was delivered.
+    pub exit_undelivered: bool,
 }
 
 /// Levels of our own log.
@@ -86,6 +88,7 @@ impl Default for Shutdown {
         Self {
             deadline: Duration::from_secs(20),
             quiet: Duration::from_secs(1),
+            exit_undelivered: false,
         }
     }
 }

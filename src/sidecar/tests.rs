@@ -21,7 +21,7 @@ fn intake() -> Intake {
         scoring: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),
         started: now().instant,
-        last_offer: AtomicU64::new(0),
+        last_offer: Arc::default(),
     }
 }
 
@@ -33,6 +33,73 @@ async fn the_quiet_period_starts_at_the_signal() {
         .fall_quiet(quiet, begun, begun + Duration::from_secs(60))
         .await;
     assert!(now().instant >= begun + quiet);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_since_the_start_is_reported_and_a_request_ends_it() {
+    let log = |last: u64| async move {
+        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Written(writer.clone()))
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let last_request = LastRequest {
+            started: now(),
+            millis: Arc::new(AtomicU64::new(last)),
+        };
+        let addresses = Addresses {
+            grpc: Some(([127, 0, 0, 1], 4317).into()),
+            http: None,
+            admin: ([127, 0, 0, 1], 13133).into(),
+        };
+        last_request.report_silence(SILENCE, addresses).await;
+        String::from_utf8(written.lock().unwrap().clone()).unwrap()
+    };
+    let silent = log(0).await;
+    assert!(
+        silent.contains("no telemetry has arrived in the first 60 s")
+            && silent.contains("(127.0.0.1:4317 for gRPC)"),
+        "{silent}"
+    );
+    assert_eq!(log(5).await, "");
+}
+
+/// Collects the log.
+struct Written(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_last_request_is_a_metric() {
+    let intake = intake();
+    let last_request = LastRequest {
+        started: now(),
+        millis: intake.last_offer.clone(),
+    };
+    let metric = || {
+        let mut page = MetricsPage::default();
+        last_request.write_metrics(&mut page);
+        let text = page.finish();
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix("spanscore_receiver_last_request_timestamp_seconds ")
+        });
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(metric(), 0.0);
+    intake.check_room(Signal::Traces, 1).unwrap();
+    let seconds = now().unix_nanos as f64 / 1e9;
+    assert!((metric() - seconds).abs() < 5.0);
 }
 
 #[tokio::test]

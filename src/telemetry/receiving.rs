@@ -1,5 +1,8 @@
 //! Events of incoming requests.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use super::Telemetry;
 
 /// A request was refused. Its sender retries it, or learns that retrying is pointless.
@@ -62,5 +65,33 @@ impl AuthorizationNotPassed {
                  add it to `forward.pass_headers`, or set the downstream's own in `forward.headers`"
             );
         }
+    }
+}
+
+/// Nothing has arrived since the start.
+#[derive(Debug)]
+pub struct NothingReceived {
+    /// Time since the start.
+    pub after: Duration,
+    /// Where OTLP/gRPC is accepted.
+    pub grpc: Option<SocketAddr>,
+    /// Where OTLP/HTTP is accepted.
+    pub http: Option<SocketAddr>,
+}
+
+impl NothingReceived {
+    /// Logs it, with the remedy.
+    pub fn emit(self) {
+        let Self { after, grpc, http } = self;
+        let places: Vec<String> = [("gRPC", grpc), ("HTTP", http)]
+            .into_iter()
+            .filter_map(|(protocol, address)| Some(format!("{} for {protocol}", address?)))
+            .collect();
+        tracing::warn!(
+            "no telemetry has arrived in the first {} s; does OTEL_EXPORTER_OTLP_ENDPOINT of the \
+             agent point here ({})?",
+            after.as_secs(),
+            places.join(", ")
+        );
     }
 }

@@ -22,6 +22,8 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
     - { name: SPANSCORE_ADMIN__LISTEN, value: "0.0.0.0:13133" }
     # SIGTERM comes when the agent has ended: there is nobody left to wait for.
     - { name: SPANSCORE_SHUTDOWN__QUIET, value: 100ms }
+    # The exit code of a native sidecar fails no Job; it shows in the container's last state.
+    - { name: SPANSCORE_SHUTDOWN__EXIT_UNDELIVERED, value: "true" }
     {{- with .Values.extraEnvs }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- with include "spanscore.envFrom" . }}{{ . | nindent 2 }}{{ end }}
   ports:
