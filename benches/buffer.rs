@@ -58,7 +58,8 @@ fn main() -> io::Result<()> {
         let to_decode = median(rounds.iter().map(|(buffers, decode)| buffers[idx] / decode));
         writeln!(
             out,
-            "{n_open:>6} open: {nanos:>4.0} ns   {to_few:.2} x 64 open   {to_decode:.2} x prost decode"
+            "{n_open:>6} open: {nanos:>4.0} ns   {to_few:.2} x 64 open   {to_decode:.2} x prost \
+             decode"
         )?;
     }
     let n_traces = 10_000;
@@ -66,7 +67,8 @@ fn main() -> io::Result<()> {
     let kept: usize = (0..SPANS_PER_TRACE).map(|n| kept(n).size()).sum();
     writeln!(
         out,
-        "memory of an open trace of {SPANS_PER_TRACE} spans: {size} B, of which {kept} B are kept names, attributes and arguments"
+        "memory of an open trace of {SPANS_PER_TRACE} spans: {size} B, \
+         of which {kept} B are kept names, attributes and arguments"
     )
 }
 

@@ -138,8 +138,14 @@ fn rules() -> Rules {
         "update_crm",
     ];
     let criteria = json!([
-        { "name": "checkout-order", "evaluate": { "tool_call_order": { "tool_calls_order": order } } },
-        { "name": "one-order", "evaluate": { "tool_call_count": { "tool_calls_count": { "create_order": ["=", 1] } } } },
+        {
+            "name": "checkout-order",
+            "evaluate": { "tool_call_order": { "tool_calls_order": order } },
+        },
+        {
+            "name": "one-order",
+            "evaluate": { "tool_call_count": { "tool_calls_count": { "create_order": ["=", 1] } } },
+        },
         { "name": "no-refund", "evaluate": { "tool_calls": { "disallowed": ["refund_card"] } } },
     ]);
     let config = Config::default();

@@ -47,7 +47,8 @@ fn main() {
             let ratio = bits.as_secs_f64() / table.as_secs_f64();
             let verdict = if ratio <= goal { "ok" } else { "MISSED" };
             println!(
-                "n = {n:5}, {n_names:5} names: {bits:.1?} against {table:.1?}, ratio {ratio:.4} (goal {goal}) {verdict}"
+                "n = {n:5}, {n_names:5} names: {bits:.1?} against {table:.1?}, \
+                 ratio {ratio:.4} (goal {goal}) {verdict}"
             );
         }
     }

@@ -40,7 +40,8 @@ fn main() {
         }
     );
     println!(
-        "{MIN_REQUESTS} or more requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, thread CPU time per span"
+        "{MIN_REQUESTS} or more requests of {N_SPANS} spans in turn, {N_ROUNDS} rounds, \
+         thread CPU time per span"
     );
     println!(
         "{:<28} {:>9} {:>9} {:>7}   {:<13}",

@@ -612,23 +612,28 @@ fn an_error_says_what_and_where() {
         ),
         (
             in_span(b"\x2a\x03ab\xff"),
-            "malformed protobuf: a string is not valid UTF-8 in resource_spans.scope_spans.spans.name at byte 10",
+            "malformed protobuf: a string is not valid UTF-8 in \
+             resource_spans.scope_spans.spans.name at byte 10",
         ),
         (
             in_span(&field(1, b"abc")),
-            "malformed protobuf: an id must have 16 bytes (or none), not 3 in resource_spans.scope_spans.spans.trace_id at byte 8",
+            "malformed protobuf: an id must have 16 bytes (or none), not 3 in \
+             resource_spans.scope_spans.spans.trace_id at byte 8",
         ),
         (
             in_span(&field(13, &field(2, b"abc"))),
-            "malformed protobuf: an id must have 8 bytes (or none), not 3 in resource_spans.scope_spans.spans.links.span_id at byte 10",
+            "malformed protobuf: an id must have 8 bytes (or none), not 3 in \
+             resource_spans.scope_spans.spans.links.span_id at byte 10",
         ),
         (
             in_span(&field(9, &field(2, b"\x08\x01"))),
-            "malformed protobuf: wire type 0 does not fit the field in resource_spans.scope_spans.spans.attributes.value.string_value at byte 11",
+            "malformed protobuf: wire type 0 does not fit the field in \
+             resource_spans.scope_spans.spans.attributes.value.string_value at byte 11",
         ),
         (
             field(1, &field(1, &field(1, &field(1, b"\xc3\x28")))),
-            "malformed protobuf: a string is not valid UTF-8 in resource_spans.resource.attributes.key at byte 8",
+            "malformed protobuf: a string is not valid UTF-8 in \
+             resource_spans.resource.attributes.key at byte 8",
         ),
     ];
     for (body, message) in cases {

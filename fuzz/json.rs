@@ -119,12 +119,16 @@ fn value_of(value: Value) -> Option<Any> {
 
 #[test]
 fn ids_are_hexadecimal_in_either_case() {
-    let lower = span_of(
-        json!({ "traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "parentSpanId": "" }),
-    );
-    let upper = span_of(
-        json!({ "traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "EEE19B7EC3C1B174", "parentSpanId": null }),
-    );
+    let lower = span_of(json!({
+        "traceId": "5b8efff798038103d269b633813fc60c",
+        "spanId": "eee19b7ec3c1b174",
+        "parentSpanId": "",
+    }));
+    let upper = span_of(json!({
+        "traceId": "5B8EFFF798038103D269B633813FC60C",
+        "spanId": "EEE19B7EC3C1B174",
+        "parentSpanId": null,
+    }));
     assert_eq!(lower, upper);
     assert_eq!(lower.trace_id[..4], [0x5b, 0x8e, 0xff, 0xf7]);
     assert!(lower.parent_span_id.is_empty());
@@ -136,9 +140,11 @@ fn ids_are_hexadecimal_in_either_case() {
 
 #[test]
 fn numbers_may_be_strings_and_times_may_be_floats() {
-    let span = span_of(
-        json!({ "startTimeUnixNano": "18446744073709551615", "endTimeUnixNano": 1_795_000_000_000_000_001_u64, "flags": "257" }),
-    );
+    let span = span_of(json!({
+        "startTimeUnixNano": "18446744073709551615",
+        "endTimeUnixNano": 1_795_000_000_000_000_001_u64,
+        "flags": "257",
+    }));
     assert_eq!(
         (
             span.start_time_unix_nano,
@@ -169,9 +175,10 @@ fn numbers_may_be_strings_and_times_may_be_floats() {
         value_of(json!({ "doubleValue": "-Infinity" })),
         Some(Any::DoubleValue(f64::NEG_INFINITY))
     );
-    assert!(
-        matches!(value_of(json!({ "doubleValue": "NaN" })), Some(Any::DoubleValue(value)) if value.is_nan())
-    );
+    assert!(matches!(
+        value_of(json!({ "doubleValue": "NaN" })),
+        Some(Any::DoubleValue(value)) if value.is_nan(),
+    ));
 }
 
 #[test]
@@ -190,9 +197,19 @@ fn enums_may_be_names() {
 #[test]
 fn nulls_are_tolerated_anywhere() {
     let span = span_of(json!({
-        "traceId": null, "parentSpanId": null, "name": null, "kind": null, "startTimeUnixNano": null, "status": null, "links": null,
+        "traceId": null,
+        "parentSpanId": null,
+        "name": null,
+        "kind": null,
+        "startTimeUnixNano": null,
+        "status": null,
+        "links": null,
         "events": [{ "name": "e", "attributes": null }],
-        "attributes": [{ "key": "a", "value": null }, { "key": "b", "value": { "stringValue": null } }, { "key": null, "value": { "intValue": null, "stringValue": "x" } }],
+        "attributes": [
+            { "key": "a", "value": null },
+            { "key": "b", "value": { "stringValue": null } },
+            { "key": null, "value": { "intValue": null, "stringValue": "x" } },
+        ],
     }));
     assert_eq!(span.events[0].name, "e");
     assert_eq!(span.attributes.len(), 3);
@@ -230,9 +247,11 @@ fn nulls_are_tolerated_anywhere() {
 
 #[test]
 fn unknown_fields_are_ignored_whatever_they_hold() {
-    let span = span_of(
-        json!({ "name": "n", "$schema": { "traceId": "no id", "kind": [1, null, { "deep": {} }] }, "extra": null }),
-    );
+    let span = span_of(json!({
+        "name": "n",
+        "$schema": { "traceId": "no id", "kind": [1, null, { "deep": {} }] },
+        "extra": null,
+    }));
     assert_eq!(
         span,
         Span {
@@ -260,10 +279,12 @@ fn bytes_are_base64() {
 
 #[test]
 fn half_a_surrogate_pair_becomes_the_replacement_character() {
-    let body =
-        br#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"a\\ud83d \ud83d\ude00 \ud83d \ude00 \uD83Dx \\\udc00 \ud83d"}]}]}]}"#;
-    let request =
-        ExportTraceServiceRequest::decode(json::traces(body).unwrap().as_slice()).unwrap();
+    let body = concat!(
+        r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"#,
+        r#""a\\ud83d \ud83d\ude00 \ud83d \ude00 \uD83Dx \\\udc00 \ud83d"}]}]}]}"#,
+    );
+    let transcoded = json::traces(body.as_bytes()).unwrap();
+    let request = ExportTraceServiceRequest::decode(transcoded.as_slice()).unwrap();
     assert_eq!(
         request.resource_spans[0].scope_spans[0].spans[0].name,
         "a\\ud83d \u{1f600} \u{fffd} \u{fffd} \u{fffd}x \\\u{fffd} \u{fffd}"
@@ -273,8 +294,24 @@ fn half_a_surrogate_pair_becomes_the_replacement_character() {
 #[test]
 fn metrics_lose_nothing() {
     let body = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [
-        { "name": "m", "sum": { "isMonotonic": true, "aggregationTemporality": 2, "dataPoints": [{ "asInt": "9007199254740993", "timeUnixNano": "5" }] } },
-        { "name": "h", "histogram": { "dataPoints": [{ "count": "3", "sum": 1.5, "bucketCounts": ["1", 2], "explicitBounds": [0.5], "min": "NaN" }] } },
+        {
+            "name": "m",
+            "sum": {
+                "isMonotonic": true,
+                "aggregationTemporality": 2,
+                "dataPoints": [{ "asInt": "9007199254740993", "timeUnixNano": "5" }],
+            },
+        },
+        {
+            "name": "h",
+            "histogram": { "dataPoints": [{
+                "count": "3",
+                "sum": 1.5,
+                "bucketCounts": ["1", 2],
+                "explicitBounds": [0.5],
+                "min": "NaN",
+            }] },
+        },
     ] }] }] });
     let transcoded = json::metrics(body.to_string().as_bytes()).unwrap();
     let request = ExportMetricsServiceRequest::decode(transcoded.as_slice()).unwrap();
@@ -319,12 +356,14 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "[]".to_owned(),
             "",
-            "malformed JSON: invalid type: sequence, expected an object (ExportTraceServiceRequest) at line 1 column 0",
+            "malformed JSON: invalid type: sequence, expected an object \
+             (ExportTraceServiceRequest) at line 1 column 0",
         ),
         (
             "null".to_owned(),
             "",
-            "malformed JSON: invalid type: null, expected an object (ExportTraceServiceRequest) at line 1 column 4",
+            "malformed JSON: invalid type: null, expected an object (ExportTraceServiceRequest) \
+             at line 1 column 4",
         ),
         (
             "{} {}".to_owned(),
@@ -334,27 +373,33 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             r#"{"resourceSpans":[{"scopeSpans":"#.to_owned(),
             "resourceSpans[0].scopeSpans",
-            "malformed JSON in resourceSpans[0].scopeSpans: EOF while parsing a value at line 1 column 32",
+            "malformed JSON in resourceSpans[0].scopeSpans: EOF while parsing a value at line 1 \
+             column 32",
         ),
         (
             r#"{"resourceSpans":{}}"#.to_owned(),
             "resourceSpans",
-            "malformed JSON in resourceSpans: invalid type: map, expected an array (ResourceSpans) at line 1 column 17",
+            "malformed JSON in resourceSpans: invalid type: map, expected an array \
+             (ResourceSpans) at line 1 column 17",
         ),
         (
             span(r#"{"traceId":"xyz"}"#),
             "resourceSpans[0].scopeSpans[0].spans[1].traceId",
-            "malformed JSON in resourceSpans[0].scopeSpans[0].spans[1].traceId: invalid value: string \"xyz\", expected an id of 32 hexadecimal digits at line 1 column 62",
+            "malformed JSON in resourceSpans[0].scopeSpans[0].spans[1].traceId: invalid value: \
+             string \"xyz\", expected an id of 32 hexadecimal digits at line 1 column 62",
         ),
         (
             span(r#"{"links":[{"spanId":"0102"}]}"#),
             "resourceSpans[0].scopeSpans[0].spans[1].links[0].spanId",
-            "malformed JSON in resourceSpans[0].scopeSpans[0].spans[1].links[0].spanId: invalid value: string \"0102\", expected an id of 16 hexadecimal digits at line 1 column 72",
+            "malformed JSON in resourceSpans[0].scopeSpans[0].spans[1].links[0].spanId: invalid \
+             value: string \"0102\", expected an id of 16 hexadecimal digits at line 1 column 72",
         ),
         (
             span(r#"{"attributes":[{"key":"a","value":{"intValue":"1.5"}}]}"#),
             "resourceSpans[0].scopeSpans[0].spans[1].attributes[0].value.intValue",
-            "malformed JSON in resourceSpans[0].scopeSpans[0].spans[1].attributes[0].value.intValue: invalid digit found in string at line 1 column 97",
+            "malformed JSON in \
+             resourceSpans[0].scopeSpans[0].spans[1].attributes[0].value.intValue: invalid digit \
+             found in string at line 1 column 97",
         ),
     ];
     for (body, path, message) in cases {
@@ -382,7 +427,11 @@ fn what_is_wrong_is_named_with_its_place() {
 
 #[test]
 fn ids_of_log_records_may_have_any_length() {
-    let body = json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": [{ "traceId": "0102", "spanId": "", "body": { "stringValue": "b" } }] }] }] });
+    let body = json!({ "resourceLogs": [{ "scopeLogs": [{ "logRecords": [{
+        "traceId": "0102",
+        "spanId": "",
+        "body": { "stringValue": "b" },
+    }] }] }] });
     let transcoded = json::logs(body.to_string().as_bytes()).unwrap();
     let request = ExportLogsServiceRequest::decode(transcoded.as_slice()).unwrap();
     assert_eq!(
@@ -400,9 +449,8 @@ fn depth_is_bounded() {
             r#"{"intValue":1}"#,
             "]}}".repeat(depth)
         );
-        format!(
-            r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"attributes":[{{"key":"k","value":{value}}}]}}]}}]}}]}}"#
-        )
+        let span = format!(r#"{{"attributes":[{{"key":"k","value":{value}}}]}}"#);
+        format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#)
     };
     // What the JSON parser lets through is never too deep for protobuf.
     let deepest = (1..60)

@@ -21,7 +21,7 @@ pub use guard::{Guard, TokenError};
 
 /// The routes of the admin port and the state behind them.
 #[derive(Clone)]
-pub struct Admin {
+pub struct AdminPort {
     /// Metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
     /// Metrics that are counted outside telemetry.
@@ -34,7 +34,7 @@ pub struct Admin {
     pub api: Router,
 }
 
-impl Admin {
+impl AdminPort {
     /// The routes: `/livez`, `/readyz` and `/metrics`, open to every caller, and the API behind its
     /// guard.
     pub fn router(self) -> Router {
@@ -56,7 +56,7 @@ impl Admin {
 
 /// Alive as long as every worker beats, also while starting and draining: otherwise we would be
 /// killed for an orderly stop.
-async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
+async fn livez(State(admin): State<AdminPort>) -> impl IntoResponse {
     match unhealthy(&admin.telemetry) {
         Some(unhealthy) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
         None => (
@@ -67,7 +67,7 @@ async fn livez(State(admin): State<Admin>) -> impl IntoResponse {
 }
 
 /// Ready from when every port is bound until draining begins, as long as every worker beats.
-async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
+async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
     match (admin.telemetry.phase(), unhealthy(&admin.telemetry)) {
         (_, Some(unhealthy)) => (StatusCode::SERVICE_UNAVAILABLE, unhealthy),
         (Phase::Starting, None) => (
@@ -82,7 +82,7 @@ async fn readyz(State(admin): State<Admin>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+async fn metrics(State(admin): State<AdminPort>) -> impl IntoResponse {
     (
         [(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)],
         admin

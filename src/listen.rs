@@ -28,7 +28,7 @@ use crate::telemetry::{
     AcceptFailed, ConnectionOpened, HandshakeFailed, Heartbeat, Listening, OpenConnection,
     Telemetry,
 };
-use crate::tls::ServerTls;
+use crate::tls::PortTls;
 
 /// Most connections of one port; others wait in the system's backlog. An agent opens a handful.
 const MAX_CONNECTIONS: usize = 4096;
@@ -102,7 +102,7 @@ fn remedy(error: &io::Error) -> String {
 pub struct Port {
     setting: &'static str,
     listener: TcpListener,
-    tls: Option<Arc<ServerTls>>,
+    tls: Option<Arc<PortTls>>,
 }
 
 impl Port {
@@ -111,7 +111,7 @@ impl Port {
     pub async fn bind(
         address: SocketAddr,
         setting: &'static str,
-        tls: Option<Arc<ServerTls>>,
+        tls: Option<Arc<PortTls>>,
     ) -> Result<Self, BindError> {
         match TcpListener::bind(address).await {
             Ok(listener) => Ok(Self {
@@ -264,7 +264,7 @@ fn http() -> auto::Builder<TokioExecutor> {
 
 struct Connection {
     setting: &'static str,
-    tls: Option<Arc<ServerTls>>,
+    tls: Option<Arc<PortTls>>,
     http: auto::Builder<TokioExecutor>,
     watcher: Watcher,
     open: OpenConnection,

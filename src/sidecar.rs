@@ -22,7 +22,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::admin::{Admin, Guard, TokenError};
+use crate::admin::{AdminPort, Guard, TokenError};
 use crate::config::{Config, Signal};
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
@@ -34,10 +34,10 @@ use crate::span::{KeySet, Now};
 use crate::telemetry::{
     DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
 };
-use crate::tls::{ServerTls, TlsError};
+use crate::tls::{PortTls, TlsError};
 use crate::transport::{QueueRefusal, Undelivered};
 
-use scoring::{Judge, Scoring};
+use scoring::{Judge, ScoringQueue};
 
 pub use cgroup::memory_limit;
 
@@ -218,7 +218,7 @@ impl Sidecar {
         watching.spawn(reloader.run(telemetry.heartbeat("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
             let judge = judge(exporter.clone(), observer);
-            let (scoring, thread) = Scoring::start(
+            let (scoring, thread) = ScoringQueue::start(
                 config.assemble_settings(&budgets),
                 budgets.scoring_queue,
                 rules.clone(),
@@ -253,7 +253,7 @@ impl Sidecar {
         let arrival_metrics: MetricsSource = Arc::new(move |page| last_request.write_metrics(page));
         let metrics = vec![receiver.metrics(), arrival_metrics, score_metrics];
         let api = register::routes(&register).merge(scores);
-        let page = Admin {
+        let page = AdminPort {
             telemetry: telemetry.clone(),
             metrics,
             started_unix_nanos: started.unix_nanos,
@@ -389,7 +389,7 @@ impl Ports {
         let tls = otlp
             .tls
             .as_ref()
-            .map(|tls| ServerTls::try_new(tls, telemetry))
+            .map(|tls| PortTls::try_new(tls, telemetry))
             .transpose()?
             .map(Arc::new);
         let grpc = match otlp.grpc.enabled {
@@ -407,7 +407,7 @@ impl Ports {
             .admin
             .tls
             .as_ref()
-            .map(|tls| ServerTls::with_optional_clients(tls, telemetry))
+            .map(|tls| PortTls::with_optional_clients(tls, telemetry))
             .transpose()?
             .map(Arc::new);
         Ok(Self {
@@ -475,14 +475,14 @@ impl Doors {
 /// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
 struct Intake {
     forward: ForwardHandle,
-    scoring: Option<Scoring>,
+    scoring: Option<ScoringQueue>,
     rules: Arc<ArcSwap<Rules>>,
     started: Instant,
     /// Milliseconds from the start to the last request; 0 before the first.
     last_offer: Arc<AtomicU64>,
 }
 
-impl receive::Intake for Intake {
+impl receive::RequestSink for Intake {
     fn keys(&self) -> Option<Arc<KeySet>> {
         self.scoring
             .is_some()

@@ -44,7 +44,7 @@ pub use scoring::{
 };
 
 use crate::sync::Mutex;
-use health::Health;
+use health::HealthState;
 use item_accounting::ItemAccounting;
 use metrics::Metrics;
 
@@ -58,7 +58,7 @@ pub struct Telemetry {
     items: ItemAccounting,
     metrics: Metrics,
     /// Apart from the metrics, since probes must not wait for a scrape.
-    health: Mutex<Health>,
+    health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
 }
 

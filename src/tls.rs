@@ -211,9 +211,9 @@ impl ServerCertVerifier for PeerVerifier {
 
 /// TLS of a port: our certificate and, with mTLS, the authorities of client certificates.
 #[derive(Debug)]
-pub struct ServerTls(Watched<ServerConfig>);
+pub struct PortTls(Watched<ServerConfig>);
 
-impl ServerTls {
+impl PortTls {
     /// Reads the files. With `client_ca_file`, clients must present a certificate of one of its
     /// authorities.
     pub fn try_new(tls: &config::ServerTls, telemetry: &Arc<Telemetry>) -> Result<Self, TlsError> {

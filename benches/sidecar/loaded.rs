@@ -38,7 +38,8 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
             arrived_ms.push(spread(waits.iter().map(|(_, arrived)| arrived / 1e6)).median);
         }
         heading(&format!(
-            "latency: {}, {spans_per_second} spans/s in {rate} requests/s, medians from when a request was due",
+            "latency: {}, {spans_per_second} spans/s in {rate} requests/s, \
+             medians from when a request was due",
             profile.name()
         ));
         line(
@@ -70,7 +71,8 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
 pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     const LIMIT_MIB: f64 = 128.0;
     heading(
-        "overload: a backend that takes 8 requests a second, senders on 16 connections that never wait, memory.limit 128 MiB",
+        "overload: a backend that takes 8 requests a second, senders on 16 connections that never \
+         wait, memory.limit 128 MiB",
     );
     for (profile, n_requests) in [(Profile::Lean, 1_500), (Profile::Genai, 250)] {
         let mut load = loader(profile, 64, 512, 9)?.0;
@@ -93,7 +95,8 @@ pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
         wait_for(&mut target, n_taken * 512, digest)?;
         let offered = (n_taken + n_refused) as f64 / (nanos as f64 / 1e9);
         println!(
-            "  {}: {offered:.0} requests/s offered ({:.0} times what the backend takes), {n_taken} taken, {n_refused} refused, all taken arrived once",
+            "  {}: {offered:.0} requests/s offered ({:.0} times what the backend takes), \
+             {n_taken} taken, {n_refused} refused, all taken arrived once",
             profile.name(),
             offered / 8.0
         );
@@ -134,7 +137,8 @@ fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
 /// grow?
 pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     heading(&format!(
-        "soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, score spans and events on"
+        "soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, \
+         score spans and events on"
     ));
     let variant = Variant {
         score_spans: true,

@@ -20,7 +20,9 @@ use crate::process::Process;
 const CRITERIA: &str = r#"
 criteria:
   - name: checkout-order
-    evaluate: { tool_call_order: { tool_calls_order: [validate_user, check_inventory, create_order, send_receipt, update_crm] } }
+    evaluate:
+      tool_call_order:
+        tool_calls_order: [validate_user, check_inventory, create_order, send_receipt, update_crm]
   - name: one-order
     evaluate: { tool_call_count: { tool_calls_count: { create_order: ["=", 1] } } }
   - name: no-refund

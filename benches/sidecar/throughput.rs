@@ -189,7 +189,8 @@ pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
     }
     rounds(&mut rows, &mut loads, plan, &[n(120), cycle + n(60)])?;
     heading(&format!(
-        "{}: requests of {SPANS_PER_REQUEST} spans, 12 spans a trace, 4 connections, 4 × {N_OPEN} traces open",
+        "{}: requests of {SPANS_PER_REQUEST} spans, 12 spans a trace, 4 connections, \
+         4 × {N_OPEN} traces open",
         profile.name()
     ));
     print_costs(&rows);

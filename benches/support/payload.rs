@@ -392,11 +392,16 @@ impl Author {
                             r#"[{{"role":"user","parts":[{{"type":"text","content":"{input}"}}]}}]"#
                         ),
                     ));
+                    let said = format!(r#"{{"type":"text","content":"{output}"}}"#);
+                    let called = format!(
+                        r#"{{"type":"tool_call","id":"call_{call:012x}","name":"{}",{}}}"#,
+                        TOOLS[0], r#""arguments":{"id":7}"#
+                    );
                     attributes.push(text(
                         "gen_ai.output.messages",
                         &format!(
-                            r#"[{{"role":"assistant","parts":[{{"type":"text","content":"{output}"}},{{"type":"tool_call","id":"call_{call:012x}","name":"{}","arguments":{{"id":7}}}}],"finish_reason":"tool_calls"}}]"#,
-                            TOOLS[0]
+                            r#"[{{"role":"assistant","parts":[{said},{called}],{}}}]"#,
+                            r#""finish_reason":"tool_calls""#
                         ),
                     ));
                 }

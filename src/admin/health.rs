@@ -18,7 +18,7 @@ use tonic::Status;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
-use super::Admin;
+use super::AdminPort;
 use crate::telemetry::{Heartbeat, Phase};
 
 /// Most watchers at once, since every caller may watch.
@@ -52,7 +52,7 @@ pub(super) enum Readiness {
 }
 
 pub(super) async fn check(
-    State(admin): State<Admin>,
+    State(admin): State<AdminPort>,
     request: Request,
 ) -> Result<Response, Infallible> {
     Ok(Grpc::new(ProstCodec::default())
@@ -62,7 +62,7 @@ pub(super) async fn check(
 }
 
 pub(super) async fn watch(
-    State(admin): State<Admin>,
+    State(admin): State<AdminPort>,
     request: Request,
 ) -> Result<Response, Infallible> {
     Ok(Grpc::new(ProstCodec::default())
@@ -72,7 +72,7 @@ pub(super) async fn watch(
 }
 
 #[derive(Clone)]
-struct Health(Admin);
+struct Health(AdminPort);
 
 impl Health {
     fn serving(&self) -> Readiness {

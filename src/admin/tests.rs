@@ -9,7 +9,7 @@ use tower::ServiceExt;
 
 use super::*;
 
-async fn get(admin: &Admin, path: &str) -> (u16, String) {
+async fn get(admin: &AdminPort, path: &str) -> (u16, String) {
     let request = Request::get(path).body(Body::empty()).unwrap();
     let response = admin.clone().router().oneshot(request).await.unwrap();
     let status = response.status().as_u16();
@@ -25,7 +25,7 @@ async fn get(admin: &Admin, path: &str) -> (u16, String) {
     )
 }
 
-fn admin() -> Admin {
+fn admin() -> AdminPort {
     let telemetry = Arc::default();
     let guard = Arc::new(
         Guard::try_new(
@@ -35,7 +35,7 @@ fn admin() -> Admin {
         )
         .unwrap(),
     );
-    Admin {
+    AdminPort {
         telemetry,
         metrics: Vec::new(),
         started_unix_nanos: 1_795_000_000_000_000_000,

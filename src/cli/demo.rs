@@ -20,7 +20,7 @@ use crate::evaluate::Evaluation;
 use crate::export::score_line::{self, Colour};
 use crate::extract::Trajectory;
 use crate::listen::Port;
-use crate::receive::{self, Intake, Received, Receiver};
+use crate::receive::{self, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
 use crate::sync::Mutex;
@@ -328,7 +328,7 @@ impl Backend {
     }
 }
 
-impl Intake for Taken {
+impl RequestSink for Taken {
     fn keys(&self) -> Option<Arc<KeySet>> {
         None
     }

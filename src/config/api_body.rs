@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use super::hints::{read_compiled, read_criterion};
 use crate::evaluate::{Criterion, PatternCompiler, PatternError, PatternLimits};
 use crate::located::{
-    Entry, Extent, Kind, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value, parse,
+    Extent, Kind, MapEntry, Node, NodeValue, Place, Problem, Problems, Scalar, TextKind, Texts,
+    parse,
 };
 
 /// The name of the text in messages.
@@ -52,7 +53,7 @@ pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Pro
         problems,
         ..
     } = &mut document;
-    let Value::Map(map) = &mut root.value else {
+    let NodeValue::Map(map) = &mut root.value else {
         return Ok(Vec::new());
     };
     map.retain(|entry| {
@@ -75,7 +76,7 @@ pub fn criteria(text: &str, limits: PatternLimits) -> Result<Vec<Criterion>, Pro
     });
     let n_items = match map.entries.first().map(|entry| &entry.value) {
         Some(Node {
-            value: Value::List(items),
+            value: NodeValue::List(items),
             ..
         }) => items.len(),
         Some(node) => {
@@ -168,7 +169,7 @@ impl Document {
         let mut problems = Problems::default();
         let source = texts.add(NAME, text, TextKind::File);
         match parse(&texts, source, &mut problems) {
-            Some(root) if matches!(root.value, Value::Map(_)) => Ok(Self {
+            Some(root) if matches!(root.value, NodeValue::Map(_)) => Ok(Self {
                 root,
                 texts,
                 source,
@@ -192,7 +193,7 @@ impl Document {
             source,
             problems,
         } = self;
-        let Value::Map(map) = &mut root.value else {
+        let NodeValue::Map(map) = &mut root.value else {
             return;
         };
         match map
@@ -202,7 +203,7 @@ impl Document {
             .map(|entry| &entry.value)
         {
             Some(Node {
-                value: Value::Scalar(Scalar { text, .. }),
+                value: NodeValue::Scalar(Scalar { text, .. }),
                 place,
             }) if text != name => {
                 let problem = Problem::new(
@@ -222,12 +223,12 @@ impl Document {
                     start: 0,
                     end: 0,
                 };
-                let value = Value::Scalar(Scalar {
+                let value = NodeValue::Scalar(Scalar {
                     text: name.to_owned(),
                     kind: Kind::Text,
                     substituted: false,
                 });
-                map.entries.push(Entry {
+                map.entries.push(MapEntry {
                     key: "name".to_owned(),
                     key_place: place,
                     value: Node { place, value },

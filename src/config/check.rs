@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use super::runtime::OWN_USE;
 use super::units::Amount;
 use super::{Config, Duration};
-use crate::located::{Entry, Node, Problem, Problems, Spot, Texts, Value};
+use crate::located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 /// Reports values that contradict each other.
 pub(super) fn check(
@@ -69,7 +69,7 @@ impl Check<'_> {
         while !path.is_empty() {
             if let Some(entry) = self.root.find_entry(&path) {
                 let is_written =
-                    matches!(entry.value.value, Value::Scalar(_)) && !entry.value.is_null();
+                    matches!(entry.value.value, NodeValue::Scalar(_)) && !entry.value.is_null();
                 return Some(self.texts.spot(if is_written {
                     entry.value.place
                 } else {
@@ -390,12 +390,13 @@ impl Check<'_> {
     }
 
     fn criteria(&mut self) {
-        let Some(Value::List(items)) = self.root.find(&["criteria"]).map(|node| &node.value) else {
+        let Some(NodeValue::List(items)) = self.root.find(&["criteria"]).map(|node| &node.value)
+        else {
             return;
         };
         let written = items
             .iter()
-            .filter(|item| !matches!(item.value, Value::Gone));
+            .filter(|item| !matches!(item.value, NodeValue::Gone));
         let mut seen = BTreeMap::new();
         for (criterion, item) in self.config.criteria.iter().zip(written) {
             let place = item.find(&["name"]).map_or(item.place, |name| name.place);
@@ -425,7 +426,7 @@ impl Check<'_> {
 }
 
 /// The field of a criterion that a warning names first.
-fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Entry> {
+fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a MapEntry> {
     let field = warning.split('`').nth(1)?;
     item.find_entry(&[field])
         .or_else(|| item.find_entry(&["evaluate", evaluator, field]))

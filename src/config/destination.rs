@@ -303,7 +303,7 @@ impl fmt::Display for Endpoint {
 
 /// The keys of any section that describes an OTLP peer.
 #[derive(Clone, Copy)]
-pub(super) struct Peer<'a> {
+pub(super) struct PeerSection<'a> {
     pub(super) section: &'static str,
     pub(super) endpoint: Option<&'a str>,
     pub(super) protocol: Option<Protocol>,
@@ -314,8 +314,8 @@ pub(super) struct Peer<'a> {
 }
 
 impl OtlpPeer {
-    fn of_section<'a>(&'a self, section: &'static str) -> Peer<'a> {
-        Peer {
+    fn of_section<'a>(&'a self, section: &'static str) -> PeerSection<'a> {
+        PeerSection {
             section,
             endpoint: self.endpoint.as_deref(),
             protocol: self.protocol,
@@ -394,7 +394,7 @@ impl Config {
     }
 
     /// The sections that a shape inherits from, its own first.
-    pub(super) fn score_peers(&self, shape: Shape) -> [Peer<'_>; 3] {
+    pub(super) fn score_peers(&self, shape: Shape) -> [PeerSection<'_>; 3] {
         let scores = &self.scores;
         let own = match shape {
             Shape::Span => scores.span.peer.of_section("scores.span"),
@@ -405,16 +405,16 @@ impl Config {
     }
 
     /// Every section that describes an OTLP peer, those that others inherit from first.
-    pub(super) fn otlp_peers(&self) -> [Peer<'_>; 5] {
+    pub(super) fn otlp_peers(&self) -> [PeerSection<'_>; 5] {
         let [span, scores, forward] = self.score_peers(Shape::Span);
         let [event, ..] = self.score_peers(Shape::Event);
         let [metrics, ..] = self.score_peers(Shape::Metrics);
         [forward, scores, span, event, metrics]
     }
 
-    pub(super) fn forward_peer(&self) -> Peer<'_> {
+    pub(super) fn forward_peer(&self) -> PeerSection<'_> {
         let forward = &self.forward;
-        Peer {
+        PeerSection {
             section: "forward",
             endpoint: forward.endpoint.as_deref(),
             protocol: forward.protocol,
@@ -425,7 +425,7 @@ impl Config {
         }
     }
 
-    fn destination(&self, chain: &[Peer<'_>], section: &str, endpoint: &str) -> Destination {
+    fn destination(&self, chain: &[PeerSection<'_>], section: &str, endpoint: &str) -> Destination {
         let (endpoint, protocol) = Endpoint::parse(endpoint, first(chain, |peer| peer.protocol))
             .expect("loading has checked every endpoint together with its protocol");
         let headers = first(chain, |peer| peer.headers).into_iter().flatten();
@@ -457,6 +457,9 @@ impl Config {
 }
 
 /// The value of the first section that gives one.
-pub(super) fn first<'a, T>(chain: &[Peer<'a>], pick: impl Fn(&Peer<'a>) -> Option<T>) -> Option<T> {
+pub(super) fn first<'a, T>(
+    chain: &[PeerSection<'a>],
+    pick: impl Fn(&PeerSection<'a>) -> Option<T>,
+) -> Option<T> {
     chain.iter().find_map(pick)
 }

@@ -13,7 +13,7 @@ use crate::evaluate::{
     WrittenEvaluator,
 };
 use crate::located::{
-    Extent, Map, Node, Place, Problem, Problems, TextKind, Texts, Value, parse, start_of,
+    Extent, Map, Node, NodeValue, Place, Problem, Problems, TextKind, Texts, parse, start_of,
 };
 
 /// The content of an example file.
@@ -154,7 +154,7 @@ fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Opti
         root = Node::empty_map(root.place);
     }
     match &mut root.value {
-        Value::Map(map) => map.retain(|entry| {
+        NodeValue::Map(map) => map.retain(|entry| {
             let is_known = entry.key == "examples";
             if !is_known {
                 let title = format!("unknown key `{}` in an example file", entry.key);
@@ -176,7 +176,7 @@ fn only_examples(mut root: Node, texts: &Texts, problems: &mut Problems) -> Opti
 
 fn items(root: &Node) -> &[Node] {
     match root.find(&["examples"]).map(|node| &node.value) {
-        Some(Value::List(items)) => items,
+        Some(NodeValue::List(items)) => items,
         _ => &[],
     }
 }
@@ -184,7 +184,7 @@ fn items(root: &Node) -> &[Node] {
 fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
     let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
     for node in items(root).iter().filter_map(|item| item.find(&["id"])) {
-        let Value::Scalar(scalar) = &node.value else {
+        let NodeValue::Scalar(scalar) = &node.value else {
             continue;
         };
         if let Some(first) = seen.get(scalar.text.as_str()) {
@@ -216,7 +216,7 @@ fn expectation(entry: Entry, node: &Node, exact_match: bool) -> Expectation {
                 .find(&["evaluate", evaluator.name()])
                 .map(|node| &node.value)
             {
-                Some(Value::Map(Map { entries, .. })) => entries.as_slice(),
+                Some(NodeValue::Map(Map { entries, .. })) => entries.as_slice(),
                 _ => &[],
             };
             Expectation::of_evaluator(

@@ -16,7 +16,7 @@ use crate::located::{Files, Node, Problem, Problems, TextKind, Texts};
 /// `expectations`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Expectations {
+pub struct RunExpectations {
     /// How far a run may choose its own judgement, on its evaluated span or above it: not at all;
     /// by naming registered criteria (`spanscore.criteria`); or also by an `evaluate` block of its
     /// own (`spanscore.expect`). It can only add criteria.
@@ -31,7 +31,7 @@ pub struct Expectations {
     pub cases: Vec<Expectation>,
 }
 
-impl Default for Expectations {
+impl Default for RunExpectations {
     fn default() -> Self {
         Self {
             from_spans: FromSpans::default(),
@@ -45,7 +45,7 @@ impl Default for Expectations {
 impl Config {
     /// The expectations of single runs in the form that judging takes.
     pub fn expectations(&self) -> evaluate::Expectations {
-        let Expectations {
+        let RunExpectations {
             from_spans,
             max_size,
             cases,

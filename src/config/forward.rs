@@ -102,7 +102,7 @@ pub struct Forward {
     /// TLS details; an `https://` endpoint needs none.
     pub tls: Option<ClientTls>,
     /// The queue.
-    pub queue: Queue,
+    pub queue: QueueLimits,
     /// When to retry.
     pub retry: Retry,
 }
@@ -110,7 +110,7 @@ pub struct Forward {
 /// A bounded queue.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Queue {
+pub struct QueueLimits {
     /// Most bytes in it.
     pub max_size: Amount,
 }
@@ -139,7 +139,7 @@ impl Default for Forward {
             timeout: Duration::from_secs(10),
             max_concurrency: 8,
             tls: None,
-            queue: Queue::default(),
+            queue: QueueLimits::default(),
             retry: Retry::default(),
         }
     }

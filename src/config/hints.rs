@@ -8,7 +8,9 @@ use super::{foreign_formats, keys};
 use crate::evaluate::{
     Criterion, PatternCompiler, PatternError, WrittenCriterion, WrittenEvaluator, stands_for,
 };
-use crate::located::{self, DeError, Extent, Hints, Node, Problems, Reader, Rewrite, Texts, Value};
+use crate::located::{
+    self, DeError, Extent, Hints, Node, NodeValue, Problems, Reader, Rewrite, Texts,
+};
 
 struct Known;
 
@@ -71,7 +73,7 @@ pub(super) fn read_criterion(
 ) -> Option<Criterion> {
     let node = root.follow(path).0;
     if WrittenCriterion::deserialize(Reader::new(node)).is_err()
-        && let Value::Map(map) = &node.value
+        && let NodeValue::Map(map) = &node.value
         && let Some(at) = map.entries.iter().position(|entry| entry.key == "evaluate")
     {
         // Mistakes elsewhere in the criterion must not hide those in its patterns.

@@ -14,8 +14,8 @@ use super::secrets::{SECRETS, read_key_files};
 use super::variables;
 use crate::evaluate::{PatternCompiler, PatternLimits};
 use crate::located::{
-    Entry, Extent, Files, Interpolation, Map, Node, Place, Problem, Problems, Reader, TextKind,
-    Texts, Value, parse,
+    Extent, Files, Interpolation, Map, MapEntry, Node, NodeValue, Place, Problem, Problems, Reader,
+    TextKind, Texts, parse,
 };
 
 /// Where a configuration comes from. Flag > `SPANSCORE_…` > file > `OTEL_…` > default.
@@ -87,7 +87,7 @@ impl Config {
         } else {
             texts.add("defaults", "", TextKind::Variable);
         }
-        if matches!(root.value, Value::Map(_)) {
+        if matches!(root.value, NodeValue::Map(_)) {
             empty_section(&mut root, "forward");
             variables::put_otel(&mut root, sources.environment, &mut texts, &mut problems);
             variables::put_own(&mut root, sources.environment, &mut texts, &mut problems);
@@ -162,9 +162,9 @@ fn read_config(
     if let Ok(config) = Config::deserialize(Reader::new(root).allowing_empty_sections()) {
         return Some(config);
     }
-    if let Value::Map(map) = &root.value
+    if let NodeValue::Map(map) = &root.value
         && let Some(entry_idx) = map.entries.iter().position(|entry| entry.key == "criteria")
-        && let Value::List(items) = &map.entries[entry_idx].value.value
+        && let NodeValue::List(items) = &map.entries[entry_idx].value.value
     {
         let mut compiler = PatternCompiler::new(PatternLimits::FILE);
         for item_idx in 0..items.len() {
@@ -177,13 +177,13 @@ fn read_config(
 
 /// `forward:` with all its keys commented out is an empty section, not the value `null`.
 fn empty_section(root: &mut Node, key: &str) {
-    if let Value::Map(map) = &mut root.value
+    if let NodeValue::Map(map) = &mut root.value
         && let Some(entry) = map
             .entries
             .iter_mut()
             .find(|entry| entry.key == key && entry.value.is_null())
     {
-        entry.value.value = Value::Map(Map::default());
+        entry.value.value = NodeValue::Map(Map::default());
     }
 }
 
@@ -197,8 +197,10 @@ impl Origins {
     }
 
     fn walk(&mut self, node: &Node, path: &str, texts: &Texts) {
-        let Value::Map(map) = &node.value else { return };
-        for Entry {
+        let NodeValue::Map(map) = &node.value else {
+            return;
+        };
+        for MapEntry {
             key,
             key_place,
             value,
@@ -210,7 +212,7 @@ impl Origins {
                 format!("{path}.{key}")
             };
             self.walk(value, &path, texts);
-            if !matches!(&value.value, Value::Map(map) if !map.entries.is_empty()) {
+            if !matches!(&value.value, NodeValue::Map(map) if !map.entries.is_empty()) {
                 self.0.insert(
                     path,
                     Origin {
@@ -236,7 +238,7 @@ impl CriteriaFiles<'_> {
     /// Appends the criteria of all files to those of the main file.
     fn append(&mut self, root: &mut Node, interpolation: &mut Interpolation<'_>) {
         let Some(Node {
-            value: Value::List(globs),
+            value: NodeValue::List(globs),
             ..
         }) = root.find(&["criteria_files"])
         else {
@@ -245,7 +247,7 @@ impl CriteriaFiles<'_> {
         let globs: Vec<(String, Place)> = globs
             .iter()
             .filter_map(|glob| match &glob.value {
-                Value::Scalar(scalar) => Some((scalar.text.clone(), glob.place)),
+                NodeValue::Scalar(scalar) => Some((scalar.text.clone(), glob.place)),
                 _ => None,
             })
             .collect();
@@ -303,7 +305,7 @@ impl CriteriaFiles<'_> {
         };
         interpolation.apply(&mut file, self.texts, self.problems);
         let map = match file.value {
-            Value::Map(map) => map,
+            NodeValue::Map(map) => map,
             _ if file.is_null() => return,
             _ => {
                 let problem = Problem::new(
@@ -315,7 +317,7 @@ impl CriteriaFiles<'_> {
                     .push(problem.label("write `criteria:` above the list"));
             }
         };
-        for Entry {
+        for MapEntry {
             key,
             key_place,
             value,
@@ -323,7 +325,7 @@ impl CriteriaFiles<'_> {
         {
             match value {
                 Node {
-                    value: Value::List(items),
+                    value: NodeValue::List(items),
                     ..
                 } if key == "criteria" => append_to(root, "criteria", items),
                 value if key == "criteria" && value.is_null() => {}
@@ -355,7 +357,7 @@ impl CriteriaFiles<'_> {
 /// reported elsewhere.
 fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     let place = root.place;
-    let Value::Map(map) = &mut root.value else {
+    let NodeValue::Map(map) = &mut root.value else {
         return;
     };
     let entry_idx = map
@@ -363,21 +365,21 @@ fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
         .iter()
         .position(|entry| entry.key == key)
         .unwrap_or_else(|| {
-            map.entries.push(Entry {
+            map.entries.push(MapEntry {
                 key: key.to_owned(),
                 key_place: place,
                 value: Node {
                     place,
-                    value: Value::List(Vec::new()),
+                    value: NodeValue::List(Vec::new()),
                 },
             });
             map.entries.len() - 1
         });
     let value = &mut map.entries[entry_idx].value;
     if value.is_null() {
-        value.value = Value::List(Vec::new());
+        value.value = NodeValue::List(Vec::new());
     }
-    if let Value::List(list) = &mut value.value {
+    if let NodeValue::List(list) = &mut value.value {
         list.extend(items);
     }
 }

@@ -37,15 +37,15 @@ pub use api_body::{criteria, criterion, document, document_compiled};
 pub use assemble::{Assemble, OpenTraces, RecentTraces, Scoring};
 pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
 pub use examples::examples;
-pub use expectations::Expectations;
-pub use forward::{ClientTls, Compression, Forward, Protocol, Queue, Retry, Signal};
+pub use expectations::RunExpectations;
+pub use forward::{ClientTls, Compression, Forward, Protocol, QueueLimits, Retry, Signal};
 pub use keys::schema;
 pub use load::{Loaded, Origins, Sources};
 pub use peer::OtlpPeer;
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
 pub use runtime::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{
-    Batch, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
+    Batching, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
 };
 pub use starter::{proposal, starter};
 pub use units::{Amount, ByteSize, Duration, Secret};
@@ -75,7 +75,7 @@ pub struct Config {
     /// all.
     pub criteria_files: Vec<String>,
     /// Expectations of single runs.
-    pub expectations: Expectations,
+    pub expectations: RunExpectations,
     /// How much of a value an explanation shows.
     pub explain: crate::evaluate::Explain,
     /// Where scores go.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::forward::Queue;
+use super::forward::QueueLimits;
 use super::peer::OtlpPeer;
 use super::units::Duration;
 use super::writers::Writer;
@@ -17,9 +17,9 @@ pub struct Scores {
     #[schemars(flatten)]
     pub peer: OtlpPeer,
     /// The queue.
-    pub queue: Queue,
+    pub queue: QueueLimits,
     /// How many evaluations are sent together.
-    pub batch: Batch,
+    pub batch: Batching,
     /// Attributes of the evaluated span to copy.
     pub copy_attributes: Vec<String>,
     /// Score spans.
@@ -35,7 +35,7 @@ pub struct Scores {
 /// `scores.batch`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Batch {
+pub struct Batching {
     /// Most evaluations in one request.
     pub max_evaluations: usize,
     /// Longest wait for more.
@@ -131,8 +131,8 @@ impl Default for Scores {
     fn default() -> Self {
         Self {
             peer: OtlpPeer::default(),
-            queue: Queue::default(),
-            batch: Batch::default(),
+            queue: QueueLimits::default(),
+            batch: Batching::default(),
             copy_attributes: ["gen_ai.agent.name", "gen_ai.conversation.id", "session.id"]
                 .map(str::to_owned)
                 .to_vec(),
@@ -144,7 +144,7 @@ impl Default for Scores {
     }
 }
 
-impl Default for Batch {
+impl Default for Batching {
     fn default() -> Self {
         Self {
             max_evaluations: 512,

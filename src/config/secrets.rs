@@ -2,8 +2,8 @@
 //! may also be read from the file that `…_key_file` names.
 
 use crate::located::{
-    Entry, ITEM, Interpolation, Kind, Map, Node, Problem, Problems, Scalar, Secrets, Texts, Value,
-    nearest,
+    ITEM, Interpolation, Kind, Map, MapEntry, Node, NodeValue, Problem, Problems, Scalar, Secrets,
+    Texts, nearest,
 };
 
 pub(super) const SECRETS: Secrets = Secrets {
@@ -57,18 +57,18 @@ pub(super) fn read_key_files(
     texts: &Texts,
     problems: &mut Problems,
 ) {
-    let Some(Value::List(writers)) = root
+    let Some(NodeValue::List(writers)) = root
         .find_mut(&["scores", "writers"])
         .map(|node| &mut node.value)
     else {
         return;
     };
     for writer in writers {
-        let Value::Map(kinds) = &mut writer.value else {
+        let NodeValue::Map(kinds) = &mut writer.value else {
             continue;
         };
         for kind in &mut kinds.entries {
-            if let Value::Map(keys) = &mut kind.value.value {
+            if let NodeValue::Map(keys) = &mut kind.value.value {
                 read_key_file(keys, interpolation, texts, problems);
             }
         }
@@ -82,13 +82,13 @@ fn read_key_file(
     problems: &mut Problems,
 ) {
     let (mut read, mut unreadable) = (Vec::new(), Vec::new());
-    for Entry {
+    for MapEntry {
         key,
         key_place,
         value,
     } in &map.entries
     {
-        let (Some(name), Value::Scalar(path)) = (
+        let (Some(name), NodeValue::Scalar(path)) = (
             key.strip_suffix("_file")
                 .filter(|name| name.ends_with("_key")),
             &value.value,
@@ -114,13 +114,13 @@ fn read_key_file(
             Ok(text) => {
                 let value = Node {
                     place: value.place,
-                    value: Value::Scalar(Scalar {
+                    value: NodeValue::Scalar(Scalar {
                         text,
                         kind: Kind::Text,
                         substituted: true,
                     }),
                 };
-                read.push(Entry {
+                read.push(MapEntry {
                     key: name.to_owned(),
                     key_place: *key_place,
                     value,

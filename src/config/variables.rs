@@ -8,8 +8,8 @@ use super::Config;
 use super::keys::{self, Key};
 use super::secrets::may_be_secret;
 use crate::located::{
-    Entry, Keep, Kind, Map, Node, Place, Problem, Problems, Scalar, TextKind, Texts, Value,
-    holds_credentials, infer, nearest, parse,
+    Kind, Map, MapEntry, Node, NodeValue, OnConflict, Place, Problem, Problems, Scalar, TextKind,
+    Texts, holds_credentials, infer, nearest, parse,
 };
 
 const PREFIX: &str = "SPANSCORE_";
@@ -96,7 +96,7 @@ pub(super) fn put_otel(
                 &path.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(),
                 place,
                 value,
-                Keep::Existing,
+                OnConflict::Keep,
             );
         }
     }
@@ -254,7 +254,7 @@ fn put(
         Some(scalar(text.to_owned(), place))
     };
     if let Some(value) = value {
-        root.put(path, place, value, Keep::Nothing);
+        root.put(path, place, value, OnConflict::Replace);
     }
 }
 
@@ -262,7 +262,7 @@ fn scalar(text: String, place: Place) -> Node {
     let kind = infer(&text);
     Node {
         place,
-        value: Value::Scalar(Scalar {
+        value: NodeValue::Scalar(Scalar {
             text,
             kind,
             substituted: true,
@@ -294,13 +294,13 @@ fn headers(text: &str, place: Place, texts: &Texts, problems: &mut Problems) -> 
         };
         let value = Node {
             place,
-            value: Value::Scalar(Scalar {
+            value: NodeValue::Scalar(Scalar {
                 text: value,
                 kind: Kind::Text,
                 substituted: false,
             }),
         };
-        map.entries.push(Entry {
+        map.entries.push(MapEntry {
             key,
             key_place: place,
             value,
@@ -308,7 +308,7 @@ fn headers(text: &str, place: Place, texts: &Texts, problems: &mut Problems) -> 
     }
     Some(Node {
         place,
-        value: Value::Map(map),
+        value: NodeValue::Map(map),
     })
 }
 

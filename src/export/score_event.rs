@@ -2,7 +2,7 @@
 //! conventions. Must not know when or where it is sent.
 
 use super::score_span::{copied_attributes, evaluation_attributes, score_time};
-use super::score_wire::{Attributes, Batch, service_resource};
+use super::score_wire::{Attributes, ScoreBatch, service_resource};
 use crate::evaluate::{Evaluation, Verdict};
 use crate::wire::otlp::log_record;
 use crate::wire::write;
@@ -16,7 +16,7 @@ pub fn request(
     copy_attributes: &[String],
     observed_unix_nanos: u64,
 ) -> Option<Vec<u8>> {
-    let mut batch = Batch::default();
+    let mut batch = ScoreBatch::default();
     for evaluation in evaluations {
         push(&mut batch, evaluation, copy_attributes, observed_unix_nanos);
     }
@@ -25,7 +25,7 @@ pub fn request(
 
 /// Adds the event of an evaluation.
 pub(super) fn push(
-    batch: &mut Batch,
+    batch: &mut ScoreBatch,
     evaluation: &Evaluation,
     copy_attributes: &[String],
     observed_unix_nanos: u64,

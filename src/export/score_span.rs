@@ -7,7 +7,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::score_wire::{Attributes, Batch, json_text};
+use super::score_wire::{Attributes, ScoreBatch, json_text};
 use crate::config::{OnRevision, StatusOnFail};
 use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
 use crate::extract::{Payload, Subject, ToolCall, Trajectory};
@@ -45,7 +45,7 @@ pub fn request(
     settings: &Settings,
     explain: &Explain,
 ) -> Option<Vec<u8>> {
-    let mut batch = Batch::default();
+    let mut batch = ScoreBatch::default();
     for evaluation in evaluations {
         push(&mut batch, evaluation, settings, explain);
     }
@@ -54,7 +54,7 @@ pub fn request(
 
 /// Adds the score span of an evaluation, if it becomes one.
 pub(super) fn push(
-    batch: &mut Batch,
+    batch: &mut ScoreBatch,
     evaluation: &Evaluation,
     settings: &Settings,
     explain: &Explain,

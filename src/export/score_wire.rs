@@ -139,11 +139,11 @@ fn is_replaced(key: &[u8]) -> bool {
         || key.starts_with(b"process.")
 }
 
-// === Batch ===
+// === ScoreBatch ===
 
 /// Items of one export request, grouped by resource.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct ScoreBatch {
     groups: Vec<Group>,
     /// Position of each resource in `groups`, by its encoded bytes.
     by_resource: HashMap<Box<[u8]>, usize>,
@@ -157,7 +157,7 @@ struct Group {
     items: Vec<u8>,
 }
 
-impl Batch {
+impl ScoreBatch {
     /// Adds the item that `write` appends to the group of this encoded resource.
     pub(super) fn push(&mut self, resource: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         let group_idx = match self.by_resource.get(resource) {

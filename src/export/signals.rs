@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::backend_queue::BatchGuard;
 use super::backends::Backends;
 use super::queues::ScoreQueue;
-use super::score_wire::Batch;
+use super::score_wire::ScoreBatch;
 use super::{score_event, score_span};
 use crate::config::{self, Shape};
 use crate::evaluate::{Evaluation, Explain};
@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 use crate::transport::CompletionGuard;
 
 /// Appends an evaluation to a batch, at a time in Unix nanoseconds.
-type Encode = Box<dyn Fn(&mut Batch, &Evaluation, &Explain, u64) + Send + Sync>;
+type Encode = Box<dyn Fn(&mut ScoreBatch, &Evaluation, &Explain, u64) + Send + Sync>;
 
 /// The table: how a shape encodes an evaluation. `None` for metrics, which are counted instead.
 pub(super) fn encoder(shape: Shape, scores: &config::Scores) -> Option<Encode> {
@@ -65,7 +65,7 @@ pub(super) struct BatchedSignal {
 /// The batch that is being filled, and the guard for those who wait for its delivery.
 #[derive(Debug, Default)]
 pub(super) struct OpenBatch {
-    batch: Batch,
+    batch: ScoreBatch,
     guard: Option<Arc<BatchGuard>>,
 }
 

@@ -19,7 +19,7 @@ use super::*;
 use crate::config::Protocol;
 use crate::telemetry::{ItemCounts, Unhealthy};
 use crate::transport::Undelivered;
-use crate::transport::peer::{Peer, Received, Reply};
+use crate::transport::peer::{Peer, PeerRequest, Reply};
 
 /// A forward plane under test.
 struct Plane {
@@ -128,7 +128,7 @@ fn spans(names: &[String]) -> Bytes {
     .into()
 }
 
-fn names(received: &Received) -> Vec<String> {
+fn names(received: &PeerRequest) -> Vec<String> {
     let request = ExportTraceServiceRequest::decode(received.body.clone()).unwrap();
     let scopes = request
         .resource_spans

@@ -187,7 +187,7 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
         key_file,
         client_ca_file: None,
     };
-    let server_tls = Arc::new(ServerTls::try_new(&server_tls, &telemetry).unwrap());
+    let server_tls = Arc::new(PortTls::try_new(&server_tls, &telemetry).unwrap());
     let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls))
         .await
         .unwrap();

@@ -5,13 +5,13 @@ use std::fmt;
 
 use serde::de::{self, Unexpected};
 
-use super::tree::{Node, Value};
+use super::tree::{Node, NodeValue};
 use crate::text::{counted, truncated};
 
 /// A mistake and its place in the tree.
 #[derive(Debug)]
 pub(crate) struct DeError {
-    pub(crate) fault: Fault,
+    pub(crate) fault: MistakeKind,
     /// Positions from the root to the node, the innermost first.
     reversed_path: Vec<usize>,
     /// Positions from the root to the node to remove, the innermost first. For an item of a pair
@@ -23,7 +23,7 @@ pub(crate) struct DeError {
 
 /// A kind of mistake.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum MistakeKind {
     UnknownKey {
         key: String,
         legal: Vec<&'static str>,
@@ -55,7 +55,7 @@ pub(crate) enum Fault {
 // === impl DeError ===
 
 impl DeError {
-    pub(crate) fn new(fault: Fault) -> Self {
+    pub(crate) fn new(fault: MistakeKind) -> Self {
         Self {
             fault,
             reversed_path: Vec::new(),
@@ -70,16 +70,16 @@ impl DeError {
         let (mut node, mut path) = (node, Vec::new());
         for key in keys {
             let next = match &node.value {
-                Value::Map(map) => {
+                NodeValue::Map(map) => {
                     let mut entries = map.entries.iter();
                     let position = entries.position(|entry| entry.key == *key);
                     position.map(|at| (at, &map.entries[at].value))
                 }
-                Value::List(items) => {
+                NodeValue::List(items) => {
                     let mut left = items.iter().enumerate().filter(|(_, item)| !item.is_gone());
                     key.parse().ok().and_then(|at| left.nth(at))
                 }
-                Value::Scalar(_) | Value::Gone => None,
+                NodeValue::Scalar(_) | NodeValue::Gone => None,
             };
             let Some((at, value)) = next else { break };
             path.push(at);
@@ -89,7 +89,7 @@ impl DeError {
         Self {
             reversed_pruned: path.clone(),
             reversed_path: path,
-            ..Self::new(Fault::Other(message))
+            ..Self::new(MistakeKind::Other(message))
         }
     }
 
@@ -130,14 +130,14 @@ impl std::error::Error for DeError {}
 
 impl de::Error for DeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(Fault::Other(message.to_string()))
+        Self::new(MistakeKind::Other(message.to_string()))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let expected = expected_words(expected);
         Self::new(match found {
-            Unexpected::Unit | Unexpected::Option => Fault::NoValue { expected },
-            found => Fault::WrongType {
+            Unexpected::Unit | Unexpected::Option => MistakeKind::NoValue { expected },
+            found => MistakeKind::WrongType {
                 expected,
                 found: found_words(found),
             },
@@ -150,14 +150,14 @@ impl de::Error for DeError {
 
     fn invalid_length(len: usize, expected: &dyn de::Expected) -> Self {
         let found = format!("a list of {}", counted(len, "value", "values"));
-        Self::new(Fault::WrongType {
+        Self::new(MistakeKind::WrongType {
             expected: expected_words(expected),
             found,
         })
     }
 
     fn unknown_variant(word: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(Fault::UnknownWord {
+        Self::new(MistakeKind::UnknownWord {
             word: shown(word),
             of: None,
             legal: legal.to_vec(),
@@ -165,14 +165,14 @@ impl de::Error for DeError {
     }
 
     fn unknown_field(key: &str, legal: &'static [&'static str]) -> Self {
-        Self::new(Fault::UnknownKey {
+        Self::new(MistakeKind::UnknownKey {
             key: key.to_owned(),
             legal: legal.to_vec(),
         })
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::new(Fault::Missing(key))
+        Self::new(MistakeKind::Missing(key))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Reads a tree into a serde type again and again until every mistake in it is found, and turns
 //! each into a message. What only the owner of the format knows comes from [`Hints`].
 
-use super::de_error::{DeError, Fault, shown};
+use super::de_error::{DeError, MistakeKind, shown};
 use super::did_you_mean::nearest;
 use super::parse::infer;
 use super::problem::{Problem, Problems};
 use super::reader::Reader;
 use super::texts::{Place, Texts};
-use super::tree::{Kind, Node, Scalar, Value};
+use super::tree::{Kind, Node, NodeValue, Scalar};
 
 /// Nobody can correct more at once, and a file that is no configuration at all would fill the
 /// screen.
@@ -67,7 +67,8 @@ pub(crate) fn read<T>(
         };
         for mistake in &mistakes {
             let path = [prefix, &mistake.path()].concat();
-            let may_follow = extent == Extent::Part && matches!(mistake.fault, Fault::Missing(_));
+            let may_follow =
+                extent == Extent::Part && matches!(mistake.fault, MistakeKind::Missing(_));
             let problem = diagnose(mistake, &path, root, hints, texts);
             if let Some(problem) = problem.filter(|_| !may_follow) {
                 problems.push(problem);
@@ -98,7 +99,12 @@ fn diagnose(
     let parent = dotted(&keys[..keys.len().saturating_sub(1)]);
     let place = match holder {
         Some(entry) if mistake.at_key || node.is_null() => entry.key_place,
-        Some(entry) if matches!(mistake.fault, Fault::Missing(_) | Fault::NoChoice { .. }) => {
+        Some(entry)
+            if matches!(
+                mistake.fault,
+                MistakeKind::Missing(_) | MistakeKind::NoChoice { .. }
+            ) =>
+        {
             entry.key_place
         }
         _ => start_of(node),
@@ -106,7 +112,7 @@ fn diagnose(
     let siblings = root.follow(&path[..path.len().saturating_sub(1)]).0;
     let spot = Some(texts.spot(place));
     let problem = match &mistake.fault {
-        Fault::UnknownKey { key, legal } => {
+        MistakeKind::UnknownKey { key, legal } => {
             let title = if parent.is_empty() {
                 format!("unknown key `{key}`")
             } else {
@@ -127,7 +133,7 @@ fn diagnose(
                 problem.label(remedy_of_key(key, &parent, legal, hints))
             }
         }
-        Fault::UnknownWord { word, of, legal } => {
+        MistakeKind::UnknownWord { word, of, legal } => {
             let problem = Problem::new(
                 format!(
                     "unknown {} `{word}`",
@@ -140,8 +146,8 @@ fn diagnose(
                 None => problem.label(remedy_of_word(word, legal)),
             }
         }
-        Fault::Missing(key) => {
-            if let Value::Map(map) = &node.value
+        MistakeKind::Missing(key) => {
+            if let NodeValue::Map(map) = &node.value
                 && map
                     .pruned
                     .iter()
@@ -156,9 +162,9 @@ fn diagnose(
             };
             Problem::new(title, spot).label(format!("add `{key}: …`"))
         }
-        Fault::WrongType { expected, found } => {
+        MistakeKind::WrongType { expected, found } => {
             let found = match &node.value {
-                Value::Scalar(_) if texts.is_hidden(node.place) => "a plain value",
+                NodeValue::Scalar(_) if texts.is_hidden(node.place) => "a plain value",
                 _ => found,
             };
             let title = if name.is_empty() {
@@ -168,20 +174,21 @@ fn diagnose(
             };
             Problem::new(title, spot).label(remedy_of_type(expected, node, texts))
         }
-        Fault::NoValue { expected } => Problem::new(format!("`{name}` has no value"), spot).label(
-            format!("expected {expected}; to give none, leave the key out"),
-        ),
-        Fault::NoChoice { .. } | Fault::Other(_) if node.is_pruned() => return None,
-        Fault::NoChoice { of, legal } => {
+        MistakeKind::NoValue { expected } => Problem::new(format!("`{name}` has no value"), spot)
+            .label(format!(
+                "expected {expected}; to give none, leave the key out"
+            )),
+        MistakeKind::NoChoice { .. } | MistakeKind::Other(_) if node.is_pruned() => return None,
+        MistakeKind::NoChoice { of, legal } => {
             Problem::new(format!("`{name}` names no {}", words_of(of)), spot)
                 .label(format!("expected one of {}", listed(legal)))
         }
-        Fault::SecondChoice { of, second } => Problem::new(
+        MistakeKind::SecondChoice { of, second } => Problem::new(
             format!("`{second}` is a second {} in `{parent}`", words_of(of)),
             spot,
         )
         .label("only one is allowed here"),
-        Fault::Other(message) => {
+        MistakeKind::Other(message) => {
             // The errors of values are written `mistake: remedy`.
             let problem = match split_remedy(message) {
                 Some((title, remedy)) => Problem::new(title, spot).label(remedy),
@@ -214,7 +221,7 @@ fn split_remedy(message: &str) -> Option<(&str, &str)> {
 /// Where a node begins; a map written over several lines, at its first key.
 pub(crate) fn start_of(node: &Node) -> Place {
     match &node.value {
-        Value::Map(map) if is_block(node) => map
+        NodeValue::Map(map) if is_block(node) => map
             .entries
             .first()
             .map_or(node.place, |entry| entry.key_place),
@@ -249,17 +256,17 @@ fn remedy_of_key(key: &str, parent: &str, legal: &[&str], hints: &dyn Hints) -> 
 
 fn remedy_of_type(expected: &str, node: &Node, texts: &Texts) -> String {
     let remedy = match &node.value {
-        Value::Scalar(scalar) if expected == "a list" && !texts.is_hidden(node.place) => {
+        NodeValue::Scalar(scalar) if expected == "a list" && !texts.is_hidden(node.place) => {
             match shown(&scalar.text) {
                 text if text == scalar.text => Some(format!("write `[{text}]`")),
                 _ => None,
             }
         }
-        Value::Map(_) if expected == "a list" && is_block(node) => {
+        NodeValue::Map(_) if expected == "a list" && is_block(node) => {
             Some("write `- ` before each item".to_owned())
         }
-        Value::Map(_) if expected == "a list" => Some("write `[{ … }]`".to_owned()),
-        Value::Scalar(Scalar {
+        NodeValue::Map(_) if expected == "a list" => Some("write `[{ … }]`".to_owned()),
+        NodeValue::Scalar(Scalar {
             text,
             kind: Kind::Text,
             ..

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::parse::infer;
 use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
-use super::tree::{Node, Scalar, Value};
+use super::tree::{Node, NodeValue, Scalar};
 
 /// The files beside a configuration, as far as it asks for them.
 pub trait Files {
@@ -69,7 +69,7 @@ impl Interpolation<'_> {
         problems: &mut Problems,
     ) -> bool {
         match &mut node.value {
-            Value::Scalar(scalar) => {
+            NodeValue::Scalar(scalar) => {
                 let is_written_out = !scalar.text.contains("${");
                 let is_hidden =
                     (self.secrets.may_be_secret)(path) || holds_credentials(&scalar.text);
@@ -79,22 +79,22 @@ impl Interpolation<'_> {
                 let is_secret = (self.secrets.is_secret)(path);
                 return self.scalar(scalar, node.place, is_secret, texts, problems);
             }
-            Value::List(items) => {
+            NodeValue::List(items) => {
                 path.push(ITEM.to_owned());
                 for item in items {
                     if !self.walk(item, path, texts, problems) {
-                        item.value = Value::Gone;
+                        item.value = NodeValue::Gone;
                     }
                 }
                 path.pop();
             }
-            Value::Map(map) => map.retain(|entry| {
+            NodeValue::Map(map) => map.retain(|entry| {
                 path.push(entry.key.clone());
                 let stays = self.walk(&mut entry.value, path, texts, problems);
                 path.pop();
                 stays
             }),
-            Value::Gone => {}
+            NodeValue::Gone => {}
         }
         true
     }

@@ -23,6 +23,6 @@ pub use problem::{Problem, Problems, Severity};
 pub(crate) use reader::{Reader, lift_inlined};
 pub use texts::Spot;
 pub(crate) use texts::{Place, TextKind, Texts};
-pub(crate) use tree::{Entry, Keep, Kind, Map, Node, Scalar, Value};
+pub(crate) use tree::{Kind, Map, MapEntry, Node, NodeValue, OnConflict, Scalar};
 pub(crate) use yaml::to_commented_yaml;
 pub use yaml::to_yaml;

@@ -9,7 +9,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 use super::problem::{Problem, Problems};
 use super::texts::{Place, Texts};
-use super::tree::{Entry, Kind, Map, Node, Scalar, Value};
+use super::tree::{Kind, Map, MapEntry, Node, NodeValue, Scalar};
 
 /// Deepest nesting. Real files do not reach half of it, and twice as much would overflow a thread's
 /// stack in a debug build.
@@ -316,16 +316,16 @@ impl Builder<'_> {
                 } else {
                     self.texts.slice(place).to_owned()
                 };
-                Value::Scalar(Scalar {
+                NodeValue::Scalar(Scalar {
                     text,
                     kind,
                     substituted: false,
                 })
             }
             Raw::List(items) => {
-                Value::List(items.into_iter().map(|item| self.node(item)).collect())
+                NodeValue::List(items.into_iter().map(|item| self.node(item)).collect())
             }
-            Raw::Map(entries) => Value::Map(self.map(entries)),
+            Raw::Map(entries) => NodeValue::Map(self.map(entries)),
         };
         Node { place, value }
     }
@@ -335,7 +335,7 @@ impl Builder<'_> {
         let mut seen = BTreeMap::new();
         for (raw_key, raw_value) in raw_entries {
             let Node { place, value } = self.node(raw_key);
-            let Value::Scalar(Scalar { text: key, .. }) = value else {
+            let NodeValue::Scalar(Scalar { text: key, .. }) = value else {
                 let problem = Problem::new("a key must be a text", Some(self.texts.spot(place)));
                 self.problems
                     .push(problem.label("write a text before the `:`"));
@@ -352,7 +352,7 @@ impl Builder<'_> {
                 continue;
             }
             seen.insert(key.clone(), place);
-            map.entries.push(Entry {
+            map.entries.push(MapEntry {
                 key,
                 key_place: place,
                 value,

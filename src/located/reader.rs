@@ -6,9 +6,9 @@ mod entries;
 
 use serde::de::{self, Visitor};
 
-use super::de_error::{DeError, Fault, expected_words, shown};
+use super::de_error::{DeError, MistakeKind, expected_words, shown};
 use super::parse::infer;
-use super::tree::{Kind, Map, Node, Scalar, Value};
+use super::tree::{Kind, Map, Node, NodeValue, Scalar};
 
 use choice::Choice;
 use entries::{INLINE, Items, MapEntries};
@@ -62,46 +62,46 @@ impl<'a> Reader<'a> {
     fn wrong(self, expected: impl Into<String>) -> DeError {
         let expected = expected.into();
         let found = match &self.node.value {
-            Value::Scalar(Scalar {
+            NodeValue::Scalar(Scalar {
                 kind: Kind::Null, ..
-            }) => return DeError::new(Fault::NoValue { expected }),
-            Value::Scalar(Scalar {
+            }) => return DeError::new(MistakeKind::NoValue { expected }),
+            NodeValue::Scalar(Scalar {
                 text,
                 kind: Kind::Text,
                 ..
             }) => format!("the text `{}`", shown(text)),
-            Value::Scalar(Scalar { text, .. }) => format!("`{}`", shown(text)),
-            Value::List(_) | Value::Gone => "a list".to_owned(),
-            Value::Map(_) => "a map".to_owned(),
+            NodeValue::Scalar(Scalar { text, .. }) => format!("`{}`", shown(text)),
+            NodeValue::List(_) | NodeValue::Gone => "a list".to_owned(),
+            NodeValue::Map(_) => "a map".to_owned(),
         };
-        DeError::new(Fault::WrongType { expected, found })
+        DeError::new(MistakeKind::WrongType { expected, found })
     }
 
     fn kind(self) -> Option<Kind> {
         match &self.node.value {
-            Value::Scalar(Scalar {
+            NodeValue::Scalar(Scalar {
                 text,
                 substituted: true,
                 ..
             }) => Some(infer(text)),
-            Value::Scalar(scalar) => Some(scalar.kind),
+            NodeValue::Scalar(scalar) => Some(scalar.kind),
             _ => None,
         }
     }
 
     fn text(self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar(Scalar {
+            NodeValue::Scalar(Scalar {
                 kind: Kind::Null, ..
             }) => None,
-            Value::Scalar(scalar) => Some(&scalar.text),
+            NodeValue::Scalar(scalar) => Some(&scalar.text),
             _ => None,
         }
     }
 
     fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, DeError> {
         match &self.node.value {
-            Value::List(items) => visitor.visit_seq(Items::new(items)),
+            NodeValue::List(items) => visitor.visit_seq(Items::new(items)),
             _ if self.reads_as_empty() => visitor.visit_seq(Items::new(&[])),
             _ => Err(self.wrong("a list")),
         }
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
 
     fn entries(self, expected: impl FnOnce() -> String) -> Result<MapEntries<'a>, DeError> {
         let entries = match &self.node.value {
-            Value::Map(map) => map.entries.as_slice(),
+            NodeValue::Map(map) => map.entries.as_slice(),
             _ if self.reads_as_empty() => &[],
             _ => return Err(self.wrong(expected())),
         };
@@ -169,7 +169,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match &self.node.value {
-            Value::Scalar(Scalar { text, kind, .. }) => match kind {
+            NodeValue::Scalar(Scalar { text, kind, .. }) => match kind {
                 Kind::Null => visitor.visit_unit(),
                 Kind::Bool(value) => visitor.visit_bool(*value),
                 Kind::Unsigned(number) => visitor.visit_u64(*number),
@@ -177,9 +177,9 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Float(number) => visitor.visit_f64(*number),
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
-            Value::List(items) => visitor.visit_seq(Items::new(items)),
-            Value::Map(map) => visitor.visit_map(MapEntries::new(&map.entries, self.nulls)),
-            Value::Gone => visitor.visit_unit(),
+            NodeValue::List(items) => visitor.visit_seq(Items::new(items)),
+            NodeValue::Map(map) => visitor.visit_map(MapEntries::new(&map.entries, self.nulls)),
+            NodeValue::Gone => visitor.visit_unit(),
         }
     }
 
@@ -258,7 +258,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeError> {
-        if !matches!(self.node.value, Value::List(_)) {
+        if !matches!(self.node.value, NodeValue::List(_)) {
             return Err(self.wrong(expected_words(&visitor)));
         }
         self.list(visitor).map_err(DeError::of_the_whole)
@@ -293,7 +293,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
         visitor: V,
     ) -> Result<V::Value, DeError> {
         let choice = match &self.node.value {
-            Value::Map(Map { entries, .. }) => match entries.as_slice() {
+            NodeValue::Map(Map { entries, .. }) => match entries.as_slice() {
                 [entry] => Choice {
                     name,
                     word: &entry.key,
@@ -301,20 +301,20 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                     nulls: self.nulls,
                 },
                 [] => {
-                    return Err(DeError::new(Fault::NoChoice {
+                    return Err(DeError::new(MistakeKind::NoChoice {
                         of: name,
                         legal: legal.to_vec(),
                     }));
                 }
                 [_, second, ..] => {
-                    return Err(DeError::new(Fault::SecondChoice {
+                    return Err(DeError::new(MistakeKind::SecondChoice {
                         of: name,
                         second: second.key.clone(),
                     })
                     .key_of(1));
                 }
             },
-            Value::Scalar(_) if self.text().is_some() => Choice {
+            NodeValue::Scalar(_) if self.text().is_some() => Choice {
                 name,
                 word: self.text().unwrap_or_default(),
                 value: None,

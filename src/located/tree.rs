@@ -6,12 +6,12 @@ use super::texts::Place;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) place: Place,
-    pub(crate) value: Value,
+    pub(crate) value: NodeValue,
 }
 
 /// A value.
 #[derive(Debug, Clone)]
-pub(crate) enum Value {
+pub(crate) enum NodeValue {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Map),
@@ -43,13 +43,13 @@ pub(crate) enum Kind {
 /// A map; `pruned` names the mistaken entries that were removed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Map {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<MapEntry>,
     pub(crate) pruned: Vec<String>,
 }
 
 /// A key with its value.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: String,
     pub(crate) key_place: Place,
     pub(crate) value: Node,
@@ -59,7 +59,7 @@ pub(crate) struct Entry {
 
 impl Map {
     /// Keeps the entries that `keep` accepts, and remembers the keys of the others.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut Entry) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut MapEntry) -> bool) {
         let pruned = &mut self.pruned;
         self.entries.retain_mut(|entry| {
             let kept = keep(entry);
@@ -78,19 +78,19 @@ impl Node {
     pub(crate) fn empty_map(place: Place) -> Self {
         Self {
             place,
-            value: Value::Map(Map::default()),
+            value: NodeValue::Map(Map::default()),
         }
     }
 
     /// Was this item taken out of its list?
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.value, Value::Gone)
+        matches!(self.value, NodeValue::Gone)
     }
 
     pub(crate) fn is_null(&self) -> bool {
         matches!(
             &self.value,
-            Value::Scalar(Scalar {
+            NodeValue::Scalar(Scalar {
                 kind: Kind::Null,
                 ..
             })
@@ -107,7 +107,7 @@ impl Node {
         let Some((key, rest)) = path.split_first() else {
             return Some(self);
         };
-        let Value::Map(map) = &mut self.value else {
+        let NodeValue::Map(map) = &mut self.value else {
             return None;
         };
         let entry = map.entries.iter_mut().find(|entry| entry.key == *key)?;
@@ -115,9 +115,9 @@ impl Node {
     }
 
     /// The entry that a path of keys ends in.
-    pub(crate) fn find_entry(&self, path: &[&str]) -> Option<&Entry> {
+    pub(crate) fn find_entry(&self, path: &[&str]) -> Option<&MapEntry> {
         let (key, rest) = path.split_first()?;
-        let Value::Map(map) = &self.value else {
+        let NodeValue::Map(map) = &self.value else {
             return None;
         };
         let entry = map.entries.iter().find(|entry| entry.key == *key)?;
@@ -129,36 +129,42 @@ impl Node {
     }
 
     /// Puts a value at a path of keys. A value in the way is replaced or kept.
-    pub(crate) fn put(&mut self, path: &[String], key_place: Place, value: Node, keep: Keep) {
+    pub(crate) fn put(
+        &mut self,
+        path: &[String],
+        key_place: Place,
+        value: Node,
+        on_conflict: OnConflict,
+    ) {
         let Some((key, rest)) = path.split_first() else {
             return;
         };
-        if !matches!(self.value, Value::Map(_)) {
-            if keep == Keep::Existing {
+        if !matches!(self.value, NodeValue::Map(_)) {
+            if on_conflict == OnConflict::Keep {
                 return;
             }
-            self.value = Value::Map(Map::default());
+            self.value = NodeValue::Map(Map::default());
         }
-        let Value::Map(map) = &mut self.value else {
+        let NodeValue::Map(map) = &mut self.value else {
             return;
         };
         let found = map.entries.iter_mut().find(|entry| entry.key == *key);
         match (found, rest.is_empty()) {
             (Some(entry), true) => {
-                if keep == Keep::Nothing {
+                if on_conflict == OnConflict::Replace {
                     (entry.key_place, entry.value) = (key_place, value);
                 }
             }
-            (Some(entry), false) => entry.value.put(rest, key_place, value, keep),
-            (None, true) => map.entries.push(Entry {
+            (Some(entry), false) => entry.value.put(rest, key_place, value, on_conflict),
+            (None, true) => map.entries.push(MapEntry {
                 key: key.clone(),
                 key_place,
                 value,
             }),
             (None, false) => {
                 let mut inner = Self::empty_map(value.place);
-                inner.put(rest, key_place, value, keep);
-                map.entries.push(Entry {
+                inner.put(rest, key_place, value, on_conflict);
+                map.entries.push(MapEntry {
                     key: key.clone(),
                     key_place,
                     value: inner,
@@ -173,34 +179,34 @@ impl Node {
             return false;
         };
         match &mut self.value {
-            Value::List(items) if rest.is_empty() => match items.get_mut(*first) {
+            NodeValue::List(items) if rest.is_empty() => match items.get_mut(*first) {
                 Some(item) => {
-                    item.value = Value::Gone;
+                    item.value = NodeValue::Gone;
                     true
                 }
                 None => false,
             },
-            Value::Map(map) if rest.is_empty() && *first < map.entries.len() => {
+            NodeValue::Map(map) if rest.is_empty() && *first < map.entries.len() => {
                 let entry = map.entries.remove(*first);
                 map.pruned.push(entry.key);
                 true
             }
-            Value::List(items) => items.get_mut(*first).is_some_and(|item| item.prune(rest)),
-            Value::Map(map) => map
+            NodeValue::List(items) => items.get_mut(*first).is_some_and(|item| item.prune(rest)),
+            NodeValue::Map(map) => map
                 .entries
                 .get_mut(*first)
                 .is_some_and(|entry| entry.value.prune(rest)),
-            Value::Scalar(_) | Value::Gone => false,
+            NodeValue::Scalar(_) | NodeValue::Gone => false,
         }
     }
 
     /// Was anything removed, here or below?
     pub(crate) fn is_pruned(&self) -> bool {
         match &self.value {
-            Value::Scalar(_) => false,
-            Value::Gone => true,
-            Value::List(items) => items.iter().any(Self::is_pruned),
-            Value::Map(map) => {
+            NodeValue::Scalar(_) => false,
+            NodeValue::Gone => true,
+            NodeValue::List(items) => items.iter().any(Self::is_pruned),
+            NodeValue::Map(map) => {
                 !map.pruned.is_empty() || map.entries.iter().any(|entry| entry.value.is_pruned())
             }
         }
@@ -211,7 +217,7 @@ impl Node {
         let Some((key, rest)) = path.split_first() else {
             return self.is_pruned();
         };
-        let Value::Map(map) = &self.value else {
+        let NodeValue::Map(map) = &self.value else {
             return false;
         };
         map.pruned.iter().any(|pruned| pruned == key)
@@ -227,12 +233,12 @@ impl Node {
         let (mut node, mut pointer) = (self, String::new());
         for idx in path {
             match &node.value {
-                Value::List(items) => {
+                NodeValue::List(items) => {
                     let Some(item) = items.get(*idx) else { break };
                     pointer.push_str(&format!("/{idx}"));
                     node = item;
                 }
-                Value::Map(map) => {
+                NodeValue::Map(map) => {
                     let Some(entry) = map.entries.get(*idx) else {
                         break;
                     };
@@ -240,7 +246,7 @@ impl Node {
                     pointer.push_str(&entry.key.replace('~', "~0").replace('/', "~1"));
                     node = &entry.value;
                 }
-                Value::Scalar(_) | Value::Gone => break,
+                NodeValue::Scalar(_) | NodeValue::Gone => break,
             }
         }
         pointer
@@ -248,14 +254,14 @@ impl Node {
 
     /// The node at the end of a path of positions, the entry that holds it, and the keys on the way
     /// (items as `[3]`, or by their name).
-    pub(crate) fn follow(&self, path: &[usize]) -> (&Node, Option<&Entry>, Vec<String>) {
+    pub(crate) fn follow(&self, path: &[usize]) -> (&Node, Option<&MapEntry>, Vec<String>) {
         let (mut node, mut holder, mut keys) = (self, None, Vec::new());
         for idx in path {
             match &node.value {
-                Value::List(items) => {
+                NodeValue::List(items) => {
                     let Some(item) = items.get(*idx) else { break };
                     let name = item.find(&["name"]).and_then(|name| match &name.value {
-                        Value::Scalar(Scalar { text, .. }) if !text.is_empty() => {
+                        NodeValue::Scalar(Scalar { text, .. }) if !text.is_empty() => {
                             Some(text.as_str())
                         }
                         _ => None,
@@ -263,14 +269,14 @@ impl Node {
                     keys.push(name.map_or_else(|| format!("[{idx}]"), |name| format!("[{name}]")));
                     (node, holder) = (item, None);
                 }
-                Value::Map(map) => {
+                NodeValue::Map(map) => {
                     let Some(entry) = map.entries.get(*idx) else {
                         break;
                     };
                     keys.push(entry.key.clone());
                     (node, holder) = (&entry.value, Some(entry));
                 }
-                Value::Scalar(_) | Value::Gone => break,
+                NodeValue::Scalar(_) | NodeValue::Gone => break,
             }
         }
         (node, holder, keys)
@@ -279,9 +285,9 @@ impl Node {
 
 /// Whether [`Node::put`] replaces a value that is already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum OnConflict {
     /// The new value wins.
-    Nothing,
+    Replace,
     /// The old value wins.
-    Existing,
+    Keep,
 }

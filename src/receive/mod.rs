@@ -1,4 +1,4 @@
-//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`Intake`]. Knows the
+//! Receives OTLP over gRPC and HTTP, validates it and hands it to an [`RequestSink`]. Knows the
 //! protocol's answers; knows nothing of forwarding or scoring.
 
 mod body;
@@ -53,7 +53,7 @@ pub struct Received {
 }
 
 /// Takes received requests.
-pub trait Intake: Send + Sync + 'static {
+pub trait RequestSink: Send + Sync + 'static {
     /// The attributes to keep for scoring; `None` when scoring is off.
     fn keys(&self) -> Option<Arc<KeySet>>;
 
@@ -131,13 +131,17 @@ pub struct Receiver(Arc<ReceiverShared>);
 
 struct ReceiverShared {
     settings: Settings,
-    intake: Arc<dyn Intake>,
+    intake: Arc<dyn RequestSink>,
     telemetry: Arc<Telemetry>,
 }
 
 impl Receiver {
     /// A receiver for any number of ports.
-    pub fn new(settings: Settings, intake: Arc<dyn Intake>, telemetry: Arc<Telemetry>) -> Self {
+    pub fn new(
+        settings: Settings,
+        intake: Arc<dyn RequestSink>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
         Self(Arc::new(ReceiverShared {
             settings,
             intake,

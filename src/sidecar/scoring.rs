@@ -46,7 +46,7 @@ pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
 
 /// The receivers' end of the scoring queue. Never waits.
 #[derive(Debug, Clone)]
-pub(super) struct Scoring {
+pub(super) struct ScoringQueue {
     sender: SyncSender<Box<Arrived>>,
     shared: Arc<Shared>,
 }
@@ -82,7 +82,7 @@ struct Unscored {
     overflowed: bool,
 }
 
-impl Scoring {
+impl ScoringQueue {
     /// Starts the thread. It ends when the last handle is dropped, after judging the open traces.
     pub(super) fn start(
         settings: Settings,

@@ -4,7 +4,7 @@
 mod reloads;
 
 use super::*;
-use crate::receive::Intake as _;
+use crate::receive::RequestSink as _;
 
 fn intake() -> Intake {
     let config = Config::default();

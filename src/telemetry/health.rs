@@ -88,7 +88,7 @@ impl Drop for Heartbeat {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct HealthState {
     phase: Phase,
     workers: BTreeMap<u64, Worker>,
     next_id: u64,
@@ -156,7 +156,7 @@ impl Telemetry {
         self.health().phase = phase;
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, HealthState> {
         self.health.lock()
     }
 }

@@ -57,14 +57,14 @@ impl Files {
         &self,
         (certificate, key): &(String, String),
         client_authority: Option<&Authority>,
-    ) -> ServerTls {
+    ) -> PortTls {
         let tls = config::ServerTls {
             cert_file: self.write("server.pem", certificate),
             key_file: self.write("server.key", key),
             client_ca_file: client_authority
                 .map(|authority| self.write("client-ca.pem", &authority.pem())),
         };
-        ServerTls::try_new(&tls, &self.telemetry).unwrap()
+        PortTls::try_new(&tls, &self.telemetry).unwrap()
     }
 
     fn client(&self, tls: &config::ClientTls) -> Arc<ClientConfig> {
@@ -87,7 +87,7 @@ impl Files {
 /// Shakes hands and says hello both ways; answers the server's certificate, and the client's if it
 /// showed one.
 async fn shake(
-    server: &ServerTls,
+    server: &PortTls,
     client: &Arc<ClientConfig>,
     name: &'static str,
 ) -> Result<(Vec<u8>, Option<Vec<u8>>), String> {
@@ -224,7 +224,7 @@ async fn where_clients_may_come_without_a_certificate_only_a_good_one_is_known_b
         key_file: files.write("server.key", &key),
         client_ca_file: Some(files.write("client-ca.pem", &ours.pem())),
     };
-    let server = ServerTls::with_optional_clients(&tls, &files.telemetry).unwrap();
+    let server = PortTls::with_optional_clients(&tls, &files.telemetry).unwrap();
     let nobody = files.trusting(&ours);
     assert_eq!(
         shake(&server, &files.client(&nobody), "spanscore.test")
@@ -340,7 +340,7 @@ fn what_is_wrong_at_the_start_is_said_with_its_file() {
             key_file: files.write("key.pem", key),
             client_ca_file: None,
         };
-        let error = ServerTls::try_new(&tls, &telemetry)
+        let error = PortTls::try_new(&tls, &telemetry)
             .err()
             .map(|error| error.to_string());
         error

@@ -23,7 +23,7 @@ use crate::config::{Backoff, ClientTls, Compression, Destination, Endpoint, Prot
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub(crate) struct Received {
+pub(crate) struct PeerRequest {
     pub(crate) at: Instant,
     /// From one for each connection.
     pub(crate) connection: usize,
@@ -81,12 +81,12 @@ impl Reply {
     }
 }
 
-type Script = dyn Fn(usize, &Received) -> Reply + Send + Sync;
+type Script = dyn Fn(usize, &PeerRequest) -> Reply + Send + Sync;
 
 /// The backend. Stops when dropped.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<PeerRequest>>>,
     n_received: watch::Receiver<usize>,
     task: JoinSet<()>,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// Listens on a free port and answers the n-th request (from 0) by `script`.
     pub(crate) async fn start(
-        script: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static,
+        script: impl Fn(usize, &PeerRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), None, script).await
     }
@@ -107,7 +107,7 @@ impl Peer {
     pub(crate) async fn start_at(
         address: SocketAddr,
         tls: Option<TlsAcceptor>,
-        script: impl Fn(usize, &Received) -> Reply + Send + Sync + 'static,
+        script: impl Fn(usize, &PeerRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -135,12 +135,12 @@ impl Peer {
     }
 
     /// Every request so far.
-    pub(crate) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<PeerRequest> {
         self.received.lock().unwrap().clone()
     }
 
     /// Waits until `n` requests have come.
-    pub(crate) async fn has_received(&self, n: usize) -> Vec<Received> {
+    pub(crate) async fn has_received(&self, n: usize) -> Vec<PeerRequest> {
         self.n_received
             .clone()
             .wait_for(|n_received| *n_received >= n)
@@ -183,7 +183,7 @@ async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     script: Arc<Script>,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<PeerRequest>>>,
     count: Arc<watch::Sender<usize>>,
 ) {
     let mut connections = JoinSet::new();
@@ -232,7 +232,7 @@ async fn answer(
     connection: usize,
     request: Request<Incoming>,
     script: Arc<Script>,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<PeerRequest>>>,
     count: Arc<watch::Sender<usize>>,
 ) -> Result<
     Response<http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>>,
@@ -245,7 +245,7 @@ async fn answer(
         .get(CONTENT_TYPE)
         .is_some_and(|value| value == "application/grpc");
     let prefix = is_grpc.then(|| body.split_to(5)[..].try_into().unwrap());
-    let request = Received {
+    let request = PeerRequest {
         at: Instant::now(),
         connection,
         version: head.version,

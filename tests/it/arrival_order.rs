@@ -26,10 +26,33 @@ mod tests {
     /// that only some traces are selected for.
     fn rules() -> Rules {
         let criteria = [
-            json!({ "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["search", "get_weather"] } } }),
-            json!({ "name": "agents", "scope": "agent", "evaluate": { "tool_call_count": { "tool_calls_count": { "get_weather": [">", 0] } } } }),
-            json!({ "name": "arguments", "evaluate": { "tool_calls": { "disallowed": [{ "name": ".", "args": { "city": "." } }] } } }),
-            json!({ "name": "selected", "select": { "calls": "*e*" }, "evaluate": { "execution_order": { "expected_output": ["search"] } } }),
+            json!({
+                "name": "order",
+                "evaluate": { "tool_call_order": { "tool_calls_order": [
+                    "search",
+                    "get_weather",
+                ] } },
+            }),
+            json!({
+                "name": "agents",
+                "scope": "agent",
+                "evaluate": { "tool_call_count": { "tool_calls_count": { "get_weather": [
+                    ">",
+                    0,
+                ] } } },
+            }),
+            json!({
+                "name": "arguments",
+                "evaluate": { "tool_calls": { "disallowed": [{
+                    "name": ".",
+                    "args": { "city": "." },
+                }] } },
+            }),
+            json!({
+                "name": "selected",
+                "select": { "calls": "*e*" },
+                "evaluate": { "execution_order": { "expected_output": ["search"] } },
+            }),
         ];
         let config = Config::default();
         let criteria = criteria
@@ -242,7 +265,8 @@ mod tests {
             n_judged_of_calls > 50 && n_judged > 100 && n_revised > n_judged / 4 && n_withdrawn > 0;
         assert!(
             enough,
-            "{n_judged_of_calls} sessions with calls, {n_revised} of {n_judged} judgements revised, {n_withdrawn} withdrawn: too few to tell"
+            "{n_judged_of_calls} sessions with calls, {n_revised} of {n_judged} judgements \
+             revised, {n_withdrawn} withdrawn: too few to tell"
         );
     }
 }

@@ -20,7 +20,10 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn rules() -> Rules {
-        let evaluate = json!({ "tool_call_output": { "tool_outputs": [{ "name": "get_weather", "output": "sunny" }] } });
+        let evaluate = json!({ "tool_call_output": { "tool_outputs": [{
+            "name": "get_weather",
+            "output": "sunny",
+        }] } });
         let criterion =
             serde_json::from_value(json!({ "name": "output", "evaluate": evaluate })).unwrap();
         Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
@@ -31,13 +34,26 @@ mod tests {
     fn request(service: &str, second: u64, answers: &[(&str, &str)], asks: &[&str]) -> Batch {
         let text =
             |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });
-        let answers = answers.iter().map(|(id, response)| json!({ "type": "tool_call_response", "id": id, "response": response }));
+        let answers = answers.iter().map(|(id, response)| {
+            json!({
+                "type": "tool_call_response",
+                "id": id,
+                "response": response,
+            })
+        });
         let input = json!([
             { "role": "user", "parts": [{ "type": "text", "content": "How is the weather?" }] },
             { "role": "assistant", "parts": [] },
             { "role": "tool", "parts": answers.collect::<Vec<Value>>() },
         ]);
-        let asks = asks.iter().map(|id| json!({ "type": "tool_call", "id": id, "name": "get_weather", "arguments": { "city": "Oslo" } }));
+        let asks = asks.iter().map(|id| {
+            json!({
+                "type": "tool_call",
+                "id": id,
+                "name": "get_weather",
+                "arguments": { "city": "Oslo" },
+            })
+        });
         let output = json!([{ "role": "assistant", "parts": asks.collect::<Vec<Value>>() }]);
         let span = json!({
             "traceId": format!("{second:032x}"),
@@ -52,7 +68,10 @@ mod tests {
             ],
         });
         let resource = json!({ "attributes": [text("service.name", service.to_owned())] });
-        let body = json!({ "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "spans": [span] }] }] });
+        let body = json!({ "resourceSpans": [{
+            "resource": resource,
+            "scopeSpans": [{ "spans": [span] }],
+        }] });
         scan::scan(
             &otlp_json::traces(body.to_string().as_bytes()).unwrap(),
             Some(rules().keys()),

@@ -10,29 +10,39 @@ use spanscore::evaluate::Criterion;
 const INTRODUCTION: &str = "\
 # Evaluators
 
-Made from the doc comments of `src/evaluate/evaluators/`; `tests/it/evaluator_docs.rs` holds it current.
+Made from the doc comments of `src/evaluate/evaluators/`; `tests/it/evaluator_docs.rs` holds it
+current.
 
-A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass` where it reaches the criterion's
-`threshold` (1.0 unless said otherwise), else `fail`. Two more labels say that there is no honest answer:
+A criterion has one of these under `evaluate`. The score is between 0 and 1; the label is `pass`
+where it reaches the criterion's `threshold` (1.0 unless said otherwise), else `fail`. Two more
+labels say that there is no honest answer:
 
-- `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or results that were asked for
-  were not captured. Where no call of a trajectory carries any, capture is off; where some do, a call without has none.
-- `error`: the criterion cannot be applied to a call that was made, or what a run brings itself cannot be used
-  ([expectations](expectations.md)).
+- `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or
+  results that the criterion reads were not captured. Where no call of a trajectory carries any,
+  capture is off; where some do, a call without has none.
+- `error`: the criterion cannot be applied to a call that was made, or an expectation that the run
+  itself carries cannot be used ([expectations](expectations.md)).
 
-Explanations show names, counts and positions. Values of arguments and results appear only with `explain.values: true`.
+Explanations show names, counts and positions. Values of arguments and results appear only with
+`explain.values: true`.
 
-A verdict about a trace that was cut short is given only where the rest cannot change it. What each evaluator says below about further calls
-holds for the calls that stay as they are. The rest of a trace can also show that two calls are one (a client and its server), that a call
-is a hand-off, what arguments it had, that a clock was ahead, or that another span is the one to evaluate. So these are reckoned with:
+A verdict about a trace that was cut short is given only where the rest cannot change it. What
+each evaluator says below about further calls holds for calls that stay as they are. The rest of a
+trace can also show that two calls are one (a client and its server), that a call is a hand-off,
+which arguments it had, that a clock was ahead, or that another span is the one to evaluate.
+Therefore:
 
-- An order is certain only among calls beneath one missing parent that the SDK marks as local (OTLP flag 0x100), or beneath a root that is there.
-- A call whose missing parent could be a wrapper of it (nothing but calls of its name lie beneath) counts once for its name, without
-  place and values. A call of an unnamed or badly named tool, and `transfer_to_X` while no agent X is known, count for nothing.
-- Arguments and results that are not there may still come; arguments that are no object may change.
-- A criterion that selects by `agent`, `root` or `attributes` says nothing before the root is there and is an agent's run that has ended; one that
-  selects by `service` nothing while a parent is missing that is not marked as local. With `scope: agent`, nothing is said of a run while a
-  run around it could be missing.
+- An order is certain only among calls below one missing parent that the SDK marks as local (OTLP
+  flag 0x100), or below a root that is there.
+- A call whose missing parent could be a wrapper of it (only calls of its name lie below) counts
+  once for its name, without place and values. A call of an unnamed or badly named tool, and
+  `transfer_to_X` while no agent X is known, count for nothing.
+- Arguments and results that are not there may still come; arguments that are no object may
+  change.
+- A criterion that selects by `agent`, `root` or `attributes` gives no verdict before the root is
+  there and is an agent's run that has ended; one that selects by `service` gives none while a
+  parent is missing that is not marked as local. With `scope: agent`, a run gets no verdict while
+  a run around it could be missing.
 ";
 
 /// Evaluators in the order of the enum.

@@ -113,28 +113,54 @@ fn evaluate() -> impl Strategy<Value = Value> {
     let operator = prop::sample::select(vec!["=", "!=", ">", "<", ">=", "<="]);
     let count = (operator, 0_u32..4).prop_map(|(operator, n)| json!([operator, n]));
     let list = |strategy: BoxedStrategy<Value>| prop::collection::vec(strategy, 0..3);
-    let expected_tool = (names(2), prop::option::of(value()))
-        .prop_map(|(name, parameters)| json!({ "tool_name": name.first().unwrap_or(&"a"), "parameters": parameters }));
+    let expected_tool = (names(2), prop::option::of(value())).prop_map(|(name, parameters)| {
+        json!({
+            "tool_name": name.first().unwrap_or(&"a"),
+            "parameters": parameters,
+        })
+    });
     prop_oneof![
-        1 => (names(4), any::<bool>()).prop_map(|(names, strict)| json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}})),
+        1 => (names(4), any::<bool>()).prop_map(|(names, strict)| json!({"tool_call_order": {
+            "tool_calls_order": names,
+            "strict": strict,
+        }})),
         1 => (count.clone(), count, any::<bool>())
-            .prop_map(|(a, b, strict)| json!({"tool_call_count": {"tool_calls_count": {"a": a, "b": b}, "strict": strict}})),
+            .prop_map(|(a, b, strict)| json!({"tool_call_count": {
+                "tool_calls_count": {"a": a, "b": b},
+                "strict": strict,
+            }})),
         1 => (list(expected_tool.boxed()), any::<bool>())
-            .prop_map(|(tools, exact)| json!({"tool_order": {"expected_tools": tools, "exact_match": exact}})),
-        1 => (names(4), any::<[bool; 3]>()).prop_map(|(names, [exact, ordering, strict])| json!({"execution_order": {
-            "expected_output": names, "should_exact_match": exact, "should_consider_ordering": ordering, "strict_mode": strict,
+            .prop_map(|(tools, exact)| json!({"tool_order": {
+                "expected_tools": tools,
+                "exact_match": exact,
+            }})),
+        1 => (names(4), any::<[bool; 3]>()).prop_map(|(names, flags)| json!({"execution_order": {
+            "expected_output": names,
+            "should_exact_match": flags[0],
+            "should_consider_ordering": flags[1],
+            "strict_mode": flags[2],
         }})),
         1 => (list(required().boxed()), list(pattern().boxed()), list(pattern().boxed())).prop_map(
             |(required, disallowed, sequence)| json!({"tool_calls": {
                 "required": required, "disallowed": disallowed, "sequence": sequence,
             }})
         ),
-        1 => (prop::collection::vec((names(2), value()), 0..3), any::<bool>(), any::<bool>()).prop_map(|(calls, strict, exact)| {
-            let calls: Vec<Value> = calls.iter().map(|(name, args)| json!({"name": name.first().unwrap_or(&"a"), "args": args})).collect();
+        1 => (
+            prop::collection::vec((names(2), value()), 0..3),
+            any::<bool>(),
+            any::<bool>(),
+        ).prop_map(|(calls, strict, exact)| {
+            let call = |(name, args): &(Vec<&str>, Value)| {
+                json!({"name": name.first().unwrap_or(&"a"), "args": args})
+            };
+            let calls: Vec<Value> = calls.iter().map(call).collect();
             json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": exact}})
         }),
         1 => (prop::collection::vec(names(2), 0..3), any::<bool>()).prop_map(|(names, strict)| {
-            let outputs: Vec<Value> = names.iter().map(|name| json!({"name": name.first().unwrap_or(&"a"), "output": "ok"})).collect();
+            let output = |name: &Vec<&str>| {
+                json!({"name": name.first().unwrap_or(&"a"), "output": "ok"})
+            };
+            let outputs: Vec<Value> = names.iter().map(output).collect();
             json!({"tool_call_output": {"tool_outputs": outputs, "strict": strict}})
         }),
     ]
@@ -151,9 +177,20 @@ proptest! {
         prop_assume!(!expected.is_empty());
         let written = whole(named(&actual));
         let in_mode = |exact: bool, ordering: bool| {
-            score(json!({"execution_order": {"expected_output": expected, "should_exact_match": exact, "should_consider_ordering": ordering}}), &written)
+            score(
+                json!({"execution_order": {
+                    "expected_output": expected,
+                    "should_exact_match": exact,
+                    "should_consider_ordering": ordering,
+                }}),
+                &written,
+            )
         };
-        let (exact, ordered, set) = (in_mode(true, false), in_mode(false, true), in_mode(false, false));
+        let (exact, ordered, set) = (
+            in_mode(true, false),
+            in_mode(false, true),
+            in_mode(false, false),
+        );
         prop_assert!(exact <= ordered);
         let mut distinct = expected.clone();
         distinct.sort_unstable();
@@ -162,7 +199,8 @@ proptest! {
             prop_assert!(ordered <= set, "ordered {ordered}, as a set {set}");
         }
         let tool_order = |exact: bool| {
-            let tools: Vec<Value> = expected.iter().map(|name| json!({ "tool_name": name })).collect();
+            let tool = |name: &&str| json!({ "tool_name": name });
+            let tools: Vec<Value> = expected.iter().map(tool).collect();
             score(json!({"tool_order": {"expected_tools": tools, "exact_match": exact}}), &written)
         };
         prop_assert_eq!(tool_order(true), exact);
@@ -187,7 +225,11 @@ proptest! {
     }
 
     #[test]
-    fn scores_lie_between_0_and_1(calls in prop::collection::vec(call(), 0..7), evaluate in evaluate(), threshold in 0.0..=1.0) {
+    fn scores_lie_between_0_and_1(
+        calls in prop::collection::vec(call(), 0..7),
+        evaluate in evaluate(),
+        threshold in 0.0..=1.0,
+    ) {
         if let Some(evaluation) = one(evaluate, threshold, &whole(calls)) {
             let judged = matches!(evaluation.verdict, Verdict::Pass | Verdict::Fail);
             prop_assert_eq!(evaluation.value.is_some(), judged);
@@ -201,7 +243,10 @@ proptest! {
     /// ended without what they carry.
     #[test]
     fn a_verdict_given_early_never_changes(
-        known in prop::collection::vec((call(), any::<bool>(), prop::bool::weighted(0.1), 0_u32..3), 0..7),
+        known in prop::collection::vec(
+            (call(), any::<bool>(), prop::bool::weighted(0.1), 0_u32..3),
+            0..7,
+        ),
         evaluate in evaluate(),
         threshold in prop::sample::select(vec![0.0, 0.3, 0.5, 1.0]),
     ) {
@@ -319,7 +364,10 @@ proptest! {
 
     /// What is private stays private, whatever is called and expected.
     #[test]
-    fn values_are_shown_only_where_that_is_allowed(calls in prop::collection::vec(call(), 1..7), evaluate in evaluate()) {
+    fn values_are_shown_only_where_that_is_allowed(
+        calls in prop::collection::vec(call(), 1..7),
+        evaluate in evaluate(),
+    ) {
         let secret = "s3cret-value";
         let calls: Vec<Call> = calls
             .into_iter()
@@ -438,8 +486,15 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     ] {
         for strict in [false, true] {
             list.push(json!({"tool_call_order": {"tool_calls_order": names, "strict": strict}}));
-            list.push(json!({"execution_order": {"expected_output": names, "should_exact_match": strict}}));
-            list.push(json!({"execution_order": {"expected_output": names, "should_consider_ordering": true, "strict_mode": strict}}));
+            list.push(json!({"execution_order": {
+                "expected_output": names,
+                "should_exact_match": strict,
+            }}));
+            list.push(json!({"execution_order": {
+                "expected_output": names,
+                "should_consider_ordering": true,
+                "strict_mode": strict,
+            }}));
             let tools: Vec<Value> = names
                 .as_array()
                 .expect("a list of names")
@@ -452,7 +507,10 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     for operator in ["=", "!=", ">", "<", ">=", "<="] {
         for n in 0..3 {
             list.push(json!({"tool_call_count": {"tool_calls_count": {"a": [operator, n]}}}));
-            list.push(json!({"tool_call_count": {"tool_calls_count": {"a": [operator, n], "b": ["<=", 1]}, "strict": n == 1}}));
+            list.push(json!({"tool_call_count": {
+                "tool_calls_count": {"a": [operator, n], "b": ["<=", 1]},
+                "strict": n == 1,
+            }}));
         }
     }
     for args in [
@@ -462,7 +520,10 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
         json!({"x": 3}),
     ] {
         for strict in [false, true] {
-            list.push(json!({"tool_order": {"expected_tools": [{"tool_name": "a", "parameters": args}], "exact_match": strict}}));
+            list.push(json!({"tool_order": {
+                "expected_tools": [{"tool_name": "a", "parameters": args}],
+                "exact_match": strict,
+            }}));
             let calls = json!([{"name": "a", "args": args}, {"name": "b", "args": {"x": 2}}]);
             list.push(
                 json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": strict}}),
@@ -470,9 +531,10 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
         }
     }
     for strict in [false, true] {
-        list.push(
-            json!({"tool_call_output": {"tool_outputs": [{"name": "a", "output": "ok"}, {"name": "b", "output": "ok"}], "strict": strict}}),
-        );
+        list.push(json!({"tool_call_output": {
+            "tool_outputs": [{"name": "a", "output": "ok"}, {"name": "b", "output": "ok"}],
+            "strict": strict,
+        }}));
     }
     list.push(json!({"tool_order": {"expected_tools": [], "exact_match": true}}));
     list.push(json!({"tool_call_args": {"tool_calls": []}}));
@@ -497,10 +559,17 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
         list.push(json!({"tool_calls": {"required": [entry], "disallowed": ["b"]}}));
     }
     list.push(json!({"tool_calls": {"sequence": ["a", "b"]}}));
-    list.push(json!({"tool_calls": {"sequence": [{"name": "a", "command": "rm"}, "a"], "disallowed": ["b"]}}));
+    list.push(json!({"tool_calls": {
+        "sequence": [{"name": "a", "command": "rm"}, "a"],
+        "disallowed": ["b"],
+    }}));
     let load = |(at, evaluate): (usize, Value)| {
         [0.5, 1.0].map(|threshold| {
-            let criterion = json!({"name": format!("{at} {evaluate}"), "evaluate": evaluate, "threshold": threshold});
+            let criterion = json!({
+                "name": format!("{at} {evaluate}"),
+                "evaluate": evaluate,
+                "threshold": threshold,
+            });
             Arc::new(serde_json::from_value(criterion).expect("every one of them loads"))
         })
     };

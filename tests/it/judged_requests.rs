@@ -44,9 +44,15 @@ fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
         "tool_call_count": { "tool_calls_count": { "a": [">=", 2], "b": ["<", 2] } },
-        "tool_order": { "expected_tools": [{ "tool_name": "a", "parameters": { "command": "rm" } }] },
+        "tool_order": { "expected_tools": [{
+            "tool_name": "a",
+            "parameters": { "command": "rm" },
+        }] },
         "execution_order": { "expected_output": ["b", "a"], "should_consider_ordering": true },
-        "tool_calls": { "required": [{ "name": "a", "before_step": 2 }], "disallowed": [{ "name": "c", "command": "rm" }] },
+        "tool_calls": {
+            "required": [{ "name": "a", "before_step": 2 }],
+            "disallowed": [{ "name": "c", "command": "rm" }],
+        },
         "tool_call_args": { "tool_calls": [{ "name": "b", "args": { "x": 1 } }] },
         "tool_call_output": { "tool_outputs": [{ "name": "a", "output": "ok" }] },
     });
@@ -57,13 +63,30 @@ fn of_every_evaluator() -> Rules {
         .collect();
     let more = [
         json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } }),
-        json!({ "tool_call_count": { "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] }, "strict": true } }),
-        json!({ "tool_order": { "expected_tools": [{ "tool_name": "a" }, { "tool_name": "c" }], "exact_match": true } }),
+        json!({ "tool_call_count": {
+            "tool_calls_count": { "a": ["<=", 1], "c": ["=", 0] },
+            "strict": true,
+        } }),
+        json!({ "tool_order": {
+            "expected_tools": [{ "tool_name": "a" }, { "tool_name": "c" }],
+            "exact_match": true,
+        } }),
         json!({ "execution_order": { "expected_output": ["a", "b"] } }),
-        json!({ "execution_order": { "expected_output": ["tester"], "should_exact_match": true, "over": "nodes" } }),
-        json!({ "tool_calls": { "required": ["a"], "disallowed": [{ "name": "b", "args": { "command": "rm" } }], "sequence": ["c", "a"] } }),
+        json!({ "execution_order": {
+            "expected_output": ["tester"],
+            "should_exact_match": true,
+            "over": "nodes",
+        } }),
+        json!({ "tool_calls": {
+            "required": ["a"],
+            "disallowed": [{ "name": "b", "args": { "command": "rm" } }],
+            "sequence": ["c", "a"],
+        } }),
         json!({ "tool_calls": { "required": [{ "name": "c", "result": "ok", "final": true }] } }),
-        json!({ "tool_calls": { "sequence": ["b", { "name": "c", "args": { "command": "rm" } }] } }),
+        json!({ "tool_calls": { "sequence": [
+            "b",
+            { "name": "c", "args": { "command": "rm" } },
+        ] } }),
     ];
     criteria.extend(
         more.iter()
@@ -71,7 +94,10 @@ fn of_every_evaluator() -> Rules {
             .map(|(evaluate, number)| json!({ "name": number.to_string(), "evaluate": evaluate })),
     );
     criteria.push(json!({
-        "name": "each run", "scope": "agent", "select": { "calls": "a" }, "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
+        "name": "each run",
+        "scope": "agent",
+        "select": { "calls": "a" },
+        "evaluate": { "tool_calls": { "sequence": ["a", "b"] } },
     }));
     rules(json!(criteria), &Tools::default())
 }
@@ -127,12 +153,18 @@ fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_order_of_unrelated_traces_is_irrelevant(
         (runs, order, n_requests) in prop::collection::vec(calls(), 1..5).prop_flat_map(|runs| {
-            let runs: Vec<Vec<Span>> = runs.iter().zip(1..).map(|(calls, trace)| spans_of_run(trace, &[], calls)).collect();
+            let numbered = runs.iter().zip(1..);
+            let spans = numbered.map(|(calls, trace)| spans_of_run(trace, &[], calls));
+            let runs: Vec<Vec<Span>> = spans.collect();
             let order: Vec<usize> = (0..runs.iter().map(Vec::len).sum()).collect();
             (Just(runs), Just(order).prop_shuffle(), 1_usize..6)
         }),
@@ -164,7 +196,11 @@ fn started(span: &Span) -> Span {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Any of the spans come early, some before they have ended, their root never; the trace is
     /// judged, and then the rest comes.
@@ -172,7 +208,10 @@ proptest! {
     fn a_verdict_given_early_stands_when_the_rest_arrives(
         (spans, early) in calls().prop_flat_map(|calls| {
             let spans = spans_of_run(1, &[], &calls);
-            let early = prop::collection::vec((any::<bool>(), prop::bool::weighted(0.2)), spans.len());
+            let early = prop::collection::vec(
+                (any::<bool>(), prop::bool::weighted(0.2)),
+                spans.len(),
+            );
             (Just(spans), early)
         }),
     ) {
@@ -250,8 +289,14 @@ fn with_a_result_of_10_mb() -> Vec<Span> {
 #[test]
 fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
     let criteria = json!([
-        { "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } },
-        { "name": "other", "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } } },
+        {
+            "name": "reads",
+            "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } },
+        },
+        {
+            "name": "other",
+            "evaluate": { "tool_calls": { "required": [{ "name": "other", "result": "ok" }] } },
+        },
     ]);
     let judged = judged(
         &rules(criteria, &Tools::default()),
@@ -284,7 +329,10 @@ fn a_result_of_10_mb_is_cut_before_any_pattern_sees_it() {
 
 #[test]
 fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
-    let criteria = json!([{ "name": "reads", "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } } }]);
+    let criteria = json!([{
+        "name": "reads",
+        "evaluate": { "tool_calls": { "disallowed": [{ "name": "read", "result": HOSTILE }] } },
+    }]);
     let tools = Tools {
         max_value_size: 16 << 20,
         ..Tools::default()

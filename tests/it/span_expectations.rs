@@ -25,7 +25,11 @@ const CALLS: [&str; 2] = ["search", "book"];
 
 fn rules(from_spans: FromSpans, max_size: usize) -> Rules {
     let criteria = json!([
-        { "name": "of others", "select": { "agent": "other" }, "evaluate": { "tool_calls": { "required": ["search"] } } },
+        {
+            "name": "of others",
+            "select": { "agent": "other" },
+            "evaluate": { "tool_calls": { "required": ["search"] } },
+        },
         { "name": "of all", "evaluate": { "tool_calls": { "disallowed": ["search"] } } },
     ]);
     let rules = Rules::new(
@@ -187,7 +191,8 @@ fn an_agent_cannot_hide_what_is_expected_of_it() {
     );
     assert_eq!(
         evaluations[1].explanation(),
-        "`spanscore.expect` of span 0000000000000001 conflicts with that of span 0909090909090909: keep one"
+        "`spanscore.expect` of span 0000000000000001 conflicts with that of span \
+         0909090909090909: keep one"
     );
 }
 
@@ -327,7 +332,11 @@ fn another_expectation_with_the_same_outcome_is_another_revision() {
     let rules = rules(FromSpans::Full, 16_384);
     let mild =
         json!({ "tool_call_count": { "tool_calls_count": { "search": [">", 0] } } }).to_string();
-    let milder = json!({ "tool_call_count": { "tool_calls_count": { "search": [">", 0] }, "strict": true } }).to_string();
+    let milder = json!({ "tool_call_count": {
+        "tool_calls_count": { "search": [">", 0] },
+        "strict": true,
+    } })
+    .to_string();
     let first = run_below_a_case(&[("spanscore.expect", &mild)], &[]);
     let mut second = run_below_a_case(&[("spanscore.expect", &milder)], &[]).remove(0);
     second.end_time_unix_nano += 1_000;
@@ -350,13 +359,20 @@ fn another_expectation_with_the_same_outcome_is_another_revision() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Versions of the case's span bring different things; the one that ends last has the last
     /// word, whenever it comes.
     #[test]
     fn any_order_of_arrival_ends_in_the_same_word(
-        versions in prop::collection::vec((prop::option::of(prop::sample::select(vec!["search", "pay", "{"])), any::<bool>()), 1..4),
+        versions in prop::collection::vec(
+            (prop::option::of(prop::sample::select(vec!["search", "pay", "{"])), any::<bool>()),
+            1..4,
+        ),
         order in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle(),
         waits in prop::collection::vec(prop::sample::select(vec![0_u64, 1, 6, 200]), 7),
     ) {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::Check;
-use crate::config::destination::{Endpoint, Peer, Shape, first};
+use crate::config::destination::{Endpoint, PeerSection, Shape, first};
 use crate::config::forward::{ClientTls, Protocol};
 use crate::config::units::Secret;
 use crate::config::writers::Writer;
-use crate::located::{Problem, Value};
+use crate::located::{NodeValue, Problem};
 
 impl Check<'_> {
     pub(super) fn peers(&mut self) {
@@ -72,7 +72,7 @@ impl Check<'_> {
     }
 
     /// Checks the endpoint and the protocol that a chain of sections resolves to.
-    fn peer(&mut self, chain: &[Peer<'_>]) {
+    fn peer(&mut self, chain: &[PeerSection<'_>]) {
         let Some((section, endpoint)) = chain
             .iter()
             .find_map(|peer| peer.endpoint.map(|endpoint| (peer.section, endpoint)))
@@ -138,7 +138,7 @@ impl Check<'_> {
     /// Each kind at most once: its name is the label of its metrics.
     fn writers(&mut self) {
         let config = self.config;
-        let Some(Value::List(items)) = self
+        let Some(NodeValue::List(items)) = self
             .root
             .find(&["scores", "writers"])
             .map(|node| &node.value)
@@ -147,7 +147,7 @@ impl Check<'_> {
         };
         let items: Vec<_> = items
             .iter()
-            .filter(|item| !matches!(item.value, Value::Gone))
+            .filter(|item| !matches!(item.value, NodeValue::Gone))
             .collect();
         for (writer_idx, (writer, item)) in config.scores.writers.iter().zip(items).enumerate() {
             let (name, peer) = (writer.name(), writer.peer());
@@ -236,7 +236,7 @@ impl Check<'_> {
         }
     }
 
-    fn headers(&mut self, peer: Peer<'_>) {
+    fn headers(&mut self, peer: PeerSection<'_>) {
         let none = BTreeMap::new();
         for (name, value) in peer.headers.unwrap_or(&none) {
             let key = format!("{}.headers.{name}", peer.section);
@@ -249,7 +249,7 @@ impl Check<'_> {
         }
     }
 
-    fn client_tls(&mut self, peer: Peer<'_>) {
+    fn client_tls(&mut self, peer: PeerSection<'_>) {
         let Some(tls) = peer.tls else { return };
         let key = |name: &str| format!("{}.tls.{name}", peer.section);
         match (&tls.cert_file, &tls.key_file) {

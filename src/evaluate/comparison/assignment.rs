@@ -7,7 +7,7 @@ use super::alignment::{times, was_called};
 use super::arguments::ArgsDifference;
 use super::bipartite::Bipartite;
 use super::captured::{CapturedValues, Tri};
-use super::score::{Explain, Explanation, Score, all_or_nothing};
+use super::score::{Explain, Explanation, ScoreWith, all_or_nothing};
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -60,13 +60,13 @@ pub(crate) trait ExpectedCalls {
 
     /// The number of met expectations divided by that of all, or all or nothing, by a maximum
     /// matching. Nothing expected: 1 if nothing was called, else 0.
-    fn score(&self, trajectory: &Trajectory) -> Score<Assignment> {
+    fn score(&self, trajectory: &Trajectory) -> ScoreWith<Assignment> {
         let names = self.names();
         let n_expected = names.len();
         if n_expected == 0 {
             let value = all_or_nothing(trajectory.tool_calls.is_empty());
             let least = if trajectory.cut_short { 0.0 } else { value };
-            return Score::between(value, least, value, Assignment::default());
+            return ScoreWith::between(value, least, value, Assignment::default());
         }
         let mut captured = CapturedValues::new(trajectory);
         let calls = self.assigned_calls(&mut captured, Tri::Yes);
@@ -88,7 +88,7 @@ pub(crate) trait ExpectedCalls {
             nearest: self.nearest(&calls, &mut captured),
             is_met: calls.iter().map(Option::is_some).collect(),
         };
-        let mut score = Score::between(now, now, most, assignment);
+        let mut score = ScoreWith::between(now, now, most, assignment);
         score.missing = missing;
         score.n_expected = n_expected;
         score

@@ -78,7 +78,7 @@ pub struct EvaluationError {
 
 /// What an evaluator found out about one trajectory, before the threshold is applied.
 #[derive(Debug)]
-pub(crate) struct Score<E> {
+pub(crate) struct ScoreWith<E> {
     /// 0 to 1, for the trajectory as it is; missing evidence counts as not matching.
     pub(crate) value: f64,
     /// The least it can become, whatever the missing evidence is and whatever further calls the
@@ -87,7 +87,7 @@ pub(crate) struct Score<E> {
     /// The most it can become.
     pub(crate) most: f64,
     /// A call to which the criterion cannot be applied.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<CallError>,
     /// The rest of a cut trace may hold such a call.
     pub(crate) may_fault: bool,
     /// Evidence that was looked for and not captured.
@@ -98,7 +98,7 @@ pub(crate) struct Score<E> {
     pub(crate) evidence: E,
 }
 
-impl<E> Score<E> {
+impl<E> ScoreWith<E> {
     /// A score that nothing can move.
     pub(crate) fn settled(value: f64, evidence: E) -> Self {
         Self::between(value, value, value, evidence)
@@ -119,8 +119,8 @@ impl<E> Score<E> {
     }
 
     /// Wraps the evidence and leaves the score as it is.
-    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> Score<T> {
-        Score {
+    pub(crate) fn map<T>(self, wrap: impl FnOnce(E) -> T) -> ScoreWith<T> {
+        ScoreWith {
             value: self.value,
             least: self.least,
             most: self.most,
@@ -158,7 +158,7 @@ impl From<String> for Explanation {
 
 /// A call that lacks something the criterion reads, and will lack it whatever else becomes known.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CallError {
     /// The call, a position in the trajectory.
     pub(crate) call_idx: usize,
     /// What is wrong and what to do about it.

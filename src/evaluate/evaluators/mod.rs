@@ -78,7 +78,7 @@ pub(super) struct Judgement<'a> {
 }
 
 /// An evaluator's answer.
-pub(super) type Score = score::Score<Evidence>;
+pub(super) type Score = score::ScoreWith<Evidence>;
 
 impl Evaluator {
     /// The evaluator itself; the one place that lists all of them.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::score::{EvaluationError, Explanation, Fault, all_or_nothing};
+use crate::evaluate::comparison::score::{CallError, EvaluationError, Explanation, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
     CallPattern, Disallowed, Entry, Fit, Required, Sequence,
 };
@@ -347,7 +347,7 @@ fn unsatisfied(entry: &CallPattern, n_matching: usize, trajectory: &Trajectory) 
 struct Look<'a> {
     trajectory: &'a Trajectory,
     captured: CapturedValues<'a>,
-    fault: Option<Fault>,
+    fault: Option<CallError>,
 }
 
 impl<'a> Look<'a> {
@@ -481,7 +481,7 @@ impl<'a> Look<'a> {
                         .as_ref()
                         .is_none_or(|fault| call_idx < fault.call_idx)
                 {
-                    self.fault = Some(Fault {
+                    self.fault = Some(CallError {
                         call_idx,
                         error: EvaluationError {
                             kind: "missing_argument",

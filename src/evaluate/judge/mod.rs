@@ -13,7 +13,7 @@ use std::sync::Arc;
 use evaluation::Basis;
 use uncertainty::Uncertainty;
 
-use crate::evaluate::comparison::score::{Explain, Score, Verdict};
+use crate::evaluate::comparison::score::{Explain, ScoreWith, Verdict};
 use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
@@ -213,7 +213,7 @@ fn without_score(
 }
 
 /// The label: an error that is certain, else pass or fail if missing evidence cannot change it.
-fn verdict<E>(score: &Score<E>, threshold: f64) -> Verdict {
+fn verdict<E>(score: &ScoreWith<E>, threshold: f64) -> Verdict {
     if score.fault.is_some() {
         Verdict::Error
     } else if score.may_fault {

@@ -17,7 +17,7 @@ use crate::export::writer::requests;
 use crate::export::writer_score::WriterRequest;
 use crate::span::{SpanId, TraceId};
 use crate::telemetry::Telemetry;
-use crate::transport::peer::{Peer, Received, Reply};
+use crate::transport::peer::{Peer, PeerRequest, Reply};
 
 fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
     let mut written = json!({ "endpoint": format!("http://{address}/base") });
@@ -46,11 +46,11 @@ fn to_phoenix(address: SocketAddr) -> Config {
     config
 }
 
-fn body(received: &Received) -> Value {
+fn body(received: &PeerRequest) -> Value {
     serde_json::from_slice(&received.body).unwrap()
 }
 
-fn label(received: &Received) -> String {
+fn label(received: &PeerRequest) -> String {
     body(received)["data"][0]["result"]["label"]
         .as_str()
         .unwrap()

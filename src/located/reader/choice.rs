@@ -4,9 +4,9 @@
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeSeed, EnumAccess, IntoDeserializer, VariantAccess, Visitor};
 
-use super::super::de_error::{DeError, Fault};
+use super::super::de_error::{DeError, MistakeKind};
 use super::super::texts::Place;
-use super::super::tree::{Kind, Node, Scalar, Value};
+use super::super::tree::{Kind, Node, NodeValue, Scalar};
 use super::{Nulls, Reader};
 
 /// The word that names the choice, and its value where it is the only key of a map.
@@ -23,7 +23,7 @@ static NOTHING: Node = Node {
         start: 0,
         end: 0,
     },
-    value: Value::Scalar(Scalar {
+    value: NodeValue::Scalar(Scalar {
         text: String::new(),
         kind: Kind::Null,
         substituted: false,
@@ -60,7 +60,7 @@ impl<'de> EnumAccess<'de> for Choice<'de> {
         match seed.deserialize(word) {
             Ok(variant) => Ok((variant, self)),
             Err(mut mistake) => {
-                if let Fault::UnknownWord { of, .. } = &mut mistake.fault {
+                if let MistakeKind::UnknownWord { of, .. } = &mut mistake.fault {
                     *of = Some(self.name);
                 }
                 Err(if self.value.is_some() {

@@ -8,8 +8,8 @@ use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, V
 use serde::forward_to_deserialize_any;
 use serde_json::Value as Json;
 
-use super::super::de_error::{DeError, Fault};
-use super::super::tree::{Entry, Node, Value};
+use super::super::de_error::{DeError, MistakeKind};
+use super::super::tree::{MapEntry, Node, NodeValue};
 use super::{Nulls, Reader, keys_words};
 
 /// The items of a list.
@@ -34,7 +34,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         while matches!(
             self.items.get(self.next),
             Some(Node {
-                value: Value::Gone,
+                value: NodeValue::Gone,
                 ..
             })
         ) {
@@ -52,7 +52,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 
 /// The entries of a map.
 pub(super) struct MapEntries<'a> {
-    entries: &'a [Entry],
+    entries: &'a [MapEntry],
     nulls: Nulls,
     next: usize,
     shown: Shown,
@@ -69,7 +69,7 @@ enum Shown {
 }
 
 impl<'a> MapEntries<'a> {
-    pub(super) fn new(entries: &'a [Entry], nulls: Nulls) -> Self {
+    pub(super) fn new(entries: &'a [MapEntry], nulls: Nulls) -> Self {
         Self {
             entries,
             nulls,
@@ -170,7 +170,7 @@ impl<'de> de::Deserializer<'de> for Rest<'de> {
         entries.shown = Shown::Except(self.fields);
         visitor.visit_map(entries).map_err(|mut mistake| {
             let is_here = mistake.at_key && mistake.path().len() == 1;
-            if let Fault::UnknownKey { legal, .. } = &mut mistake.fault
+            if let MistakeKind::UnknownKey { legal, .. } = &mut mistake.fault
                 && is_here
             {
                 legal.extend(self.fields.iter().filter(|field| **field != INLINE));

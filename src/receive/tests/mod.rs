@@ -36,7 +36,7 @@ pub(super) struct Notebook {
     room: Mutex<Option<usize>>,
 }
 
-impl Intake for Notebook {
+impl RequestSink for Notebook {
     fn keys(&self) -> Option<Arc<KeySet>> {
         Some(Arc::new(KeySet::default()))
     }

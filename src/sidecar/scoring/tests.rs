@@ -176,7 +176,8 @@ fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
         let _ = may_go_on.recv();
     });
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
-    let (scoring, thread) = Scoring::start(settings(), 1, rules, telemetry.clone(), judge).unwrap();
+    let (scoring, thread) =
+        ScoringQueue::start(settings(), 1, rules, telemetry.clone(), judge).unwrap();
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
     // The thread is in its first round: nothing leaves the queue until it may go on.
@@ -207,7 +208,7 @@ fn a_panic_while_judging_is_reported_and_later_spans_count_as_unscored() {
     let judge: Judge = Box::new(|_, _| panic!("on purpose"));
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
     let (scoring, thread) =
-        Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+        ScoringQueue::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
     assert!(thread.join().is_err());
     assert_eq!(
         telemetry.unhealthy(now().instant),
@@ -274,7 +275,7 @@ fn a_drain_settles_ended_traces_at_once() {
     let judge: Judge = Box::new(move |judged, _| tell.send(told(judged)).unwrap());
     let rules = Arc::new(ArcSwap::from_pointee(rules()));
     let (scoring, _thread) =
-        Scoring::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
+        ScoringQueue::start(settings(), 1 << 20, rules, telemetry.clone(), judge).unwrap();
     scoring.offer(batch(vec![
         span(1, 1, ""),
         span(1, 2, "a"),

@@ -33,7 +33,8 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     }) else {
         return skip(
             test,
-            "no network namespace can be made here: it takes `unshare`, `ip` and the right to use them",
+            "no network namespace can be made here: it takes `unshare`, `ip` and the right to use \
+             them",
         );
     };
     let status = unshare(kind, "ip link set lo up && exec \"$0\" \"$@\"")

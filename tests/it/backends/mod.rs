@@ -26,9 +26,12 @@ macro_rules! tests {
 tests! {
     the_collector_reads_every_field_of_the_three_shapes: "otelcol", collector::reads_every_field;
     jaeger_finds_failing_runs_by_tag: "jaeger", jaeger::finds_failing_runs;
-    prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules: "prometheus", prometheus::has_the_metrics_both_ways;
+    prometheus_scrapes_and_receives_the_same_metrics_and_loads_the_rules:
+        "prometheus", prometheus::has_the_metrics_both_ways;
     prometheus_rules_pass_their_own_tests: "promtool", prometheus::rules_pass;
     prometheus_reads_every_query_of_the_grafana_board: "promtool", prometheus::board_queries_parse;
-    phoenix_shows_spans_and_annotations_that_are_written_once: "arize-phoenix/bin/phoenix", phoenix::has_annotations;
-    mlflow_shows_spans_and_assessments_that_are_written_once: "mlflow/bin/mlflow", mlflow::has_assessments;
+    phoenix_shows_spans_and_annotations_that_are_written_once:
+        "arize-phoenix/bin/phoenix", phoenix::has_annotations;
+    mlflow_shows_spans_and_assessments_that_are_written_once:
+        "mlflow/bin/mlflow", mlflow::has_assessments;
 }

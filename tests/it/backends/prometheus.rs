@@ -24,7 +24,9 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
     );
     let [otlp, admin] = scored.addresses();
     let configuration = format!(
-        "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [\"{}\"]\nscrape_configs:\n  - job_name: spanscore\n    static_configs: [{{ targets: [\"{admin}\"] }}]\n",
+        "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [\"{}\"]\
+         \nscrape_configs:\n  - job_name: spanscore\
+         \n    static_configs: [{{ targets: [\"{admin}\"] }}]\n",
         rules().join("rules.yaml").display()
     );
     std::fs::write(own.path().join("prometheus.yaml"), configuration).unwrap();

@@ -132,7 +132,8 @@ pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     let criteria = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo.yaml");
     let path = folder.join("spanscore.yaml");
     let text = format!(
-        "criteria_files: [\"{}\"]\nassemble: {{ settle: 1s }}\nshutdown: {{ deadline: 3m }}\n{configuration}",
+        "criteria_files: [\"{}\"]\nassemble: {{ settle: 1s }}\nshutdown: {{ deadline: 3m }}\
+         \n{configuration}",
         criteria.display()
     );
     std::fs::write(&path, text).unwrap();

@@ -81,7 +81,9 @@ fn told(lines: &[Value]) -> Vec<[&str; 3]> {
 #[test]
 fn without_criteria_each_run_is_held_to_the_entry_at_its_place() {
     let (folder, files) = recorded(&[(None, &["search", "book"]), (None, &["book", "search"])]);
-    let examples = "examples:\n  - input: { prompt: go }\n    expected_tools: [{ tool_name: search, parameters: { to: search } }, { tool_name: book }]\n  - expected_output: [search, book]\n";
+    let examples = "examples:\n  - input: { prompt: go }\
+        \n    expected_tools: [{ tool_name: search, parameters: { to: search } }, \
+        { tool_name: book }]\n  - expected_output: [search, book]\n";
     let (code, lines, err) = replayed(&folder, &files, "", examples, &[]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(
@@ -124,9 +126,14 @@ fn an_id_finds_its_run_wherever_it_stands() {
 #[test]
 fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
     let criteria = "criteria:
-  - { name: order, threshold: 0.5, evaluate: { tool_order: { expected_tools: [{ tool_name: nothing-like-it }], exact_match: true } } }
+  - name: order
+    threshold: 0.5
+    evaluate:
+      tool_order: { expected_tools: [{ tool_name: nothing-like-it }], exact_match: true }
   - { name: never-pay, evaluate: { tool_calls: { disallowed: [pay] } } }
-  - { name: of-others, select: { agent: other }, evaluate: { execution_order: { expected_output: [x] } } }
+  - name: of-others
+    select: { agent: other }
+    evaluate: { execution_order: { expected_output: [x] } }
 ";
     let (folder, files) = recorded(&[(None, &["search", "book"]), (None, &["search"])]);
     let examples =
@@ -163,12 +170,14 @@ fn what_does_not_go_together_is_said_and_exits_with_2() {
     let one = "  - expected_output: [a]\n";
     let set =
         "criteria:\n  - { name: set, evaluate: { execution_order: { expected_output: [a] } } }\n";
-    let named = "criteria:\n  - { name: example, evaluate: { execution_order: { expected_output: [a] } } }\n";
+    let named = "criteria:\
+        \n  - { name: example, evaluate: { execution_order: { expected_output: [a] } } }\n";
     let cases = [
         (
             "",
             format!("examples:\n{one}{one}"),
-            "the recordings hold 3 runs (traces with a tool call or an agent run), the examples 2 entries",
+            "the recordings hold 3 runs (traces with a tool call or an agent run), the examples 2 \
+             entries",
         ),
         (
             "",

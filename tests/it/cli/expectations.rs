@@ -7,12 +7,15 @@ use tempfile::TempDir;
 use crate::support::program::{RECORDING, run};
 
 const RECORDED: &str = "tests/data/pydantic-ai-expect.traces.pb.gz";
-const CRITERION: &str = "{ name: weather-first, select: { service: nobody }, evaluate: { tool_call_order: { tool_calls_order: [get_weather, search] } } }";
+const CRITERION: &str = "{ name: weather-first, select: { service: nobody }, \
+    evaluate: { tool_call_order: { tool_calls_order: [get_weather, search] } } }";
 
 /// A configuration with `expectations`, and a cases file beside it.
 fn configured(expectations: &str) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
-    let cases = "examples:\n  - id: paris\n    expected_tools: [{ tool_name: get_weather, parameters: { city: Paris } }, { tool_name: search }]\n";
+    let cases = "examples:\n  - id: paris\
+        \n    expected_tools: [{ tool_name: get_weather, parameters: { city: Paris } }, \
+        { tool_name: search }]\n";
     std::fs::write(folder.path().join("cases.yaml"), cases).unwrap();
     let path = folder.path().join("spanscore.yaml");
     std::fs::write(
@@ -108,14 +111,16 @@ fn inspect_verbose_tells_what_a_run_brings_and_what_is_not_read() {
         "  case `rome`: the cases file does not contain it\n",
         "  has an expectation of its own, criterion `expect`: tool_calls\n",
         "  names the criterion `weather-first`, which applies regardless of its selector\n",
-        "  criterion `expect` is in error: `spanscore.criteria` of span 5f6a28104427ce78 names `weather-frist`, but no such criterion",
+        "  criterion `expect` is in error: `spanscore.criteria` of span 5f6a28104427ce78 names \
+         `weather-frist`, but no such criterion",
     ] {
         assert!(full.contains(line), "{line}\n{full}");
     }
     let names = inspected("{}");
     for line in [
         "  case `paris`: there is no cases file\n",
-        "  `spanscore.expect` of span 3253de9c469e24e8 is ignored: `expectations.from_spans` is `names-only`\n",
+        "  `spanscore.expect` of span 3253de9c469e24e8 is ignored: `expectations.from_spans` is \
+         `names-only`\n",
     ] {
         assert!(names.contains(line), "{line}\n{names}");
     }

@@ -120,7 +120,9 @@ fn replay_for_programs_keeps_its_contract() {
 fn replay_for_ci_is_junit() {
     let (code, out, _) = replay(&["--format", "junit"]);
     assert_eq!(code, 1);
-    assert!(out.contains("<testsuite name=\"charge-exactly-once\" tests=\"1\" skipped=\"0\" errors=\"0\" failures=\"1\""), "{out}");
+    let suite = "<testsuite name=\"charge-exactly-once\" tests=\"1\" skipped=\"0\" \
+                 errors=\"0\" failures=\"1\"";
+    assert!(out.contains(suite), "{out}");
     assert!(
         out.contains(
             "<testcase name=\"invoke_agent billing_agent 827b1ba03b42deebf9171748d094dad8\""
@@ -229,8 +231,15 @@ fn house_made(attributes: &[(&str, &str)]) -> String {
         .map(|(key, value)| serde_json::json!({ "key": key, "value": { "stringValue": value } }))
         .collect();
     let span = |id: &str, parent: &str, name: &str, attributes: Vec<Value>| {
-        serde_json::json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": id, "parentSpanId": parent, "name": name,
-            "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000001000000000", "attributes": attributes })
+        serde_json::json!({
+            "traceId": "0af7651916cd43dd8448eb211c80319c",
+            "spanId": id,
+            "parentSpanId": parent,
+            "name": name,
+            "startTimeUnixNano": "1700000000000000000",
+            "endTimeUnixNano": "1700000001000000000",
+            "attributes": attributes,
+        })
     };
     let spans = [
         span("b7ad6b7169203331", "", "job", Vec::new()),
@@ -301,8 +310,13 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
 
 #[test]
 fn names_from_the_network_cannot_play_with_the_terminal() {
-    let span = r#"{"traceId":"0102030405060708090a0b0c0d0e0f10","spanId":"0102030405060708","name":"run\u001b[2J","startTimeUnixNano":"1","endTimeUnixNano":"2",
-        "attributes":[{"key":"tool.name","value":{"stringValue":"drop\u001b]0;x\u0007"}},{"key":"tool.parameters","value":{"stringValue":"a\u202eb\nc"}}]}"#;
+    let span = r#"{
+        "traceId":"0102030405060708090a0b0c0d0e0f10","spanId":"0102030405060708",
+        "name":"run\u001b[2J","startTimeUnixNano":"1","endTimeUnixNano":"2",
+        "attributes":[
+            {"key":"tool.name","value":{"stringValue":"drop\u001b]0;x\u0007"}},
+            {"key":"tool.parameters","value":{"stringValue":"a\u202eb\nc"}}
+        ]}"#;
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("evil.json");
     std::fs::write(
@@ -359,7 +373,8 @@ fn the_flags_of_replay_say_what_a_failure_is() {
     let file = folder.path().join("criteria.yaml");
     std::fs::write(
         &file,
-        "criteria: [{ name: other, select: { service: other }, evaluate: { tool_call_order: { tool_calls_order: [a] } } }]",
+        "criteria: [{ name: other, select: { service: other }, \
+         evaluate: { tool_call_order: { tool_calls_order: [a] } } }]",
     )
     .unwrap();
     let with = |more: &[&str]| {

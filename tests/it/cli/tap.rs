@@ -76,7 +76,12 @@ fn the_lines_of_a_tap_are_those_of_replay() {
 
     // And whoever speaks HTTP.
     let mut stream = TcpStream::connect(&admin).unwrap();
-    write!(stream, "GET /v1/scores?last=2&criterion=*e HTTP/1.0\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET /v1/scores?last=2&criterion=*e HTTP/1.0\r\nhost: localhost\r\
+        \naccept: text/event-stream\r\n\r\n"
+    )
+    .unwrap();
     sidecar.signal(Signal::TERM);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

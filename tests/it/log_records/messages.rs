@@ -26,8 +26,15 @@ fn model_id(n: u64) -> String {
 /// A root and as many calls of a model below it, each a second long.
 fn loop_of(n_models: u64) -> Vec<Value> {
     let span = |id: &str, parent: &str, name: &str, from: u64, to: u64, values: Value| {
-        json!({ "traceId": TRACE, "spanId": id, "parentSpanId": parent, "name": name, "attributes": attributes(&values),
-            "startTimeUnixNano": (START + from * SECOND).to_string(), "endTimeUnixNano": (START + to * SECOND).to_string() })
+        json!({
+            "traceId": TRACE,
+            "spanId": id,
+            "parentSpanId": parent,
+            "name": name,
+            "attributes": attributes(&values),
+            "startTimeUnixNano": (START + from * SECOND).to_string(),
+            "endTimeUnixNano": (START + to * SECOND).to_string(),
+        })
     };
     let model = |n| {
         span(
@@ -49,7 +56,11 @@ fn loop_of(n_models: u64) -> Vec<Value> {
 /// or a field of its own.
 fn event(n: u64, name: &str, in_attribute: bool, values: Value, body: Value) -> Value {
     let mut values = values;
-    let mut record = json!({ "traceId": TRACE, "spanId": model_id(n), "observedTimeUnixNano": (START + (2 * n + 2) * SECOND).to_string() });
+    let mut record = json!({
+        "traceId": TRACE,
+        "spanId": model_id(n),
+        "observedTimeUnixNano": (START + (2 * n + 2) * SECOND).to_string(),
+    });
     if in_attribute {
         values["event.name"] = name.into();
     } else {
@@ -64,7 +75,13 @@ fn event(n: u64, name: &str, in_attribute: bool, values: Value, body: Value) -> 
 
 fn choice(n: u64, calls: &[(&str, &str, &str)]) -> Value {
     let calls: Vec<Value> = (calls.iter())
-        .map(|(id, name, args)| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": args } }))
+        .map(|(id, name, args)| {
+            json!({
+                "id": id,
+                "type": "function",
+                "function": { "name": name, "arguments": args },
+            })
+        })
         .collect();
     let body =
         json!({ "index": 0, "finish_reason": "tool_calls", "message": { "tool_calls": calls } });
@@ -90,7 +107,11 @@ fn answer(n: u64, id: &str, content: &str) -> Value {
 /// Reads and edits at once, then runs; each request repeats what came before.
 fn conversation() -> Vec<Value> {
     let history = |n| {
-        let calls = json!({ "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "Read", "arguments": "{}" } }] });
+        let calls = json!({ "tool_calls": [{
+            "id": "c1",
+            "type": "function",
+            "function": { "name": "Read", "arguments": "{}" },
+        }] });
         event(n, "gen_ai.assistant.message", true, json!({}), calls)
     };
     vec![
@@ -114,7 +135,11 @@ fn conversation() -> Vec<Value> {
             "gen_ai.choice",
             true,
             json!({}),
-            json!({ "index": 0, "finish_reason": "stop", "message": { "content": "I used a tool." } }),
+            json!({
+                "index": 0,
+                "finish_reason": "stop",
+                "message": { "content": "I used a tool." },
+            }),
         ),
     ]
 }
@@ -230,10 +255,27 @@ fn records_that_come_late_change_the_verdict() {
 
 #[test]
 fn a_record_with_all_the_messages_is_read_as_a_span_would_be() {
-    let parts = |parts: Value| json!([{ "role": "assistant", "parts": parts, "finish_reason": "tool_calls" }]);
-    let call = |id: &str, name: &str| json!({ "type": "tool_call", "id": id, "name": name, "arguments": { "n": 1 } });
+    let parts = |parts: Value| {
+        json!([{
+            "role": "assistant",
+            "parts": parts,
+            "finish_reason": "tool_calls",
+        }])
+    };
+    let call = |id: &str, name: &str| {
+        json!({
+            "type": "tool_call",
+            "id": id,
+            "name": name,
+            "arguments": { "n": 1 },
+        })
+    };
     let details = |n, input: Value, output: Value| {
-        let values = json!({ "gen_ai.operation.name": "chat", "gen_ai.input.messages": input, "gen_ai.output.messages": output });
+        let values = json!({
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": input,
+            "gen_ai.output.messages": output,
+        });
         event(
             n,
             "gen_ai.client.inference.operation.details",
@@ -244,7 +286,10 @@ fn a_record_with_all_the_messages_is_read_as_a_span_would_be() {
     };
     let results = json!([
         { "role": "assistant", "parts": [call("c1", "Read")] },
-        { "role": "tool", "parts": [{ "type": "tool_call_response", "id": "c1", "response": "text" }] }
+        {
+            "role": "tool",
+            "parts": [{ "type": "tool_call_response", "id": "c1", "response": "text" }],
+        }
     ]);
     let records = [
         details(
@@ -267,9 +312,20 @@ fn a_record_with_all_the_messages_is_read_as_a_span_would_be() {
 #[test]
 fn a_tool_span_makes_messages_moot_but_for_what_it_lacks() {
     let tool = |id: &str, name: &str, start: u64| {
-        let values = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": id });
-        json!({ "traceId": TRACE, "spanId": format!("{start:016x}"), "parentSpanId": ROOT, "name": "execute_tool", "attributes": attributes(&values),
-            "startTimeUnixNano": (START + start * SECOND).to_string(), "endTimeUnixNano": (START + start * SECOND + 1).to_string() })
+        let values = json!({
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.id": id,
+        });
+        json!({
+            "traceId": TRACE,
+            "spanId": format!("{start:016x}"),
+            "parentSpanId": ROOT,
+            "name": "execute_tool",
+            "attributes": attributes(&values),
+            "startTimeUnixNano": (START + start * SECOND).to_string(),
+            "endTimeUnixNano": (START + start * SECOND + 1).to_string(),
+        })
     };
     let mut with_tools = loop_of(3);
     with_tools.extend([tool("c1", "Read", 3), tool("c3", "Bash", 5)]);

@@ -42,7 +42,12 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     );
     let decision = record(
         3,
-        json!({ "event.name": "tool_decision", "tool_name": "Bash", "prompt.id": "p1", "tool_use_id": "t3" }),
+        json!({
+            "event.name": "tool_decision",
+            "tool_name": "Bash",
+            "prompt.id": "p1",
+            "tool_use_id": "t3",
+        }),
     );
     let mut full_name = claude(5, 3, "Edit", "t2", json!({ "event.name": "" }));
     full_name["eventName"] = json!("claude_code.tool_result");
@@ -160,13 +165,18 @@ fn order_and_batching_of_the_records_do_not_matter() {
 fn codex_and_gemini_are_read_as_they_spell_it() {
     let codex = record(
         1,
-        json!({ "event.name": "codex.tool_result", "tool_name": "shell", "call_id": "c1", "arguments": "{\"command\":[\"ls\"]}",
-            "output": "a.txt", "success": true, "duration_ms": 12, "conversation.id": "codex-1" }),
+        json!({
+            "event.name": "codex.tool_result", "tool_name": "shell", "call_id": "c1",
+            "arguments": "{\"command\":[\"ls\"]}", "output": "a.txt", "success": true,
+            "duration_ms": 12, "conversation.id": "codex-1",
+        }),
     );
     let mut gemini = record(
         2,
-        json!({ "function_name": "read_file", "function_args": "{\"path\":\"a.txt\"}", "success": false, "duration_ms": 1.5,
-            "prompt_id": "g-1", "session.id": "g-s" }),
+        json!({
+            "function_name": "read_file", "function_args": "{\"path\":\"a.txt\"}",
+            "success": false, "duration_ms": 1.5, "prompt_id": "g-1", "session.id": "g-s",
+        }),
     );
     gemini["body"] = json!({ "stringValue": "gemini_cli.tool_call" });
     gemini["traceId"] = json!("0af7651916cd43dd8448eb211c80319c");
@@ -272,6 +282,11 @@ fn what_names_no_group_is_counted_and_what_is_no_call_is_not_kept() {
     );
     // The key that marks a record cannot be had by a span.
     let values = json!({ "spanscore.log.trace_id": "x", "tool_name": "Read", "prompt.id": "p1" });
-    let forged = json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "00000000000000aa", "name": "x", "attributes": attributes(&values) });
+    let forged = json!({
+        "traceId": "0af7651916cd43dd8448eb211c80319c",
+        "spanId": "00000000000000aa",
+        "name": "x",
+        "attributes": attributes(&values),
+    });
     assert_eq!(replay([spans(&[forged])]).trajectories.len(), 0);
 }

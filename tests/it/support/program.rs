@@ -125,7 +125,8 @@ pub(crate) fn http(address: &str, request: &str, body: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+        "{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\
+         \ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
         body.len()
     )
     .unwrap();

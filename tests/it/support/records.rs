@@ -14,7 +14,13 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const START: u64 = 1_700_000_000 * SECOND;
 
 pub(crate) fn rules() -> Rules {
-    let order = json!({ "name": "order", "evaluate": { "tool_call_order": { "tool_calls_order": ["Read", "Edit", "Bash"], "strict": true } } });
+    let order = json!({
+        "name": "order",
+        "evaluate": { "tool_call_order": {
+            "tool_calls_order": ["Read", "Edit", "Bash"],
+            "strict": true,
+        } },
+    });
     let criterion: Criterion = serde_json::from_value(order).unwrap();
     Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
 }
@@ -44,13 +50,19 @@ pub(crate) fn typed(value: &Value) -> Value {
 
 /// A record written so many seconds after the start.
 pub(crate) fn record(seconds: u64, values: Value) -> Value {
-    json!({ "timeUnixNano": (START + seconds * SECOND).to_string(), "attributes": attributes(&values) })
+    json!({
+        "timeUnixNano": (START + seconds * SECOND).to_string(),
+        "attributes": attributes(&values),
+    })
 }
 
 pub(crate) fn logs(records: &[Value]) -> Batch {
     let resource =
         json!({ "attributes": [{ "key": "service.name", "value": { "stringValue": "coder" } }] });
-    let request = json!({ "resourceLogs": [{ "resource": resource, "scopeLogs": [{ "logRecords": records }] }] });
+    let request = json!({ "resourceLogs": [{
+        "resource": resource,
+        "scopeLogs": [{ "logRecords": records }],
+    }] });
     let body = otlp_json::logs(request.to_string().as_bytes()).unwrap();
     let scanned = scan_logs::scan(&body, Some(rules().keys())).unwrap();
     assert_eq!(scanned.n_records, records.len());
@@ -67,15 +79,27 @@ pub(crate) fn logs(records: &[Value]) -> Batch {
 }
 
 pub(crate) fn span(trace: &str, call_id: &str) -> Batch {
-    let values = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "Read", "gen_ai.tool.call.id": call_id });
-    let span = json!({ "traceId": trace, "spanId": "00000000000000aa", "name": "execute_tool Read", "startTimeUnixNano": START.to_string(),
-        "endTimeUnixNano": (START + 1).to_string(), "attributes": attributes(&values) });
+    let values = json!({
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "Read",
+        "gen_ai.tool.call.id": call_id,
+    });
+    let span = json!({
+        "traceId": trace,
+        "spanId": "00000000000000aa",
+        "name": "execute_tool Read",
+        "startTimeUnixNano": START.to_string(),
+        "endTimeUnixNano": (START + 1).to_string(),
+        "attributes": attributes(&values),
+    });
     spans(&[span])
 }
 
 pub(crate) fn claude(seconds: u64, sequence: i64, tool: &str, id: &str, more: Value) -> Value {
-    let mut values = json!({ "event.name": "tool_result", "tool_name": tool, "tool_use_id": id, "success": "true", "duration_ms": "250",
-        "session.id": "s1", "prompt.id": "p1", "event.sequence": sequence });
+    let mut values = json!({
+        "event.name": "tool_result", "tool_name": tool, "tool_use_id": id, "success": "true",
+        "duration_ms": "250", "session.id": "s1", "prompt.id": "p1", "event.sequence": sequence,
+    });
     values
         .as_object_mut()
         .unwrap()

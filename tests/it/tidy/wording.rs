@@ -7,44 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::{CORE, Source, read, room_of, sources, walk};
 
-/// Rooms whose comments are still to be edited. The list may only shrink.
-const STILL_IN_DIALECT: &[&str] = &[];
-
-/// Rooms and folders with lines over 100 columns. The list may only shrink.
-const STILL_TOO_WIDE: &[&str] = &["benches", "fuzz", "tests"];
-
-/// Public type names that several modules use. The list may only shrink.
-const STILL_TWICE: &[&str] = &[
-    "Admin",
-    "Answer",
-    "Batch",
-    "Call",
-    "Entry",
-    "Expectations",
-    "Fault",
-    "Health",
-    "Held",
-    "Intake",
-    "Keep",
-    "Kind",
-    "Metrics",
-    "Listening",
-    "Node",
-    "Peer",
-    "Place",
-    "Plan",
-    "Queue",
-    "Received",
-    "Run",
-    "Running",
-    "Score",
-    "Scoring",
-    "ServerTls",
-    "Stopped",
-    "Value",
-    "Watcher",
-];
-
 /// Words that name a framework or its instrumentation. Each belongs in the files of
 /// `extract/spans/conventions` and in the documentation.
 const FRAMEWORKS: &[&str] = &[
@@ -68,16 +30,10 @@ const FRAMEWORKS: &[&str] = &[
     "VoltAgent",
 ];
 
-/// Files of the core that still name a framework. The list may only shrink.
-const STILL_NAMING_FRAMEWORKS: &[&str] = &[];
-
 #[test]
 fn headers_and_doc_comments_say_what_they_mean() {
     let mut wrong = Vec::new();
     for file in sources() {
-        if STILL_IN_DIALECT.contains(&room_of(&file.module)) {
-            continue;
-        }
         let header = file.text.lines().next().unwrap_or_default();
         if header.contains(" in, ") && header.ends_with("out")
             || header.contains(" out.") && header.contains(" in, ")
@@ -110,17 +66,8 @@ fn no_line_is_wider_than_100_columns() {
     let mut wrong = Vec::new();
     let folders = ["src", "tests", "fuzz", "benches"].map(Path::new);
     for path in folders.into_iter().flat_map(walk) {
-        let room = path
-            .iter()
-            .nth(usize::from(path.starts_with("src")))
-            .map_or_else(Default::default, |name| {
-                name.to_string_lossy().trim_end_matches(".rs").to_owned()
-            });
         let is_data = path.iter().any(|part| part == "snapshots");
-        if path.extension().is_none_or(|extension| extension != "rs")
-            || is_data
-            || STILL_TOO_WIDE.contains(&room.as_str())
-        {
+        if is_data || path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         for (line, number) in read(&path).lines().zip(1..) {
@@ -152,9 +99,7 @@ fn a_public_type_name_is_used_once() {
     let wrong: Vec<_> = found
         .iter()
         .filter(|(name, files)| {
-            files.len() > 1
-                && !["Settings", "Error", "State"].contains(&name.as_str())
-                && !STILL_TWICE.contains(&name.as_str())
+            files.len() > 1 && !["Settings", "Error", "State"].contains(&name.as_str())
         })
         .map(|(name, files)| format!("{name}: {files:?}"))
         .collect();
@@ -193,9 +138,6 @@ fn the_core_names_no_framework_outside_its_convention() {
     };
     for file in sources().iter().filter(|file| is_of_core(file)) {
         let path = file.path.display().to_string();
-        if STILL_NAMING_FRAMEWORKS.contains(&path.as_str()) {
-            continue;
-        }
         for (line, number) in file.text.lines().zip(1..) {
             for name in FRAMEWORKS.iter().filter(|name| line.contains(**name)) {
                 wrong.push(format!(

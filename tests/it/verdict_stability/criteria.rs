@@ -26,22 +26,27 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             add(json!({ "tool_call_order": { "tool_calls_order": names } }));
             add(json!({ "tool_call_order": { "tool_calls_order": names, "strict": true } }));
             add(json!({ "execution_order": { "expected_output": names } }));
-            add(
-                json!({ "execution_order": { "expected_output": names, "should_consider_ordering": true } }),
-            );
-            add(
-                json!({ "execution_order": { "expected_output": names, "should_exact_match": true } }),
-            );
+            add(json!({ "execution_order": {
+                "expected_output": names,
+                "should_consider_ordering": true,
+            } }));
+            add(json!({ "execution_order": {
+                "expected_output": names,
+                "should_exact_match": true,
+            } }));
             for pair in names.windows(2).take(MAX_CALLS) {
-                add(
-                    json!({ "tool_order": { "expected_tools": [{ "tool_name": pair[0] }, { "tool_name": pair[1] }] } }),
-                );
+                add(json!({ "tool_order": { "expected_tools": [
+                    { "tool_name": pair[0] },
+                    { "tool_name": pair[1] },
+                ] } }));
                 add(json!({ "tool_calls": { "sequence": [exactly(pair[0]), exactly(pair[1])] } }));
             }
         }
-        add(
-            json!({ "execution_order": { "expected_output": trajectory.node_visits, "should_consider_ordering": true, "over": "nodes" } }),
-        );
+        add(json!({ "execution_order": {
+            "expected_output": trajectory.node_visits,
+            "should_consider_ordering": true,
+            "over": "nodes",
+        } }));
         for call in calls.iter().take(MAX_CALLS) {
             of_call(
                 call,
@@ -69,7 +74,10 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             selected.push(json!({ "select": { "agent": agent }, "evaluate": evaluate }));
         }
         selected.push(json!({ "select": { "root": &*trajectory.root }, "evaluate": evaluate }));
-        selected.push(json!({ "select": { "service": &*trajectory.service, "agent": "*" }, "evaluate": evaluate }));
+        selected.push(json!({
+            "select": { "service": &*trajectory.service, "agent": "*" },
+            "evaluate": evaluate,
+        }));
         for name in trajectory
             .tool_calls
             .iter()
@@ -77,8 +85,14 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             .take(MAX_CALLS)
         {
             selected.push(json!({ "select": { "calls": name }, "evaluate": evaluate }));
-            selected.push(json!({ "scope": "agent", "evaluate": { "tool_calls": { "disallowed": [exactly(name)] } } }));
-            selected.push(json!({ "scope": "agent", "evaluate": { "tool_call_count": { "tool_calls_count": { name: ["<", 1] } } } }));
+            selected.push(json!({
+                "scope": "agent",
+                "evaluate": { "tool_calls": { "disallowed": [exactly(name)] } },
+            }));
+            selected.push(json!({
+                "scope": "agent",
+                "evaluate": { "tool_call_count": { "tool_calls_count": { name: ["<", 1] } } },
+            }));
         }
     }
     for (number, mut criterion) in selected.into_iter().enumerate() {
@@ -99,9 +113,10 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
         add(json!({ "tool_call_count": { "tool_calls_count": { name: [operator, n] } } }));
     }
     add(json!({ "tool_calls": { "required": [exactly(name)] } }));
-    add(
-        json!({ "tool_calls": { "required": [{ "name": exactly(name), "min_count": n_of_name }] } }),
-    );
+    add(json!({ "tool_calls": { "required": [{
+        "name": exactly(name),
+        "min_count": n_of_name,
+    }] } }));
     add(json!({ "tool_calls": { "required": [{ "name": exactly(name), "before_step": 2 }] } }));
     add(json!({ "tool_calls": { "disallowed": [exactly(name)] } }));
     let args = call
@@ -111,12 +126,14 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
         .filter(Value::is_object)
         .unwrap_or_else(|| json!({}));
     for args in [args.clone(), json!({ "nobody": "asks" }), json!({})] {
-        add(
-            json!({ "tool_order": { "expected_tools": [{ "tool_name": name, "parameters": args }] } }),
-        );
-        add(
-            json!({ "tool_call_args": { "tool_calls": [{ "name": name, "args": args }], "exact": true } }),
-        );
+        add(json!({ "tool_order": { "expected_tools": [{
+            "tool_name": name,
+            "parameters": args,
+        }] } }));
+        add(json!({ "tool_call_args": {
+            "tool_calls": [{ "name": name, "args": args }],
+            "exact": true,
+        } }));
         for key in args
             .as_object()
             .into_iter()

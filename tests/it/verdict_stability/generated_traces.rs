@@ -90,7 +90,12 @@ impl Made<'_> {
                         .iter()
                         .map(|call| {
                             let args: serde_json::Value = serde_json::from_str(call.args).unwrap();
-                            json!({ "type": "tool_call", "id": call.id, "name": call.name, "arguments": args })
+                            json!({
+                                "type": "tool_call",
+                                "id": call.id,
+                                "name": call.name,
+                                "arguments": args,
+                            })
                         })
                         .collect();
                     let messages = json!([{ "role": "assistant", "parts": parts }]).to_string();

@@ -24,26 +24,26 @@ fn every_evaluator() -> Vec<Value> {
     vec![
         of(json!({ "tool_call_order": { "tool_calls_order": ["a", "b"], "strict": true } })),
         of(json!({ "tool_call_count": {
-                "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] },
-                "strict": true,
-            } })),
+            "tool_calls_count": { "a": [">=", 2], "b": ["=", 0] },
+            "strict": true,
+        } })),
         of(json!({ "tool_order": {
-                "expected_tools": [
-                    { "tool_name": "a" },
-                    {
-                        "tool_name": "b",
-                        "parameters": { "n": 1, "f": 1.5, "t": [true, null, "x"] },
-                    },
-                ],
-                "exact_match": true,
-            } })),
+            "expected_tools": [
+                { "tool_name": "a" },
+                {
+                    "tool_name": "b",
+                    "parameters": { "n": 1, "f": 1.5, "t": [true, null, "x"] },
+                },
+            ],
+            "exact_match": true,
+        } })),
         of(json!({ "execution_order": {
-                "expected_output": ["a"],
-                "should_exact_match": false,
-                "should_consider_ordering": true,
-                "strict_mode": true,
-                "over": "nodes",
-            } })),
+            "expected_output": ["a"],
+            "should_exact_match": false,
+            "should_consider_ordering": true,
+            "strict_mode": true,
+            "over": "nodes",
+        } })),
         of(json!({ "tool_calls": {
             "required": [
                 "a",
@@ -64,15 +64,15 @@ fn every_evaluator() -> Vec<Value> {
             "sequence": ["a", { "name": "b", "path": "p" }],
         } })),
         of(json!({ "tool_call_args": {
-                "tool_calls": [{ "name": "a", "args": { "q": 1, "deep": { "x": [1, 2] } } }],
-                "strict": true,
-                "subset": true,
-                "exact": false,
-            } })),
+            "tool_calls": [{ "name": "a", "args": { "q": 1, "deep": { "x": [1, 2] } } }],
+            "strict": true,
+            "subset": true,
+            "exact": false,
+        } })),
         of(json!({ "tool_call_output": {
-                "tool_outputs": [{ "name": "a", "output": "text" }],
-                "strict": true,
-            } })),
+            "tool_outputs": [{ "name": "a", "output": "text" }],
+            "strict": true,
+        } })),
         json!({
             "name": "b",
             "description": "d",
