@@ -1,6 +1,6 @@
 //! Snapshots of the message about every kind of mistake; a new message is a new case here.
 
-use proptest::prelude::*;
+mod hostile;
 
 use super::{Given, config, messages};
 
@@ -525,86 +525,4 @@ fn a_header_value_is_never_shown() {
         "{}",
         loaded.to_yaml()
     );
-}
-
-#[test]
-fn an_alias_bomb_is_stopped() {
-    let mut text = "log: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..12 {
-        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
-    }
-    let report = messages(&text).render(false);
-    assert!(
-        report.contains(
-            "more values than anyone would write (what an alias stands for counts each time)"
-        ),
-        "{report}"
-    );
-}
-
-#[test]
-fn hundreds_of_mistakes_end_with_the_first_hundred() {
-    let text: String = (0..500).map(|n| format!("zzz{n}: 1\n")).collect();
-    let n_reported = messages(&text).len();
-    assert!((100..=110).contains(&n_reported), "{n_reported}");
-}
-
-#[test]
-fn a_mistake_among_thousands_of_criteria_is_found_in_linear_time() {
-    let criterion = |n: usize| {
-        let threshold = if n % 100 == 7 { "high" } else { "1" };
-        format!(
-            "  - name: c{n}\n    threshold: {threshold}\
-             \n    evaluate: {{ tool_call_order: {{ tool_calls_order: [a] }} }}\n"
-        )
-    };
-    let text: String = std::iter::once("criteria:\n".to_owned())
-        .chain((0..1_000).map(criterion))
-        .collect();
-    let report = messages(&text);
-    assert_eq!(report.len(), 10);
-    assert_eq!(
-        report.iter().next().unwrap().title,
-        "`criteria[c7].threshold` is the text `high`"
-    );
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn a_mangled_file_never_panics(
-        cut in 0..TEN_MISTAKES.len(),
-        len in 0..40_usize,
-        put in "[\\[\\]{}:,\"' \n\t&*!|>%@`$-]{0,4}|ü|\\$\\{env:X",
-    ) {
-        let from = (0..=cut).rev().find(|at| TEN_MISTAKES.is_char_boundary(*at)).unwrap();
-        let to = (from + len).min(TEN_MISTAKES.len());
-        let text = format!("{}{put}{}", &TEN_MISTAKES[..from], &TEN_MISTAKES[to..]);
-        let report = messages(&text).render(true);
-        prop_assert!(!report.is_empty());
-    }
-
-    #[test]
-    fn a_mangled_variable_never_panics(
-        name in "(FORWARD|SCORES|RECEIVERS)(__(ENDPOINT|HEADERS|OTLP|TLS|SPAN)){0,3}",
-        value in "[\\[\\]{}:,\"' a1&*!|>%@`$=-]{1,12}",
-    ) {
-        let name = format!("SPANSCORE_{name}");
-        let variables = [
-            (name.as_str(), value.as_str()),
-            ("OTEL_EXPORTER_OTLP_HEADERS", value.as_str()),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", value.as_str()),
-        ];
-        let _ = Given {
-            variables: &variables,
-            ..Given::default()
-        }
-        .load();
-    }
 }

@@ -413,25 +413,12 @@ fn pure_modules_say_so() {
     );
 }
 
-/// Files that became too long when lines were limited to 100 columns. The list may only shrink.
-const STILL_TOO_LONG: &[&str] = &[
-    "src/export/tests.rs",
-    "src/export/tests/backends.rs",
-    "src/extract/tests.rs",
-    "src/forward/tests.rs",
-    "src/receive/tests/bodies.rs",
-    "src/receive/tests/grpc.rs",
-    "src/receive/tests/http.rs",
-    "src/transport/tests.rs",
-];
-
 #[test]
 fn no_file_is_longer_than_600_lines() {
     let long: Vec<_> = sources()
         .into_iter()
         .filter(|file| file.text.lines().count() > 600)
         .map(|file| file.path.display().to_string())
-        .filter(|path| !STILL_TOO_LONG.contains(&path.as_str()))
         .collect();
     assert!(long.is_empty(), "split these files: {long:?}");
 }

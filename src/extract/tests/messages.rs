@@ -1,0 +1,132 @@
+//! Calls and results that only messages mention.
+
+use serde_json::json;
+
+use super::{agent, args, model, names, result, span, taken, tool, trace};
+use crate::extract::*;
+
+#[test]
+fn calls_that_only_messages_tell_of_are_marked_so() {
+    let asked = concat!(
+        r#"[{"role":"assistant","parts":["#,
+        r#"{"type":"tool_call","id":"c1","name":"search","arguments":"{\"q\": 1}"},"#,
+        r#"{"type":"tool_call","id":"c2","name":"fetch","arguments":{}}]}]"#,
+    );
+    let answered = concat!(
+        r#"[{"role":"user","parts":[{"type":"text","content":"hi"}]},"#,
+        r#"{"role":"assistant","parts":"#,
+        r#"[{"type":"tool_call","id":"c1","name":"search","arguments":"{}"}]},"#,
+        r#"{"role":"tool","parts":"#,
+        r#"[{"type":"tool_call_response","id":"c1","response":"[1, 2]"}]}]"#,
+    );
+    let spans = [
+        agent(1, 0, "desk", 0, 99),
+        model(2, 1, 1, 9).with("gen_ai.output.messages", asked),
+        model(3, 1, 20, 30)
+            .with("gen_ai.input.messages", answered)
+            .with("gen_ai.output.messages", asked),
+    ];
+    let trajectory = taken(&spans);
+    assert!(trajectory.from_messages);
+    assert_eq!(names(&trajectory), ["search", "fetch"]);
+    let call = &trajectory.tool_calls[0];
+    assert_eq!(
+        (&*call.convention, args(call), result(call), call.step),
+        ("gen_ai.messages", json!({"q": 1}), json!([1, 2]), 0)
+    );
+    assert_eq!(call.parallel_group, trajectory.tool_calls[1].parallel_group);
+    let mut with_tool = spans.to_vec();
+    with_tool.push(tool(4, 1, "search", 10, 12));
+    let trajectory = taken(&with_tool);
+    assert!(!trajectory.from_messages);
+    assert_eq!(
+        (
+            names(&trajectory),
+            trajectory.tool_calls[0].call_id.as_deref()
+        ),
+        (vec!["search"], Some("c1"))
+    );
+}
+
+#[test]
+fn a_prompt_is_let_go_and_only_new_results_are_kept() {
+    let recogniser = Recogniser::new(&Tools::default(), [], None);
+    let long = "x".repeat(10_000);
+    let history = format!(
+        concat!(
+            r#"[{{"role":"system","parts":"{}"}},"#,
+            r#"{{"role":"tool","parts":"#,
+            r#"[{{"type":"tool_call_response","id":"old","response":1}}]}},"#,
+            r#"{{"role":"assistant","parts":[]}},"#,
+            r#"{{"role":"tool","parts":"#,
+            r#"[{{"type":"tool_call_response","id":"new","response":2}}]}}]"#,
+        ),
+        long
+    );
+    let mut request = model(1, 0, 1, 2)
+        .with("gen_ai.input.messages", history)
+        .with("input.value", long.clone())
+        .made(recogniser.keys());
+    let class = classify(&request, &recogniser);
+    prune(&mut request, class);
+    assert!(request.size() < 600, "{} bytes", request.size());
+    let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
+    assert_eq!(
+        found.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(),
+        ["new"]
+    );
+}
+
+#[test]
+fn what_other_settings_recognised_is_looked_at_again() {
+    let house = |kind: &str| CustomConvention {
+        name: "acme".into(),
+        matches: [("acme.kind".to_owned(), kind.to_owned())].into(),
+        name_from: None,
+        args_from: None,
+        result_from: None,
+        id_from: None,
+    };
+    let tools = |kind: &str| Tools {
+        conventions: vec![house(kind)],
+        ..Tools::default()
+    };
+    let mut recogniser = Recogniser::new(&tools("job"), [], None);
+    let spans = [
+        agent(1, 0, "desk", 0, 99),
+        span(2, 1, "fetch", 1, 2).with("acme.kind", "tool"),
+    ];
+    // A span that came under these settings is none of their calls.
+    let taken = trace(&spans, &recogniser);
+    assert!(
+        trajectory(&taken, &recogniser)
+            .unwrap()
+            .tool_calls
+            .is_empty()
+    );
+    // More changes than can be counted, each of which turns the answer round.
+    for nth in 0..600 {
+        let kind = if nth % 2 == 0 { "tool" } else { "job" };
+        recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));
+        let names: Vec<_> = trajectory(&taken, &recogniser)
+            .unwrap()
+            .tool_calls
+            .iter()
+            .map(|call| call.name.to_string())
+            .collect();
+        assert_eq!(
+            names,
+            if kind == "tool" {
+                vec!["fetch"]
+            } else {
+                vec![]
+            },
+            "after {nth} changes"
+        );
+        let fresh = trace(&spans, &recogniser);
+        assert_eq!(
+            trajectory(&fresh, &recogniser).unwrap().tool_calls.len(),
+            names.len()
+        );
+    }
+}
