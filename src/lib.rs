@@ -70,6 +70,8 @@ mod wire;
 
 mod text;
 
+mod decimal;
+
 mod sync;
 
 mod located;

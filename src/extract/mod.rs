@@ -39,3 +39,4 @@ pub use trace::expectation_attributes::{ExpectationAttributes, StatedValue};
 pub use trace::span_report::{SpanReport, SpanRole, span_reports};
 pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 pub use uncertainty::{CallUncertainty, TrajectoryUncertainty};
+pub(crate) use values::equality;

@@ -4,11 +4,13 @@
 mod choice;
 mod entries;
 
-use serde::de::{self, Visitor};
+use serde::de::{self, Deserializer as _, Visitor};
+use serde_json::Number;
 
 use super::de_error::{DeError, MistakeKind, expected_words, shown};
 use super::parse::infer;
 use super::tree::{Kind, Map, Node, NodeValue, Scalar};
+use crate::decimal::Decimal;
 
 use choice::Choice;
 use entries::{INLINE, Items, MapEntries};
@@ -174,7 +176,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
                 Kind::Bool(value) => visitor.visit_bool(*value),
                 Kind::Unsigned(number) => visitor.visit_u64(*number),
                 Kind::Signed(number) => visitor.visit_i64(*number),
-                Kind::Float(number) => visitor.visit_f64(*number),
+                Kind::Float(number) => visit_float(text, *number, visitor),
                 Kind::Text => visitor.visit_borrowed_str(text),
             },
             NodeValue::List(items) => visitor.visit_seq(Items::new(items)),
@@ -330,6 +332,31 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         visitor.visit_unit()
+    }
+}
+
+/// A number keeps the digits that it was written with. Most are the shortest digits of a double,
+/// and every visitor knows those; only a JSON value can hold the others.
+fn visit_float<'de, V: Visitor<'de>>(
+    text: &str,
+    number: f64,
+    visitor: V,
+) -> Result<V::Value, DeError> {
+    let shortest = number.to_string();
+    match Decimal::parse(text.trim()) {
+        Some(decimal) if Decimal::parse(&shortest) != Some(decimal) => {
+            let number: Number = text
+                .trim()
+                .parse()
+                .or_else(|_| decimal.to_string().parse())
+                .map_err(de::Error::custom)?;
+            number.deserialize_any(visitor).map_err(de::Error::custom)
+        }
+        _ if !number.is_finite() => Err(DeError::new(MistakeKind::WrongType {
+            expected: "a finite number".to_owned(),
+            found: format!("`{}`", shown(text)),
+        })),
+        _ => visitor.visit_f64(number),
     }
 }
 

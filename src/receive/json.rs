@@ -4,6 +4,8 @@
 //! (nulls, unknown fields, numbers as strings, ids in upper case); knows nothing of the request's
 //! purpose.
 
+mod plain_numbers;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
@@ -18,6 +20,8 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
     Visitor,
 };
+
+use plain_numbers::PlainNumbers;
 
 use crate::text::truncated;
 use crate::wire::write;
@@ -302,7 +306,7 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
             _ => {
                 let one_field = MapAccessDeserializer::new(OneField {
                     name: Some(field.json_name()),
-                    value: Some(deserializer),
+                    value: Some(PlainNumbers(deserializer)),
                 });
                 let options = DeserializeOptions::new().deny_unknown_fields(false);
                 let scalar =
@@ -457,5 +461,84 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for OneField<'_, D> {
             .take()
             .ok_or_else(|| D::Error::custom("the value was read twice"))?;
         seed.deserialize(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attribute(value: &str) -> Result<Value, String> {
+        let attributes = format!(r#"[{{"key":"a","value":{value}}}]"#);
+        let body = format!(r#"{{"resourceSpans":[{{"resource":{{"attributes":{attributes}}}}}]}}"#);
+        let protobuf = traces(body.as_bytes()).map_err(|error| error.to_string())?;
+        let request = ExportTraceServiceRequest::decode(protobuf.as_slice()).unwrap();
+        let resource = request.resource_spans[0].resource.clone().unwrap();
+        let value = resource.attributes[0].value.clone().unwrap();
+        Ok(value.value.unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn every_double_arrives_as_it_was_written(bits: u64) {
+            let float = f64::from_bits(bits);
+            prop_assume!(float.is_finite());
+            for written in [format!("{float}"), format!("{float:e}"), format!("\"{float:e}\"")] {
+                let value = attribute(&format!(r#"{{"doubleValue":{written}}}"#));
+                let Ok(Value::DoubleValue(read)) = value else {
+                    panic!("{written}: {value:?}");
+                };
+                prop_assert_eq!(read.to_bits(), bits, "{}", written);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_keep_the_deviations_that_are_tolerated() {
+        for (value, expected) in [
+            (r#"{"intValue":5.0}"#, Ok(Value::IntValue(5))),
+            (r#"{"intValue":1e3}"#, Ok(Value::IntValue(1000))),
+            (r#"{"intValue":-0}"#, Ok(Value::IntValue(0))),
+            (r#"{"intValue":"-7"}"#, Ok(Value::IntValue(-7))),
+            (r#"{"doubleValue":3}"#, Ok(Value::DoubleValue(3.0))),
+            (
+                r#"{"doubleValue":"Infinity"}"#,
+                Ok(Value::DoubleValue(f64::INFINITY)),
+            ),
+            (r#"{"intValue":5.5}"#, Err("expected integer value")),
+            (r#"{"doubleValue":1e400}"#, Err("number out of range")),
+            (r#"{"doubleValue":{"a":1}}"#, Err("invalid type: map")),
+            (
+                r#"{"intValue":18446744073709551616}"#,
+                Err("float value out of range"),
+            ),
+        ] {
+            match (attribute(value), expected) {
+                (Ok(read), Ok(expected)) => assert_eq!(read, expected, "{value}"),
+                (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+                (read, _) => panic!("{value}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_in_lists_are_exact_too() {
+        let body = r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":[
+            {"explicitBounds":[0.1,5,1.7976931348623157e308],"bucketCounts":["1",2,3.0]}]}}]}]}]}"#;
+        let protobuf = metrics(body.as_bytes()).unwrap();
+        let request = ExportMetricsServiceRequest::decode(protobuf.as_slice()).unwrap();
+        let metric = &request.resource_metrics[0].scope_metrics[0].metrics[0];
+        let Some(Data::Histogram(histogram)) = &metric.data else {
+            panic!("{metric:?}");
+        };
+        let point = &histogram.data_points[0];
+        assert_eq!(point.explicit_bounds, [0.1, 5.0, f64::MAX]);
+        assert_eq!(point.bucket_counts, [1, 2, 3]);
     }
 }

@@ -18,6 +18,7 @@ mod evaluator_docs;
 mod evaluator_properties;
 mod judged_requests;
 mod log_records;
+mod numbers;
 mod readme;
 mod span_expectations;
 mod tidy;

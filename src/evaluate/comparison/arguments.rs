@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::captured::{Known, Tri};
-use super::json;
+use super::captured::{CapturedValues, Known, Tri};
 use super::score::Explain;
+use crate::extract::equality;
 
 /// How expected arguments must agree with a call's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,34 +16,37 @@ pub(crate) enum Agreement {
     Equal,
 }
 
-/// Do the arguments fit?
+/// Do the arguments of a call fit?
 pub(crate) fn fit(
     expected: &Map<String, Value>,
-    actual: Known<&Value>,
+    call_idx: usize,
+    captured: &mut CapturedValues<'_>,
     agreement: Agreement,
 ) -> Tri {
-    match actual {
+    let actual = captured.args(call_idx);
+    let fit = match actual {
         Known::Unknown if expected.is_empty() && agreement == Agreement::Contained => Tri::Yes,
         Known::Unknown => Tri::Maybe,
         Known::None => Tri::from(expected.is_empty()),
-        Known::Value(actual) => Tri::from(match (actual.as_object(), agreement) {
-            (Some(actual), Agreement::Contained) => contains(actual, expected),
-            (Some(actual), Agreement::Equal) => {
-                expected.len() == actual.len() && contains(actual, expected)
-            }
+        Known::Value(actual) => match (actual.as_object(), agreement) {
+            (Some(actual), Agreement::Equal) if expected.len() != actual.len() => Tri::No,
+            (Some(actual), _) => contains(actual, expected),
             // A value that is no object has no keys; `{}` asks for none.
-            (None, Agreement::Contained) => expected.is_empty(),
-            (None, Agreement::Equal) => false,
-        }),
+            (None, Agreement::Contained) => Tri::from(expected.is_empty()),
+            (None, Agreement::Equal) => Tri::No,
+        },
+    };
+    if fit == Tri::Maybe && matches!(actual, Known::Value(_)) {
+        captured.note_incomparable(call_idx);
     }
+    fit
 }
 
-fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> bool {
-    expected.iter().all(|(key, value)| {
-        actual
-            .get(key)
-            .is_some_and(|actual| json::equal(value, actual))
-    })
+fn contains(actual: &Map<String, Value>, expected: &Map<String, Value>) -> Tri {
+    Tri::from(equality::all(expected.iter().map(|(key, value)| {
+        let actual = actual.get(key);
+        actual.map_or(Some(false), |actual| equality::equal(value, actual))
+    })))
 }
 
 /// Where the arguments of a call differ from the expected ones, without the values.
@@ -62,6 +65,8 @@ pub(crate) enum ArgsDifference {
 pub(crate) enum KeyDifference {
     Missing(String),
     Differs(String),
+    /// It holds a number that JSON cannot write, so it cannot be compared.
+    Incomparable(String),
     NotExpected(String),
 }
 
@@ -85,8 +90,11 @@ impl ArgsDifference {
         for (key, expected) in expected {
             match actual.get(key) {
                 None => keys.push(KeyDifference::Missing(key.clone())),
-                Some(actual) if json::equal(expected, actual) => {}
-                Some(_) => keys.push(KeyDifference::Differs(key.clone())),
+                Some(actual) => match equality::equal(expected, actual) {
+                    Some(true) => {}
+                    None => keys.push(KeyDifference::Incomparable(key.clone())),
+                    Some(false) => keys.push(KeyDifference::Differs(key.clone())),
+                },
             }
         }
         if agreement == Agreement::Equal {
@@ -120,6 +128,7 @@ impl ArgsDifference {
         let sentence = |key: &KeyDifference| match key {
             KeyDifference::Missing(key) => format!("`{key}` is missing"),
             KeyDifference::NotExpected(key) => format!("`{key}` is not expected"),
+            KeyDifference::Incomparable(key) => format!("`{key}` cannot be compared"),
             KeyDifference::Differs(key) => {
                 let actual = match actual {
                     Known::Value(actual) => actual.get(key),

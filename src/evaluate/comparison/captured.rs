@@ -20,6 +20,12 @@ impl From<bool> for Tri {
     }
 }
 
+impl From<Option<bool>> for Tri {
+    fn from(yes: Option<bool>) -> Self {
+        yes.map_or(Self::Maybe, Self::from)
+    }
+}
+
 impl std::ops::Not for Tri {
     type Output = Self;
 
@@ -97,6 +103,11 @@ impl<'a> CapturedValues<'a> {
                 Known::Unknown
             }
         }
+    }
+
+    /// Notes a call with an argument that cannot be compared.
+    pub(crate) fn note_incomparable(&mut self, call_idx: usize) {
+        self.missing.incomparable = self.missing.incomparable.or(Some(call_idx));
     }
 
     /// The text of a call's result, empty where the call has none; `None` where it is not known.

@@ -10,4 +10,3 @@ pub(super) mod captured;
 pub(super) mod score;
 
 mod bipartite;
-pub(super) mod json;

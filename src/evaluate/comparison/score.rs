@@ -174,6 +174,9 @@ pub(crate) struct Missing {
     pub(crate) no_results: bool,
     /// The first call of which only the beginning of a value was kept, or whose span had not ended.
     pub(crate) cut: Option<usize>,
+    /// The first call with an argument that cannot be compared: NaN, an infinity, or a number
+    /// beyond all doubles.
+    pub(crate) incomparable: Option<usize>,
 }
 
 impl Missing {

@@ -166,7 +166,7 @@ impl ExpectedCalls for ToolCallArgs {
 
     fn fits(&self, expected: usize, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
         let expected = &self.tool_calls[expected].args;
-        arguments::fit(expected, captured.args(call_idx), self.agreement())
+        arguments::fit(expected, call_idx, captured, self.agreement())
     }
 
     fn difference(

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -406,7 +407,7 @@ struct Number(usize);
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NumberVisitor;
-        impl Visitor<'_> for NumberVisitor {
+        impl<'de> Visitor<'de> for NumberVisitor {
             type Value = Number;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -427,6 +428,13 @@ impl<'de> Deserialize<'de> for Number {
 
             fn visit_f64<E: Error>(self, n: f64) -> Result<Number, E> {
                 Err(E::custom(refused(n)))
+            }
+
+            // In JSON text any other number is a map that only serde_json can read.
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Number, A::Error> {
+                let number = serde_json::Number::deserialize(MapAccessDeserializer::new(map))
+                    .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
+                Err(A::Error::custom(refused(number)))
             }
         }
         fn refused(n: impl fmt::Display) -> String {

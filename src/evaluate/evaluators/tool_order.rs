@@ -277,9 +277,7 @@ impl ToolOrder {
         }
         match &expected.parameters {
             None => Tri::Yes,
-            Some(parameters) => {
-                arguments::fit(parameters, captured.args(call_idx), Agreement::Equal)
-            }
+            Some(parameters) => arguments::fit(parameters, call_idx, captured, Agreement::Equal),
         }
     }
 

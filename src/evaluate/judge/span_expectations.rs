@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::evaluate::comparison::json;
 use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, InvalidCriterion};
 use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
 use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
 use crate::extract::{
     CRITERIA, EXPECT, ExpectationAttributes, Payload, SpanExpectationPolicy, StatedValue, ToolCall,
+    equality,
 };
 use crate::text::{abbreviated, truncated};
 
@@ -161,8 +161,9 @@ fn read_expectation(
     let expected = read_evaluator(first, calls, max_size)?;
     let canonical = |evaluator: &Evaluator| serde_json::to_value(evaluator).unwrap_or_default();
     let is_equal = |other: &StatedValue| {
-        read_evaluator(other, calls, max_size)
-            .is_ok_and(|other| json::equal(&canonical(&other), &canonical(&expected)))
+        read_evaluator(other, calls, max_size).is_ok_and(|other| {
+            equality::equal(&canonical(&other), &canonical(&expected)) == Some(true)
+        })
     };
     if others.len() < MAX_SPELLINGS && others.iter().all(is_equal) {
         return Ok(Some(expected));

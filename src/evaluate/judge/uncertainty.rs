@@ -13,6 +13,8 @@ pub(super) struct Uncertainty {
     no_args: bool,
     no_results: bool,
     incomplete_call: Option<IncompleteCall>,
+    /// A call with an argument that cannot be compared, by name.
+    incomparable_call: Option<Arc<str>>,
     cut_short: Option<CutShort>,
 }
 
@@ -49,6 +51,10 @@ impl Uncertainty {
             no_args: missing.no_args,
             no_results: missing.no_results,
             incomplete_call,
+            incomparable_call: missing
+                .incomparable
+                .and_then(|call_idx| trajectory.tool_calls.get(call_idx))
+                .map(|call| call.name.clone()),
             cut_short: trajectory.cut_short.then_some(CutShort {
                 reason: trajectory.completeness,
                 from_messages: trajectory.from_messages,
@@ -79,6 +85,12 @@ impl fmt::Display for Uncertainty {
                 "a value of the call of `{name}` was cut (raise `tools.max_value_size`)"
             )),
             None => {}
+        }
+        if let Some(name) = &self.incomparable_call {
+            reasons.push(format!(
+                "an argument of the call of `{name}` is NaN, infinite or beyond all doubles, so it \
+                 cannot be compared"
+            ));
         }
         if let Some(CutShort {
             reason,

@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Error, MapAccess, Visitor};
+use serde::de::{self, Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::field_aliases::Hinted;
 use super::optional::written;
@@ -409,7 +409,7 @@ fn whole_number<'de, D: Deserializer<'de>>(
             })
         }
     }
-    impl Visitor<'_> for NumberVisitor {
+    impl<'de> Visitor<'de> for NumberVisitor {
         type Value = u32;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -426,6 +426,13 @@ fn whole_number<'de, D: Deserializer<'de>>(
 
         fn visit_f64<E: de::Error>(self, n: f64) -> Result<u32, E> {
             self.read(None, n)
+        }
+
+        // In JSON text any other number is a map that only serde_json can read.
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u32, A::Error> {
+            let number = Number::deserialize(MapAccessDeserializer::new(map))
+                .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
+            self.read(None, number)
         }
     }
     deserializer.deserialize_any(NumberVisitor(field, least))

@@ -23,10 +23,33 @@ fn values_that_are_no_json_are_text_and_cut_ones_say_so() {
         json!({"n": 9_007_199_254_740_993_i64}),
         "64-bit integers stay exact"
     );
-    assert!(
-        call("{\"n\": 123456789012345678901234567890}").json()["n"].is_f64(),
-        "beyond 64 bits numbers are doubles"
+    let digits = "123456789012345678901234567890.10";
+    assert_eq!(
+        call(&format!("{{\"n\": {digits}}}")).json()["n"].to_string(),
+        digits,
+        "numbers keep all their digits"
     );
+    let not_finite = call("{\"n\": NaN, \"of\": [-Infinity]}");
+    assert_eq!(
+        *not_finite.json(),
+        json!({"n": "NaN", "of": ["-Infinity"]}),
+        "as Python's json.dumps writes them"
+    );
+    assert!(!not_finite.is_cut());
+    assert!(call("{\"n\": NaN, \"query\": \"a long te").is_cut());
+    for hidden in [
+        &format!(
+            "{{\"a\": 1, \"b\": {}{}}}",
+            "[".repeat(200),
+            "]".repeat(200)
+        ),
+        "{\"\\u0024serde_json::private::Number\": \"x\", \"a\": 1}",
+    ] {
+        assert!(
+            call(hidden).is_cut(),
+            "JSON that we cannot read must not count as a value without keys: {hidden}"
+        );
+    }
     let cut = call("{\"query\": \"a long te");
     assert!(
         cut.is_cut() && cut.json().is_string(),

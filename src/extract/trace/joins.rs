@@ -12,7 +12,7 @@ use super::span_roles::SpanRoles;
 use super::turns::Turns;
 use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
 use crate::extract::tool_call::{Payload, ToolCall};
-use crate::extract::values::AnnouncedCall;
+use crate::extract::values::{AnnouncedCall, equality};
 
 /// Completes the drafts from replies and later requests. Returns the place of each announced call
 /// id in the order of all announcements, if `wants_places`.
@@ -203,7 +203,8 @@ impl Slot {
 fn same_args(announced: Option<&Payload>, made: Option<&Payload>) -> bool {
     match (announced, made) {
         (Some(announced), Some(made)) => {
-            announced.json() == made.json() || lost_its_name(Some(made), Some(announced))
+            equality::equal(announced.json(), made.json()) == Some(true)
+                || lost_its_name(Some(made), Some(announced))
         }
         _ => false,
     }

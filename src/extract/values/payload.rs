@@ -4,9 +4,10 @@
 use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
-use super::python;
+use super::{non_finite, python};
 use crate::extract::tool_call::Payload;
 use crate::span::Value;
 
@@ -184,19 +185,20 @@ fn received(raw: Raw<'_>) -> Parsed {
         },
         Value::Bool(value) => read_json(Json::Bool(value)),
         Value::Int(value) => read_json(value.into()),
-        Value::Double(value) => serde_json::Number::from_f64(value).map_or_else(
-            || of_text(&value.to_string()),
-            |n| read_json(Json::Number(n)),
-        ),
+        Value::Double(value) => read_json(match serde_json::Number::from_f64(value) {
+            Some(number) => Json::Number(number),
+            None => Json::from(non_finite::word(value)),
+        }),
         Value::Bytes(bytes) => of_text(&String::from_utf8_lossy(&bytes.to_vec())),
     };
     read.cut |= raw.cut;
     read
 }
 
-/// JSON, or the text as a JSON string. Numbers beyond 64 bits become doubles, as serde_json reads
-/// them. A text that begins as JSON and stops before its end was cut by an attribute limit of its
-/// SDK.
+/// JSON, or the text as a JSON string. Numbers keep all their digits. A text that begins as JSON
+/// and stops before its end was cut by an attribute limit of its SDK. JSON that serde_json does not
+/// read (nested more than 128 deep, or with a key of its own) counts as cut too: nobody may hide
+/// arguments in it.
 fn parse(text: &str) -> (Json, bool) {
     let trimmed = text.trim_start();
     let as_text = || Json::String(text.to_owned());
@@ -205,9 +207,17 @@ fn parse(text: &str) -> (Json, bool) {
     }) {
         return (as_text(), false);
     }
-    match serde_json::from_str(trimmed) {
+    let json = serde_json::from_str(trimmed).or_else(|error| {
+        let mended = non_finite::quoted(trimmed).ok_or(error)?;
+        serde_json::from_str(&mended)
+    });
+    match json {
         Ok(json) => (json, false),
-        Err(error) => (as_text(), error.is_eof() && trimmed.starts_with(['{', '['])),
+        Err(error) if error.is_eof() => (as_text(), trimmed.starts_with(['{', '['])),
+        Err(_) => (
+            as_text(),
+            serde_json::from_str::<IgnoredAny>(trimmed).is_ok(),
+        ),
     }
 }
 

@@ -3,6 +3,9 @@
 
 use serde_json::{Map, Number, Value};
 
+use super::non_finite;
+use crate::decimal::Decimal;
+
 /// Deepest nesting; serde_json stops at the same depth.
 const MAX_DEPTH: usize = 128;
 
@@ -43,6 +46,9 @@ impl<'a> Parser<'a> {
             return None;
         }
         self.skip_space();
+        if let Some(word) = self.not_finite() {
+            return Some(Value::from(word));
+        }
         if self.objects
             && let Some(object) = self.object(depth)
         {
@@ -241,25 +247,28 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// Numbers are 64-bit integers or doubles, as in JSON: beyond 64 bits digits are lost.
+    /// A number keeps all its digits.
     fn number(&mut self) -> Option<Value> {
         let end = self
             .rest
             .find(|char: char| !(char.is_ascii_alphanumeric() || "+-._".contains(char)))
             .unwrap_or(self.rest.len());
-        let (digits, rest) = self.rest.split_at(end);
-        if !digits.contains(|char: char| char.is_ascii_digit())
-            || digits.contains(|char: char| char.is_ascii_alphabetic() && char != 'e')
-        {
-            return None;
-        }
-        let digits = digits.strip_prefix('+').unwrap_or(digits);
-        let number = (digits.parse::<i64>().map(Number::from))
-            .or_else(|_| digits.parse::<u64>().map(Number::from))
-            .ok()
-            .or_else(|| Number::from_f64(digits.parse().ok()?))?;
+        let (text, rest) = self.rest.split_at(end);
+        let decimal = Decimal::parse(text)?;
+        let number: Number = (text.parse().ok()).or_else(|| decimal.to_string().parse().ok())?;
         self.rest = rest;
         Some(Value::Number(number))
+    }
+
+    /// `nan`, `inf` and `-inf`, which `repr` writes for doubles.
+    fn not_finite(&mut self) -> Option<&'static str> {
+        let words = [
+            ("nan", f64::NAN),
+            ("inf", f64::INFINITY),
+            ("-inf", f64::NEG_INFINITY),
+        ];
+        let found = words.into_iter().find(|(word, _)| self.word(word));
+        found.map(|(_, value)| non_finite::word(value))
     }
 
     fn word(&mut self, word: &str) -> bool {
@@ -301,6 +310,7 @@ fn key_text(key: Value) -> Option<String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::equality;
     use super::*;
 
     #[test]
@@ -327,9 +337,20 @@ mod tests {
                 "18446744073709551615",
                 json!(18_446_744_073_709_551_615_u64),
             ),
+            (
+                "[12345678901234567890123, 0.1, nan, -inf]",
+                serde_json::from_str(r#"[12345678901234567890123, 0.1, "NaN", "-Infinity"]"#)
+                    .unwrap(),
+            ),
+            ("{'info': 'inf'}", json!({"info": "inf"})),
         ];
         for (text, expected) in cases {
-            assert_eq!(parse(text), Some(expected), "{text}");
+            let parsed = parse(text).unwrap();
+            assert_eq!(
+                equality::equal(&parsed, &expected),
+                Some(true),
+                "{text}: {parsed}"
+            );
         }
     }
 
@@ -351,7 +372,7 @@ mod tests {
             "_meta": {
                 "at": { "datetime.datetime": { "0": 2026, "1": 1, "2": 2 } },
                 "raw": "object at 0x7f",
-                "n": "nan"
+                "n": "NaN"
             }
         } });
         assert_eq!(parse_objects(text), Some(expected));
@@ -384,7 +405,8 @@ mod tests {
             "{'a': f()}",
             "'open",
             "{'a': 1} x",
-            "nan",
+            "nano",
+            "inf(1)",
             "{[1]: 2}",
             "-",
             &deep,

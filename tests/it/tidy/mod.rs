@@ -28,6 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pipeline", &["span", "assemble", "extract", "evaluate"]),
     ("wire", &[]),
     ("text", &[]),
+    ("decimal", &[]),
     ("sync", &[]),
     ("located", &["text"]),
     ("config", &["located", "assemble", "extract", "evaluate"]),
@@ -79,8 +80,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Ground rooms that every room may import, since they know nothing of spanscore: text and its
-/// truncation, and a mutex. (`located` is one too, but only `config` reads documents.)
-const GROUND: &[&str] = &["text", "sync"];
+/// truncation, decimal numbers, which configuration, spans and comparison all read, and a mutex.
+/// (`located` is one too, but only `config` reads documents.)
+const GROUND: &[&str] = &["text", "decimal", "sync"];
 
 /// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and as
 /// pure; only rooms that read or write protobuf import it.
