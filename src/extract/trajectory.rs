@@ -59,13 +59,13 @@ pub struct Trajectory {
     /// The calls, in order.
     pub tool_calls: Vec<ToolCall>,
     /// The agent runs, by start; `ToolCall::agent_run` points into it. Runs of one name directly
-    /// nested are one.
-    pub agent_runs: Vec<AgentRun>,
+    /// nested are one. Shared with the trajectories of the single runs, like all that follows.
+    pub agent_runs: Arc<[AgentRun]>,
     /// Agent runs and graph nodes in start order, immediate repeats folded (`execution_order` with
     /// `over: nodes`).
-    pub node_visits: Vec<Arc<str>>,
+    pub node_visits: Arc<[Arc<str>]>,
     /// What the run says about its own judgement.
-    pub expectation_attributes: ExpectationAttributes,
+    pub expectation_attributes: Arc<ExpectationAttributes>,
     /// Position of the trace by first arrival.
     pub arrival: u64,
 }
@@ -149,14 +149,40 @@ impl Trajectory {
         }
     }
 
-    /// A copy with only the calls that one agent run made itself: a sub-agent's calls belong to the
-    /// sub-agent, the delegating call to the run that delegates. The list of runs stays whole. A
-    /// run that does not exist gives a trajectory without calls.
-    pub fn for_agent_run(&self, run_idx: usize) -> Self {
-        let mut narrowed = self.clone();
-        narrowed
-            .tool_calls
-            .retain(|call| call.agent_run == Some(run_idx));
+    /// The trajectory with other calls. Everything that grows with the trace is shared.
+    pub fn with_calls(&self, tool_calls: Vec<ToolCall>) -> Self {
+        Self {
+            trace_id: self.trace_id,
+            subject: self.subject.clone(),
+            service: self.service.clone(),
+            root: self.root.clone(),
+            agent: self.agent.clone(),
+            session: self.session.clone(),
+            tool_calls,
+            agent_runs: self.agent_runs.clone(),
+            node_visits: self.node_visits.clone(),
+            expectation_attributes: self.expectation_attributes.clone(),
+            ..*self
+        }
+    }
+
+    /// The positions of the calls that each agent run made itself: a sub-agent's calls belong to
+    /// the sub-agent, the delegating call to the run that delegates.
+    pub fn calls_by_agent_run(&self) -> Vec<Vec<usize>> {
+        let mut by_run = vec![Vec::new(); self.agent_runs.len()];
+        for (call_idx, call) in self.tool_calls.iter().enumerate() {
+            if let Some(run_idx) = call.agent_run {
+                by_run[run_idx].push(call_idx);
+            }
+        }
+        by_run
+    }
+
+    /// The trajectory of one agent run, with the calls at these positions. The list of runs stays
+    /// whole. A trace has as many runs as calls, so the cost must not grow with the trace.
+    pub fn for_agent_run(&self, run_idx: usize, call_idxs: &[usize]) -> Self {
+        let own_calls = call_idxs.iter().map(|&call_idx| &self.tool_calls[call_idx]);
+        let mut narrowed = self.with_calls(own_calls.cloned().collect());
         if let Some(run) = self.agent_runs.get(run_idx) {
             // A run without calls of its own is judged only until it turns out to contain another.
             let may_be_outer = self.cut_short && narrowed.tool_calls.is_empty();
@@ -256,9 +282,10 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
                 session: session.as_deref(),
             },
             &mut interner,
-        ),
-        node_visits: node_visits(&roles, &mut interner),
-        expectation_attributes,
+        )
+        .into(),
+        node_visits: node_visits(&roles, &mut interner).into(),
+        expectation_attributes: expectation_attributes.into(),
         session: session.map(Arc::from),
         subject: Some(subject),
         arrival: trace.arrival,

@@ -65,6 +65,8 @@ impl Reported {
         let n_known = self.0.len();
         let n_evaluations = evaluations.len();
         self.0.reserve_exact(n_evaluations.saturating_sub(n_known));
+        // Evaluations come in the order of last time: the next one is where the last was found.
+        let mut next = 0;
         // Most evaluations are of the whole trajectory.
         let of_whole = hash_of(trajectory, hasher);
         evaluations.retain_mut(|evaluation| {
@@ -75,38 +77,38 @@ impl Reported {
                 hash_of(&evaluation.trajectory, hasher)
             };
             let fingerprint = fingerprint(evaluation, of_trajectory, hasher);
-            self.record(evaluation, fingerprint, n_known, registered)
+            let known = self.find(evaluation, next, n_known);
+            next = known.map_or(next, |at| at + 1);
+            self.record(evaluation, fingerprint, known, registered)
         });
         n_evaluations - evaluations.len()
     }
 
-    /// Gives the evaluation its revision. Returns `false` if it was reported without a difference.
+    /// Where the evaluation was recorded, among the first `n_known`, from `next` on and around.
+    fn find(&self, evaluation: &Evaluation, next: usize, n_known: usize) -> Option<usize> {
+        let agent_run = agent_run_of(evaluation);
+        let is_known = |at: &usize| {
+            let known = &self.0[*at];
+            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name()
+        };
+        (next..n_known).chain(0..next.min(n_known)).find(is_known)
+    }
+
+    /// Gives the evaluation its revision; `known` is where it was recorded before. Returns `false`
+    /// if it was reported without a difference.
     fn record(
         &mut self,
         evaluation: &mut Evaluation,
         fingerprint: u64,
-        n_known: usize,
+        known: Option<usize>,
         registered: &[Arc<Criterion>],
     ) -> bool {
-        let subject = evaluation
-            .trajectory
-            .subject
-            .as_ref()
-            .map(|subject| subject.span_id);
-        let agent_run = if evaluation.criterion.scope() == Scope::Agent {
-            subject
-        } else {
-            None
-        };
-        let is_known = |known: &&mut ReportedEvaluation| {
-            known.agent_run == agent_run && known.criterion.name() == evaluation.criterion.name()
-        };
-        let known = self.0[..n_known].iter_mut().find(is_known);
+        let subject = subject_of(evaluation);
         let (cut_short, is_judged) = (
             evaluation.trajectory.cut_short,
             evaluation.verdict != Verdict::NotEvaluated,
         );
-        match known {
+        match known.map(|at| &mut self.0[at]) {
             Some(known) => {
                 known.state = ReportState::Confirmed;
                 if known.fingerprint == fingerprint || (known.certain && cut_short && !is_judged) {
@@ -124,7 +126,7 @@ impl Reported {
             }
             None => self.0.push(ReportedEvaluation {
                 criterion: ReportedCriterion::new(&evaluation.criterion, registered),
-                agent_run,
+                agent_run: agent_run_of(evaluation),
                 fingerprint,
                 certain: cut_short && is_judged,
                 previous: Previous {
@@ -159,13 +161,8 @@ impl Reported {
                     let mut evaluation = evaluate::withdraw(criterion, trajectory, known.agent_run);
                     evaluation.revision = known.previous.revision + 1;
                     evaluation.previous = Some(known.previous);
-                    let subject = evaluation
-                        .trajectory
-                        .subject
-                        .as_ref()
-                        .map(|subject| subject.span_id);
                     known.previous = Previous {
-                        subject,
+                        subject: subject_of(&evaluation),
                         verdict: evaluation.verdict,
                         revision: evaluation.revision,
                     };
@@ -181,6 +178,18 @@ impl Reported {
 impl Memo for Reported {
     fn size(&self) -> usize {
         self.0.capacity() * size_of::<ReportedEvaluation>()
+    }
+}
+
+fn subject_of(evaluation: &Evaluation) -> Option<SpanId> {
+    let subject = evaluation.trajectory.subject.as_ref();
+    subject.map(|subject| subject.span_id)
+}
+
+fn agent_run_of(evaluation: &Evaluation) -> Option<SpanId> {
+    match evaluation.criterion.scope() {
+        Scope::Agent => subject_of(evaluation),
+        Scope::Trace => None,
     }
 }
 

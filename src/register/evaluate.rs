@@ -17,8 +17,7 @@ use crate::config::{self, Problems};
 use crate::evaluate::{self, Criterion, PatternCompiler, PatternError, WrittenCriterion};
 use crate::export::score_line;
 use crate::extract::{
-    AgentRun, CallUncertainty, ExpectationAttributes, Payload, Subject, ToolCall, Trajectory,
-    TrajectoryUncertainty,
+    AgentRun, CallUncertainty, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
 };
 use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
@@ -344,7 +343,7 @@ impl TrajectoryBody {
         names.sort();
         names.dedup();
         // One run for each named agent: the request does not say more.
-        let agent_runs: Vec<AgentRun> = names
+        let agent_runs: Arc<[AgentRun]> = names
             .iter()
             .enumerate()
             .map(|(at, name)| AgentRun {
@@ -386,8 +385,8 @@ impl TrajectoryBody {
             clock_adjusted: false,
             n_spans: spans.unwrap_or_default() as usize,
             latest_end_unix_nanos: 0,
-            expectation_attributes: ExpectationAttributes::default(),
-            node_visits: names.clone(),
+            expectation_attributes: Arc::default(),
+            node_visits: names.as_slice().into(),
             agent_runs,
             tool_calls,
             arrival: 0,

@@ -5,6 +5,7 @@
 
 mod support;
 
+mod agent_scope;
 mod arrival_order;
 mod backends;
 mod captures;

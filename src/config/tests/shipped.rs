@@ -8,9 +8,7 @@ use serde_json::Value;
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
 use crate::assemble::CloseReason;
-use crate::extract::{
-    CallUncertainty, ExpectationAttributes, ToolCall, Trajectory, TrajectoryUncertainty,
-};
+use crate::extract::{CallUncertainty, ToolCall, Trajectory, TrajectoryUncertainty};
 use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
@@ -265,9 +263,9 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         n_spans: 1,
         latest_end_unix_nanos: 0,
         tool_calls: names.iter().map(call).collect(),
-        agent_runs: Vec::new(),
-        node_visits: Vec::new(),
-        expectation_attributes: ExpectationAttributes::default(),
+        agent_runs: Arc::default(),
+        node_visits: Arc::default(),
+        expectation_attributes: Arc::default(),
         arrival: 0,
     }
 }

@@ -103,7 +103,7 @@ pub(in crate::evaluate) struct VisitsFound {
     /// Positions (actual, expected) of the longest common subsequence.
     pairs: Vec<(usize, usize)>,
     /// The nodes visited; empty where calls are compared.
-    nodes: Vec<Arc<str>>,
+    nodes: Arc<[Arc<str>]>,
 }
 
 impl Evaluate for ExecutionOrder {
@@ -144,7 +144,7 @@ impl Evaluate for ExecutionOrder {
             }
         };
         let nodes = match self.over {
-            Over::Tools => Vec::new(),
+            Over::Tools => Arc::default(),
             Over::Nodes => trajectory.node_visits.clone(),
         };
         let evidence = Evidence::ExecutionOrder(VisitsFound { pairs, nodes });

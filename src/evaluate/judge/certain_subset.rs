@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::extract::{ToolCall, Trajectory};
 
-/// Most lines of calls that are evaluated, the longest ones: each costs a copy of the trajectory.
+/// Most lines of calls that are evaluated, the longest ones: each is evaluated anew.
 const MAX_LINES: usize = 32;
 
 /// The calls that certainly stay calls of their names. With `in_order` their order must be certain
@@ -32,10 +32,7 @@ pub(super) fn subsets(trajectory: &Trajectory, in_order: bool) -> Vec<Trajectory
         tool_calls
             .iter_mut()
             .for_each(|call| call.partial |= call.uncertainty.may_fold);
-        Trajectory {
-            tool_calls,
-            ..trajectory.clone()
-        }
+        trajectory.with_calls(tool_calls)
     };
     lines.into_iter().map(subset_of).collect()
 }

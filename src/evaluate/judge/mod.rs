@@ -92,13 +92,14 @@ fn judge_all<'a>(
             |run: &usize| trajectory.agent_runs[*run].subject.span_id == subject.span_id;
         (0..trajectory.agent_runs.len()).find(is_subject)
     });
+    let calls_by_run = trajectory.calls_by_agent_run();
     let mut evaluations = Vec::new();
     let rows = (home.is_none() || !runs.iter().any(|run| Some(*run) == home))
         .then_some(None)
         .into_iter()
         .chain(runs.iter().copied().map(Some));
     for row in rows {
-        let run = row.map(|run| Arc::new(trajectory.for_agent_run(run)));
+        let run = row.map(|run| Arc::new(trajectory.for_agent_run(run, &calls_by_run[run])));
         for applied in criteria.clone() {
             let judged = match (scope_of(applied), &run) {
                 (Scope::Trace, _) if row == home || row.is_none() => Some(trajectory),
@@ -175,11 +176,10 @@ pub fn withdraw(
                 .agent_runs
                 .iter()
                 .position(|run| run.subject.span_id == span_id);
-            let mut narrowed = run.map_or_else(
-                || trajectory.as_ref().clone(),
-                |run| trajectory.for_agent_run(run),
-            );
-            narrowed.tool_calls.clear();
+            let mut narrowed = match run {
+                Some(run) => trajectory.for_agent_run(run, &[]),
+                None => trajectory.with_calls(Vec::new()),
+            };
             // The score was reported under the id of a run that is none any more.
             if let Some(subject) = &mut narrowed.subject {
                 subject.span_id = span_id;

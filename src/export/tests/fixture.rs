@@ -10,8 +10,7 @@ use serde_json::json;
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
 use crate::extract::{
-    CallUncertainty, ExpectationAttributes, Payload, Subject, ToolCall, Trajectory,
-    TrajectoryUncertainty,
+    CallUncertainty, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
 };
 use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
@@ -126,9 +125,9 @@ pub(super) fn trajectory() -> Trajectory {
             call(1, "create_order"),
             call(2, "check_inventory"),
         ],
-        agent_runs: vec![],
-        node_visits: vec![],
-        expectation_attributes: ExpectationAttributes::default(),
+        agent_runs: Arc::default(),
+        node_visits: Arc::default(),
+        expectation_attributes: Arc::default(),
         arrival: 0,
     }
 }

@@ -60,7 +60,7 @@ fn a_step_is_the_turn_of_the_agents_model() {
     assert_eq!(steps, expected);
     assert_eq!(trajectory.agent.as_deref(), Some("desk"));
     assert_eq!(trajectory.judged_agent_runs(), [0, 1]);
-    let expert = trajectory.for_agent_run(1);
+    let expert = trajectory.for_agent_run(1, &trajectory.calls_by_agent_run()[1]);
     assert_eq!(
         (names(&expert), expert.agent.as_deref()),
         (vec!["search", "fetch", "store"], Some("expert"))

@@ -167,7 +167,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             .iter()
             .map(|name| name.as_str().into())
             .collect(),
-        expectation_attributes: expectation_attributes(&written.attributes),
+        expectation_attributes: expectation_attributes(&written.attributes).into(),
         arrival: 0,
     }
 }
