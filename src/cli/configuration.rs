@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::args::Global;
-use crate::config::{Config, Files, Loaded, Problems, Sources};
+use crate::config::{AtStart, Config, Files, Loaded, Problems, Sources};
 
 /// The file that is read without `--config`, if it exists.
 pub const DEFAULT_FILE: &str = "spanscore.yaml";
@@ -54,6 +54,30 @@ pub fn load(
         .clone()
         .or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
     load_file(path.as_deref(), global, environment).map(|loaded| (loaded, path))
+}
+
+/// The part of the configuration that can be used, where it asks for such a start with
+/// `reload.at_start: forward` and says where telemetry goes: without a downstream, telemetry would
+/// be acknowledged and lost.
+pub fn load_sound(
+    global: &Global,
+    environment: &BTreeMap<String, String>,
+) -> Option<(Loaded, PathBuf)> {
+    let path = global
+        .config
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+    let text = Disk.read(&path).ok();
+    let sources = Sources {
+        file: text.as_deref().map(|text| (path.as_path(), text)),
+        environment,
+        flags: &global.set,
+        files: &Disk,
+    };
+    let loaded = Config::load_sound(&sources).ok()?;
+    let config = &loaded.config;
+    (config.reload.at_start == AtStart::Forward && config.forward_destination().is_some())
+        .then_some((loaded, path))
 }
 
 /// Like [`load`], with a given file.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::config::{Config, Loaded, Signal};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
-use crate::register::{self, ConfigOrigin};
+use crate::register::{self, ConfigOrigin, Start};
 
 use args::{Cli, Command, Global};
 
@@ -179,16 +179,33 @@ fn dispatch(
         Command::Drain(args) => drain::drain(args, streams)?,
         Command::Run(args) => {
             let global = args.applied_to(global);
-            match load(&global, environment, streams)? {
-                Some((loaded, path)) => {
-                    let origin = path.map(|path| ConfigOrigin {
-                        path,
+            let started = match configuration::load(&global, environment) {
+                Ok((loaded, path)) => {
+                    validate::report_warnings(&loaded, streams.err, streams.err_colour)?;
+                    Some((loaded, path, Start::Sound))
+                }
+                // The log reports the mistakes, and so do a metric and the status.
+                Err(unusable) => match configuration::load_sound(&global, environment) {
+                    Some((loaded, path)) => Some((loaded, Some(path), Start::Unsound)),
+                    None => {
+                        unusable.print(streams.err, streams.err_colour)?;
+                        None
+                    }
+                },
+            };
+            match started {
+                Some((loaded, path, start)) => {
+                    let origin = ConfigOrigin {
+                        // A file that appears later is read then.
+                        may_be_absent: path.is_none(),
+                        start,
+                        path: path.unwrap_or_else(|| PathBuf::from(configuration::DEFAULT_FILE)),
                         environment: environment.clone(),
                         flags: global.set.clone(),
                         files: Arc::new(configuration::Disk),
                         settle_time: register::SETTLE_TIME,
-                    });
-                    run::run(loaded, origin, environment, streams)?
+                    };
+                    run::run(loaded, Some(origin), environment, streams)?
                 }
                 None => Exit::Usage,
             }

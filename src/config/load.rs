@@ -59,6 +59,24 @@ impl Config {
     /// # Errors
     /// Every mistake of every source, not only the first.
     pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
+        Self::load_parts(sources, Parts::All)
+    }
+
+    /// Makes a configuration of what can be used: without the criteria and sections that cannot be
+    /// read, and without the main file where its rest contradicts itself.
+    ///
+    /// # Errors
+    /// Every mistake of the variables and flags.
+    pub fn load_sound(sources: &Sources<'_>) -> Result<Loaded, Problems> {
+        Self::load_parts(sources, Parts::Sound).or_else(|_| {
+            Self::load(&Sources {
+                file: None,
+                ..*sources
+            })
+        })
+    }
+
+    fn load_parts(sources: &Sources<'_>, parts: Parts) -> Result<Loaded, Problems> {
         let mut texts = Texts::default();
         let mut problems = Problems::default();
         let folder = sources
@@ -101,6 +119,10 @@ impl Config {
             .append(&mut root, &mut interpolation);
         }
 
+        if parts == Parts::Sound {
+            problems = Problems::default();
+            drop_unsound(&mut root, &texts);
+        }
         let config = read_config(&mut root, Extent::All, &texts, &mut problems);
         let mut warnings = Problems::default();
         if let Some(mut config) = config {
@@ -149,6 +171,53 @@ impl Config {
     pub(super) fn source_of(&self, key: &str) -> Option<&str> {
         self.origins.0.get(key).map(|origin| origin.name.as_str())
     }
+}
+
+/// Which parts of the sources are used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    /// All; every mistake is an error.
+    All,
+    /// Those that can be read.
+    Sound,
+}
+
+/// Removes the criteria and the sections that cannot be read by themselves.
+fn drop_unsound(root: &mut Node, texts: &Texts) {
+    let place = root.place;
+    let alone = |entry: MapEntry| Node {
+        place,
+        value: NodeValue::Map(Map {
+            entries: vec![entry],
+            ..Map::default()
+        }),
+    };
+    let is_sound = |mut part: Node| {
+        let mut problems = Problems::default();
+        read_config(&mut part, Extent::Part, texts, &mut problems).is_some() && problems.is_empty()
+    };
+    let NodeValue::Map(map) = &mut root.value else {
+        return;
+    };
+    for entry in &mut map.entries {
+        let (key, key_place) = (entry.key.clone(), entry.key_place);
+        if let NodeValue::List(items) = &mut entry.value.value
+            && key == "criteria"
+        {
+            items.retain(|item| {
+                let value = Node {
+                    place: item.place,
+                    value: NodeValue::List(vec![item.clone()]),
+                };
+                is_sound(alone(MapEntry {
+                    key: key.clone(),
+                    key_place,
+                    value,
+                }))
+            });
+        }
+    }
+    map.entries.retain(|entry| is_sound(alone(entry.clone())));
 }
 
 /// Reads the whole configuration. If that fails, each criterion is read by itself first: of

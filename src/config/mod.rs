@@ -43,7 +43,7 @@ pub use keys::schema;
 pub use load::{Loaded, Origins, Sources};
 pub use peer::OtlpPeer;
 pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
-pub use runtime::{Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
+pub use runtime::{AtStart, Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{
     Batching, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,
 };

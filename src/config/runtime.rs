@@ -21,6 +21,19 @@ pub struct Memory {
 pub struct Reload {
     /// Time between two looks at the configuration files; 0 waits for SIGHUP or `POST /-/reload`.
     pub interval: Duration,
+    /// What a start does with a configuration that has mistakes.
+    pub at_start: AtStart,
+}
+
+/// What a start does with a configuration that has mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AtStart {
+    /// It refuses, with every mistake.
+    #[default]
+    Refuse,
+    /// It forwards, judges by the criteria that can be used, and reports the rest.
+    Forward,
 }
 
 /// `shutdown`.
@@ -79,6 +92,7 @@ impl Default for Reload {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(5),
+            at_start: AtStart::Refuse,
         }
     }
 }

@@ -38,7 +38,7 @@ use merge::CriteriaSet;
 use set::RegisterState;
 use state::StateFile;
 
-pub use reload::{ConfigOrigin, Reloader, SETTLE_TIME};
+pub use reload::{ConfigOrigin, Reloader, SETTLE_TIME, Start};
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;
 

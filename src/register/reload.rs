@@ -33,6 +33,10 @@ const MAX_READS: usize = 10;
 pub struct ConfigOrigin {
     /// The main file.
     pub path: PathBuf,
+    /// It did not exist at the start; once it appears, it is read.
+    pub may_be_absent: bool,
+    /// Was all of the configuration used at the start?
+    pub start: Start,
     /// The environment.
     pub environment: BTreeMap<String, String>,
     /// `--set key=value`.
@@ -41,6 +45,15 @@ pub struct ConfigOrigin {
     pub files: Arc<dyn Files + Send + Sync>,
     /// Time between two reads that must agree: [`SETTLE_TIME`], except in tests of many reloads.
     pub settle_time: Duration,
+}
+
+/// How much of the configuration the start could use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// All of it.
+    Sound,
+    /// Only a part: the mistakes are reported with the first read, at once.
+    Unsound,
 }
 
 /// Reloads the configuration until it is asked to end.
@@ -54,6 +67,8 @@ pub struct Reloader {
 /// One read of the configuration, and the files it depended on.
 struct ReadAttempt {
     loaded: Result<Loaded, String>,
+    /// Whether the main file could be read.
+    has_file: bool,
     queries: Vec<FileQuery>,
     fingerprint: [u8; 32],
 }
@@ -92,7 +107,7 @@ impl Reloader {
     async fn watch(self, heartbeat: &Heartbeat) {
         let Self {
             register,
-            origin,
+            mut origin,
             interval,
             mut requests,
         } = self;
@@ -100,10 +115,16 @@ impl Reloader {
         // The files may have changed since the start, so the first poll always reads them.
         let nothing = ReadAttempt {
             loaded: Err(String::new()),
+            has_file: false,
             queries: Vec::new(),
             fingerprint: [0; 32],
         };
         let mut seen = origin.is_some().then_some(nothing);
+        if let (Some(origin), Some(attempt)) = (&mut origin, &mut seen)
+            && origin.start == Start::Unsound
+        {
+            settle(&register, origin, attempt, heartbeat).await;
+        }
         let mut next_poll = time::Instant::now() + interval;
         loop {
             tokio::select! {
@@ -112,7 +133,7 @@ impl Reloader {
                     expire(&register).await;
                 }
                 () = time::sleep_until(next_poll), if seen.is_some() && !interval.is_zero() => {
-                    if let (Some(origin), Some(attempt)) = (&origin, &mut seen)
+                    if let (Some(origin), Some(attempt)) = (&mut origin, &mut seen)
                         && fingerprint_now(origin, attempt).await != attempt.fingerprint
                     {
                         settle(&register, origin, attempt, heartbeat).await;
@@ -121,7 +142,7 @@ impl Reloader {
                 }
                 request = requests.recv() => {
                     let Some(answer) = request else { return };
-                    let outcome = if let (Some(origin), Some(attempt)) = (&origin, &mut seen) {
+                    let outcome = if let (Some(origin), Some(attempt)) = (&mut origin, &mut seen) {
                         settle(&register, origin, attempt, heartbeat).await
                     } else {
                         ReloadOutcome::NoFile
@@ -138,7 +159,7 @@ impl Reloader {
 /// failed, so that a file that stays invalid is reported once.
 async fn settle(
     register: &Register,
-    origin: &ConfigOrigin,
+    origin: &mut ConfigOrigin,
     last: &mut ReadAttempt,
     heartbeat: &Heartbeat,
 ) -> ReloadOutcome {
@@ -149,12 +170,16 @@ async fn settle(
         let agrees = fingerprint_now(origin, &attempt).await == attempt.fingerprint;
         let ReadAttempt {
             loaded,
+            has_file,
             queries,
             fingerprint,
         } = attempt;
         if agrees {
+            // A file that disappears again is an error: criteria must not vanish with it.
+            origin.may_be_absent &= !has_file;
             *last = ReadAttempt {
                 loaded: Err(String::new()),
+                has_file,
                 queries,
                 fingerprint,
             };
@@ -172,34 +197,44 @@ async fn read(origin: ConfigOrigin) -> ReadAttempt {
             files: &*origin.files,
             recorded: RefCell::default(),
         };
-        let loaded = load(&origin, &recorder);
+        let (loaded, has_file) = load(&origin, &recorder);
         let recorded = recorder.recorded.into_inner();
         let (queries, fingerprint) = (recorded.queries, recorded.hash.finalize().into());
         ReadAttempt {
             loaded,
+            has_file,
             queries,
             fingerprint,
         }
     });
     reading.await.unwrap_or_else(|error| ReadAttempt {
         loaded: Err(error.to_string()),
+        has_file: false,
         queries: Vec::new(),
         fingerprint: [0; 32],
     })
 }
 
-fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> Result<Loaded, String> {
+/// The configuration, and whether its main file could be read.
+fn load(origin: &ConfigOrigin, files: &Recorder<'_>) -> (Result<Loaded, String>, bool) {
     let path = &origin.path;
-    let text = files
-        .read(path)
-        .map_err(|error| format!("error: cannot read `{}`: {error}", path.display()))?;
+    let text = files.read(path);
+    let file = match &text {
+        Ok(text) => Some((path.as_path(), text.as_str())),
+        Err(_) if origin.may_be_absent => None,
+        Err(error) => {
+            let problem = format!("error: cannot read `{}`: {error}", path.display());
+            return (Err(problem), false);
+        }
+    };
     let sources = Sources {
-        file: Some((path, &text)),
+        file,
         environment: &origin.environment,
         flags: &origin.flags,
         files,
     };
-    Config::load(&sources).map_err(|problems| problems.to_string())
+    let loaded = Config::load(&sources).map_err(|problems| problems.to_string());
+    (loaded, file.is_some())
 }
 
 /// The fingerprint of the answers that the same queries get now.
@@ -244,15 +279,16 @@ async fn apply(register: &Register, loaded: Result<Loaded, String>) -> ReloadOut
                 }),
             Err(problems) => ReloadOutcome::Refused { problems },
         };
+        let mut shown = outcome.to_json();
+        shown["at"] = json!(rfc3339(register.unix_nanos()));
+        // Before the log, so that whoever acts on the log finds it in the status.
+        *register.last_reload() = Some(shown);
         if let ReloadOutcome::Refused { problems } = &outcome {
             ConfigurationRefused {
                 problems: problems.clone(),
             }
             .emit(&register.0.telemetry);
         }
-        let mut shown = outcome.to_json();
-        shown["at"] = json!(rfc3339(register.unix_nanos()));
-        *register.last_reload() = Some(shown);
         outcome
     });
     applying

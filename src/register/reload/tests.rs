@@ -40,8 +40,20 @@ fn start_with(
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("spanscore.yaml"), main).unwrap();
     fill(folder.path());
+    start_in(folder, files, Start::Sound)
+}
+
+/// A start with the files of a folder, of which the main one may be missing.
+fn start_in(
+    folder: tempfile::TempDir,
+    files: Arc<dyn Files + Send + Sync>,
+    start: Start,
+) -> Fixture {
+    let path = folder.path().join("spanscore.yaml");
     let origin = ConfigOrigin {
-        path: folder.path().join("spanscore.yaml"),
+        may_be_absent: !path.exists(),
+        start,
+        path,
         environment: BTreeMap::new(),
         flags: Vec::new(),
         files,
@@ -51,7 +63,10 @@ fn start_with(
         files: &Disk,
         recorded: RefCell::default(),
     };
-    let config = load(&origin, &recorder).unwrap().config;
+    let config = match start {
+        Start::Sound => load(&origin, &recorder).0.unwrap().config,
+        Start::Unsound => Config::default(),
+    };
     let rules = merge::rules(&config, config.criteria.clone(), None);
     let setup = RegisterSetup {
         config,
@@ -121,6 +136,38 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     .unwrap();
     fixture.poll().await;
     assert_eq!(fixture.names(), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_appears_after_the_start_is_read_and_must_then_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = start_in(folder, Arc::new(Disk), Start::Sound);
+    fixture.poll().await;
+    assert_eq!((fixture.names().len(), fixture.n_refused()), (0, 0));
+    fixture.write(&text("late"));
+    fixture.poll().await;
+    assert_eq!(fixture.names(), ["late"]);
+    fs::remove_file(fixture.folder.path().join("spanscore.yaml")).unwrap();
+    fixture.poll().await;
+    assert_eq!(fixture.names(), ["late"], "criteria do not vanish with it");
+    assert_eq!(fixture.n_refused(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_that_a_start_passed_over_are_reported_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("spanscore.yaml"),
+        "criteria: [{ name: x }]",
+    )
+    .unwrap();
+    let fixture = start_in(folder, Arc::new(Disk), Start::Unsound);
+    // Long before the first poll.
+    time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.n_refused(), 1);
+    fixture.write(&text("mended"));
+    fixture.poll().await;
+    assert_eq!(fixture.names(), ["mended"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use prost::Message;
 use super::super::*;
 use crate::cli::configuration::Disk;
 use crate::config::{Protocol, Signal, Sources};
-use crate::register::{ConfigOrigin, ReloadOutcome};
+use crate::register::{ConfigOrigin, ReloadOutcome, Start};
 use crate::transport::{Client, DeliveryOutcome};
 
 const N_RELOADS: usize = 1_000;
@@ -113,6 +113,8 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
         .config;
     let origin = ConfigOrigin {
         path: path.to_owned(),
+        may_be_absent: false,
+        start: Start::Sound,
         environment: BTreeMap::new(),
         flags,
         files: Arc::new(Disk),

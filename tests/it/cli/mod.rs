@@ -4,6 +4,7 @@
 mod criteria;
 mod examples;
 mod expectations;
+mod start_and_end;
 mod tap;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,30 +17,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::program::{FREE_PORTS, RECORDING, Running, http, replay, run, spanscore, told};
-
-// === the end of a run ===
-
-#[test]
-fn what_could_not_be_delivered_changes_the_exit_code_only_where_asked() {
-    let body = std::fs::read(RECORDING[0]).unwrap();
-    let exit = |set: &[&str]| {
-        let unreachable = ["--set", "forward.endpoint=http://127.0.0.1:1"];
-        let hasty = [
-            "--set",
-            "shutdown.deadline=1s",
-            "--set",
-            "shutdown.quiet=1ms",
-        ];
-        let mut sidecar = Running::start(&[&unreachable[..], &hasty, set].concat());
-        let [http_address, _] = sidecar.addresses();
-        let answer = http(&http_address, "POST /v1/traces", &body);
-        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        sidecar.signal(Signal::TERM);
-        sidecar.ended().0
-    };
-    assert_eq!(exit(&[]), 0);
-    assert_eq!(exit(&["--set", "shutdown.exit_undelivered=true"]), 5);
-}
 
 // === replay and inspect ===
 

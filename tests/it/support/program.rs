@@ -100,6 +100,13 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// The exit code and all messages of a start that fails.
+    pub(crate) fn failed(mut self) -> (i32, String) {
+        let mut messages = String::new();
+        self.log.read_to_string(&mut messages).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), messages)
+    }
+
     /// Standard output and the exit code, once it has ended.
     pub(crate) fn ended(mut self) -> (i32, String) {
         let mut out = String::new();

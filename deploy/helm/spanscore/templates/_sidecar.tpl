@@ -24,6 +24,8 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
     - { name: SPANSCORE_SHUTDOWN__QUIET, value: 100ms }
     # The exit code of a native sidecar fails no Job; it shows in the container's last state.
     - { name: SPANSCORE_SHUTDOWN__EXIT_UNDELIVERED, value: "true" }
+    # A mistake in the criteria must not keep the agent from starting.
+    - { name: SPANSCORE_RELOAD__AT_START, value: forward }
     {{- with .Values.extraEnvs }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- with include "spanscore.envFrom" . }}{{ . | nindent 2 }}{{ end }}
   ports:
