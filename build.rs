@@ -86,7 +86,7 @@ fn derive_serde(message: &DescriptorProto, config: &mut prost_build::Config) {
     if message.name() == "Count" {
         return;
     }
-    if message.name() == "Evaluator" {
+    if matches!(message.name(), "Evaluator" | "Rule") {
         config
             .message_attribute(&path, DERIVE)
             .message_attribute(&path, "#[serde(transparent)]")

@@ -1,7 +1,8 @@
-//! Small things about text: truncation, counts with their noun, hexadecimal digits, times. Knows
-//! nothing of what the texts mean.
+//! Small things about text: truncation, counts with their noun, hexadecimal digits, times and
+//! durations. Knows nothing of what the texts mean.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use prost_reflect::prost_types::Timestamp;
@@ -32,6 +33,39 @@ pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
+}
+
+/// Reads `500ms`, `2s`, `15m`, `1h`, or `0`.
+pub(crate) fn duration_from(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.trim().parse().ok()?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    number.checked_mul(millis).map(Duration::from_millis)
+}
+
+/// A duration in the largest unit in which it is whole: `90s`, `2m`.
+pub(crate) fn duration_text(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    match millis {
+        0 => "0s".to_owned(),
+        _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
+        _ if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+        _ => format!("{millis}ms"),
+    }
 }
 
 /// A time as RFC 3339 writes it, in UTC: `2026-11-21T20:12:37Z`, with a fraction if there is one.

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::text::{duration_from, duration_text};
+
 /// A duration as people write it: `500ms`, `2s`, `15m`, `1h`; `0` alone is zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Duration(pub std::time::Duration);
@@ -38,26 +40,9 @@ impl Duration {
 
     /// Reads `500ms`, `2s`, `15m`, `1h` or `0`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text == "0" {
-            return Ok(Self::default());
-        }
-        let split = text
-            .find(|c: char| c.is_ascii_alphabetic())
-            .unwrap_or(text.len());
-        let (number, unit) = text.split_at(split);
-        let number: u64 = number.trim().parse().map_err(|_| expected_duration(text))?;
-        let millis = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(expected_duration(text)),
-        };
-        number
-            .checked_mul(millis)
-            .map(|millis| Self(std::time::Duration::from_millis(millis)))
-            .ok_or_else(|| expected_duration(text))
+        duration_from(text)
+            .map(Self)
+            .ok_or_else(|| expected_duration(text.trim()))
     }
 }
 
@@ -70,14 +55,7 @@ fn expected_duration(text: &str) -> String {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_millis();
-        match millis {
-            0 => f.write_str("0s"),
-            _ if millis.is_multiple_of(3_600_000) => write!(f, "{}h", millis / 3_600_000),
-            _ if millis.is_multiple_of(60_000) => write!(f, "{}m", millis / 60_000),
-            _ if millis.is_multiple_of(1_000) => write!(f, "{}s", millis / 1_000),
-            _ => write!(f, "{millis}ms"),
-        }
+        f.write_str(&duration_text(self.0))
     }
 }
 

@@ -2,10 +2,13 @@
 //! a tool call was spelled, where a criterion was written, or who reads the scores.
 //!
 //! The floors, from the ground up; no import runs back: `comparison` (calls against expectations),
-//! `parameters` (how expectations are written), `evaluators` (one file each), `criterion`, `judge`.
+//! `parameters` (how expectations are written), `rules` (what a rule over calls comes to),
+//! `evaluators` (one file each), `criterion`, `judge`.
 
 mod comparison;
 mod parameters;
+
+mod rules;
 
 mod evaluators;
 

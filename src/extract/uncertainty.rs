@@ -16,6 +16,8 @@ pub struct CallUncertainty {
     pub args: bool,
     /// Its result may change.
     pub result: bool,
+    /// Whether it failed may change.
+    pub error: bool,
 }
 
 /// What the rest of a trace that was cut short could change about whose trajectory it is.

@@ -144,7 +144,7 @@ fn the_schema_accepts_what_an_evaluator_is_written_as() {
     };
     assert_eq!(properties("ToolCallOrder"), ["tool_calls_order", "strict"]);
     assert_eq!(properties("ToolOrder"), ["expected_tools", "exact_match"]);
-    assert_eq!(properties("RequiredCall").len(), 9);
+    assert_eq!(properties("RequiredCall").len(), 10);
     assert_eq!(
         schema["$defs"]["ToolCallArgs"]["additionalProperties"],
         Value::Bool(false)

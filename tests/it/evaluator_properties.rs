@@ -73,15 +73,17 @@ fn call() -> impl Strategy<Value = Call> {
         0_u32..3,
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.1),
+        prop::bool::weighted(0.2),
     )
-        .prop_map(|(name, args, result, step, partial, cut)| Call {
+        .prop_map(|(name, args, result, step, partial, cut, error)| Call {
             name: name.to_owned(),
             args,
             result,
             step,
             partial,
             cut,
-            run: None,
+            error,
+            ..Call::default()
         })
 }
 
@@ -93,6 +95,8 @@ fn pattern() -> impl Strategy<Value = Value> {
         json!({"name": "b", "args": {"y": "z"}}),
         json!({"name": "a", "command": "rm"}),
         json!({"name": "c", "path": "."}),
+        json!({"name": "b", "error": true}),
+        json!({"name": "a", "error": false}),
     ])
 }
 
@@ -107,6 +111,69 @@ fn required() -> impl Strategy<Value = Value> {
             json!({"name": ".", "before_step": 1}),
         ]),
     ]
+}
+
+fn constraints() -> impl Strategy<Value = Value> {
+    let concurrency = prop::sample::select(vec!["interval", "reply", "none"]);
+    (prop::collection::vec(rule(), 0..3), concurrency).prop_map(
+        |(rules, concurrency)| json!({"constraints": {"rules": rules, "concurrency": concurrency}}),
+    )
+}
+
+/// A rule of any template, with some of its fields.
+fn rule() -> impl Strategy<Value = Value> {
+    let templates = vec![
+        "existence",
+        "absence",
+        "exactly",
+        "init",
+        "end",
+        "responded_existence",
+        "coexistence",
+        "not_coexistence",
+        "response",
+        "alternate_response",
+        "chain_response",
+        "precedence",
+        "alternate_precedence",
+        "chain_precedence",
+        "succession",
+        "alternate_succession",
+        "chain_succession",
+        "not_succession",
+        "not_chain_succession",
+    ];
+    let within = prop::option::weighted(0.3, prop::sample::select(vec!["1ms", "5ms", "20ms"]));
+    let same = prop::option::weighted(0.3, prop::sample::select(vec!["args.x", "result"]));
+    let overlap = prop::option::weighted(
+        0.3,
+        prop::sample::select(vec!["fail", "pass", "not_evaluated"]),
+    );
+    let calls = (pattern(), pattern());
+    (
+        prop::sample::select(templates),
+        calls,
+        within,
+        same,
+        overlap,
+    )
+        .prop_map(|(template, (a, b), within, same, overlap)| {
+            let mut fields = json!({ "a": a });
+            let counts = ["existence", "absence", "exactly"].contains(&template);
+            let is_edge = ["init", "end"].contains(&template);
+            let is_unordered = template.ends_with("existence") && !counts;
+            if !counts && !is_edge {
+                fields["b"] = b;
+                fields["same"] = json!(same.into_iter().collect::<Vec<_>>());
+                if let Some(within) = within {
+                    fields["within"] = json!(within);
+                }
+            }
+            if let Some(overlap) = overlap.filter(|_| !counts && !is_unordered) {
+                fields["overlap"] = json!(overlap);
+            }
+            json!({ template: fields })
+        })
 }
 
 fn evaluate() -> impl Strategy<Value = Value> {
@@ -156,6 +223,7 @@ fn evaluate() -> impl Strategy<Value = Value> {
             let calls: Vec<Value> = calls.iter().map(call).collect();
             json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": exact}})
         }),
+        3 => constraints(),
         1 => (prop::collection::vec(names(2), 0..3), any::<bool>()).prop_map(|(names, strict)| {
             let output = |name: &Vec<&str>| {
                 json!({"name": name.first().unwrap_or(&"a"), "output": "ok"})
@@ -557,6 +625,29 @@ fn one_thing_each() -> Vec<Arc<Criterion>> {
     ] {
         list.push(json!({"tool_calls": {"required": [entry]}}));
         list.push(json!({"tool_calls": {"required": [entry], "disallowed": ["b"]}}));
+    }
+    for template in ["existence", "absence", "exactly", "init", "end"] {
+        list.push(json!({"constraints": {"rules": [{template: {"a": "a"}}]}}));
+    }
+    let counts = json!([{"absence": {"a": "a", "max": 1}}, {"existence": {"a": "b"}}]);
+    list.push(json!({"constraints": {"rules": counts}}));
+    for template in [
+        "responded_existence",
+        "coexistence",
+        "not_coexistence",
+        "response",
+        "alternate_precedence",
+        "chain_succession",
+        "not_succession",
+        "not_chain_succession",
+    ] {
+        for fields in [
+            json!({"a": "a", "b": "b"}),
+            json!({"a": "a", "b": "a", "same": ["args.x"]}),
+            json!({"a": "b", "b": "a", "within": "10ms"}),
+        ] {
+            list.push(json!({"constraints": {"rules": [{template: fields}]}}));
+        }
     }
     list.push(json!({"tool_calls": {"sequence": ["a", "b"]}}));
     list.push(json!({"tool_calls": {

@@ -21,6 +21,8 @@ mod judged_requests;
 mod log_records;
 mod numbers;
 mod readme;
+mod rule_oracle;
 mod span_expectations;
 mod tidy;
+mod timed_conformance;
 mod verdict_stability;

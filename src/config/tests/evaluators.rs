@@ -93,6 +93,22 @@ const NULLS: &[(&str, &str)] = &[
         "evaluate.tool_call_args.tool_calls[b].args",
     ),
     (
+        "evaluate: { constraints: { rules: ~ } }",
+        "evaluate.constraints.rules",
+    ),
+    (
+        "evaluate: { constraints: { rules: [{ response: ~ }] } }",
+        "evaluate.constraints.rules[0].response",
+    ),
+    (
+        "evaluate: { constraints: { rules: [{ response: { a: x, b: y, within: ~ } }] } }",
+        "evaluate.constraints.rules[0].response.within",
+    ),
+    (
+        "evaluate: { constraints: { rules: [{ response: { a: x, b: y, same: ~ } }] } }",
+        "evaluate.constraints.rules[0].response.same",
+    ),
+    (
         "evaluate: { tool_call_output: { tool_outputs: ~ } }",
         "evaluate.tool_call_output.tool_outputs",
     ),

@@ -131,9 +131,41 @@ impl<'a> CapturedValues<'a> {
         }
     }
 
+    /// The result of a call, as JSON.
+    pub(crate) fn result_json(&mut self, call_idx: usize) -> Known<&'a Value> {
+        let trajectory = self.trajectory;
+        let payload = trajectory.tool_calls[call_idx].result.as_ref();
+        match (self.result(call_idx), payload) {
+            (None, _) => Known::Unknown,
+            (Some(_), Some(payload)) => Known::Value(payload.json()),
+            (Some(_), None) => Known::None,
+        }
+    }
+
+    /// Did a call fail?
+    pub(crate) fn error(&mut self, call_idx: usize) -> Known<bool> {
+        let trajectory = self.trajectory;
+        let call = &trajectory.tool_calls[call_idx];
+        if trajectory.from_messages {
+            self.missing.only_messages = true;
+            return Known::Unknown;
+        }
+        // The rest of a cut trace may hold the end of this span, or other attempts of this call.
+        if trajectory.cut_short && (call.partial || call.uncertainty.error) {
+            self.missing.cut = self.missing.cut.or(Some(call_idx));
+            return Known::Unknown;
+        }
+        Known::Value(call.error)
+    }
+
     /// The trajectory whose calls it reads.
     pub(crate) fn trajectory(&self) -> &'a Trajectory {
         self.trajectory
+    }
+
+    /// Notes that times were asked for where calls have none of their own.
+    pub(crate) fn lack_times(&mut self) {
+        self.missing.only_messages = true;
     }
 
     /// The reads that failed so far.

@@ -3,6 +3,7 @@
 
 pub mod lcs;
 
+pub(super) mod agreement;
 pub(super) mod alignment;
 pub(super) mod arguments;
 pub(super) mod assignment;
@@ -10,3 +11,5 @@ pub(super) mod captured;
 pub(super) mod score;
 
 mod bipartite;
+pub(super) mod order;
+pub(super) mod partners;

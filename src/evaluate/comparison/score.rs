@@ -172,6 +172,15 @@ pub(crate) struct Missing {
     pub(crate) no_args: bool,
     /// No call of the trajectory carries a result.
     pub(crate) no_results: bool,
+    /// The calls are known from model messages alone, which tell neither when a call ran nor
+    /// whether it failed.
+    pub(crate) only_messages: bool,
+    /// Calls overlapped, and the criterion asks for no verdict then.
+    pub(crate) overlap: bool,
+    /// There was more to compare than is looked at.
+    pub(crate) too_much: bool,
+    /// The evaluated span has no end.
+    pub(crate) no_end: bool,
     /// The first call of which only the beginning of a value was kept, or whose span had not ended.
     pub(crate) cut: Option<usize>,
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number

@@ -1,6 +1,7 @@
 //! Pure. The evaluators, one file each, and the two enums that list them: [`Evaluator`] and the
 //! [`Evidence`] that its explanation is rendered from. Knows neither thresholds nor criteria.
 
+mod constraints;
 mod execution_order;
 mod tool_call_args;
 mod tool_call_count;
@@ -18,8 +19,10 @@ use serde_json::Value;
 use crate::evaluate::comparison::assignment::Assignment;
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
 use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PlacedPattern};
+use crate::evaluate::rules::activations::RuleFound;
 use crate::extract::Trajectory;
 
+use constraints::Constraints;
 pub(super) use execution_order::ExecutionOrder;
 use tool_call_args::ToolCallArgs;
 use tool_call_count::ToolCallCount;
@@ -48,6 +51,8 @@ pub enum Evaluator {
     ToolCallArgs(ToolCallArgs),
     /// Did the tools return what was expected?
     ToolCallOutput(ToolCallOutput),
+    /// Were rules over the calls and their order kept?
+    Constraints(Constraints),
 }
 
 /// An evaluator as it is written: its patterns are not compiled yet.
@@ -67,6 +72,7 @@ pub(super) enum Evidence {
     ToolCalls(tool_calls::EntriesFound),
     ToolCallArgs(Assignment),
     ToolCallOutput(Assignment),
+    Constraints(Vec<RuleFound>),
 }
 
 /// The judgement that evidence is rendered for.
@@ -91,6 +97,7 @@ impl Evaluator {
             Self::ToolCalls(evaluator) => evaluator,
             Self::ToolCallArgs(evaluator) => evaluator,
             Self::ToolCallOutput(evaluator) => evaluator,
+            Self::Constraints(evaluator) => evaluator,
         }
     }
 
@@ -103,6 +110,7 @@ impl Evaluator {
     fn patterns_mut(&mut self) -> Vec<PlacedPattern<'_>> {
         match self {
             Self::ToolCalls(evaluator) => evaluator.patterns_mut(),
+            Self::Constraints(evaluator) => evaluator.patterns_mut(),
             Self::ToolCallOrder(_)
             | Self::ToolCallCount(_)
             | Self::ToolOrder(_)

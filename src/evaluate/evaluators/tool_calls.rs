@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Evaluate, Evidence, Judgement, Score};
 use crate::evaluate::comparison::alignment::times;
-use crate::evaluate::comparison::captured::{CapturedValues, Tri};
-use crate::evaluate::comparison::score::{CallError, EvaluationError, Explanation, all_or_nothing};
+use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
-    CallPattern, Disallowed, Entry, Fit, Required, Sequence,
+    CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
@@ -44,6 +44,8 @@ use crate::extract::Trajectory;
 /// - `required`, `disallowed`, `sequence`: lists of entries, each a pattern of the name or a map;
 ///   at least one list has an entry.
 /// - `name`: pattern of the name; needed.
+/// - `error`: `true` for calls that failed only, `false` for calls that did not; looked at with the
+///   name, before the arguments.
 /// - `command`, `path`: patterns of the argument of that name. A call whose name matches but which
 ///   has no such string argument makes the evaluation an `error`.
 /// - `args`: patterns of further string arguments; a call that lacks one does not match.
@@ -166,8 +168,8 @@ impl Evaluate for ToolCalls {
             sequence,
         };
         let mut score = Score::between(least, least, most, Evidence::ToolCalls(evidence));
-        score.missing = look.captured.missing();
-        score.fault = look.fault;
+        score.missing = look.reader.captured.missing();
+        score.fault = look.reader.fault;
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
         score.n_expected = self
@@ -342,27 +344,27 @@ fn unsatisfied(entry: &CallPattern, n_matching: usize, trajectory: &Trajectory) 
 
 // === Look ===
 
-/// Compares the calls with one entry after the other, and remembers the first call that lacks an
-/// argument it should have.
+/// Compares the calls with one entry after the other.
 struct Look<'a> {
     trajectory: &'a Trajectory,
-    captured: CapturedValues<'a>,
-    fault: Option<CallError>,
+    reader: CallReader<'a>,
 }
 
 impl<'a> Look<'a> {
     fn new(trajectory: &'a Trajectory) -> Self {
         Self {
             trajectory,
-            captured: CapturedValues::new(trajectory),
-            fault: None,
+            reader: CallReader::new(trajectory),
         }
     }
 
     fn required(&mut self, entry: &CallPattern) -> EntryFound {
         let (mut n_calls, mut n_maybe) = (0, 0);
         for call_idx in 0..self.trajectory.tool_calls.len() {
-            match self.fit(entry, self.position(entry, call_idx), call_idx) {
+            match self
+                .reader
+                .fit(entry, self.position(entry, call_idx), call_idx)
+            {
                 Tri::Yes => n_calls += 1,
                 Tri::Maybe => n_maybe += 1,
                 Tri::No => {}
@@ -393,7 +395,7 @@ impl<'a> Look<'a> {
             let no_result = self.trajectory.tool_calls[call_idx].partial
                 && entry.result.is_some()
                 && !self.trajectory.cut_short;
-            let fit = self.fit(entry, Tri::from(!no_result), call_idx);
+            let fit = self.reader.fit(entry, Tri::from(!no_result), call_idx);
             violated = violated.max(fit);
             if fit == Tri::Yes {
                 calls.push(call_idx);
@@ -408,7 +410,7 @@ impl<'a> Look<'a> {
             .iter()
             .map(|entry| {
                 (0..n_calls)
-                    .map(|call_idx| self.fit(&entry.pattern, Tri::Yes, call_idx))
+                    .map(|call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx))
                     .collect()
             })
             .collect();
@@ -464,39 +466,5 @@ impl<'a> Look<'a> {
             });
         }
         position
-    }
-
-    fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
-        let name = &self.trajectory.tool_calls[call_idx].name;
-        if position == Tri::No || !pattern.name.is_match(name) {
-            return Tri::No;
-        }
-        match pattern.fit(position, call_idx, &mut self.captured) {
-            Fit::Known(fit) => fit,
-            Fit::Lacks(argument) => {
-                // If its position may still rule the call out, there may be no error in the end.
-                if position == Tri::Yes
-                    && self
-                        .fault
-                        .as_ref()
-                        .is_none_or(|fault| call_idx < fault.call_idx)
-                {
-                    self.fault = Some(CallError {
-                        call_idx,
-                        error: EvaluationError {
-                            kind: "missing_argument",
-                            message: format!(
-                                "`{name}` (call {}) has no string argument `{argument}`, which \
-                                 `{}` reads of every call of that name: narrow `name`, or ask for \
-                                 it under `args`",
-                                call_idx + 1,
-                                pattern.name.as_str()
-                            ),
-                        },
-                    });
-                }
-                Tri::No
-            }
-        }
     }
 }

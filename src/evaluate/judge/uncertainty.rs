@@ -12,6 +12,10 @@ use crate::extract::{Payload, Trajectory};
 pub(super) struct Uncertainty {
     no_args: bool,
     no_results: bool,
+    only_messages: bool,
+    overlap: bool,
+    too_much: bool,
+    no_end: bool,
     incomplete_call: Option<IncompleteCall>,
     /// A call with an argument that cannot be compared, by name.
     incomparable_call: Option<Arc<str>>,
@@ -50,6 +54,10 @@ impl Uncertainty {
         Self {
             no_args: missing.no_args,
             no_results: missing.no_results,
+            only_messages: missing.only_messages,
+            overlap: missing.overlap,
+            too_much: missing.too_much,
+            no_end: missing.no_end,
             incomplete_call,
             incomparable_call: missing
                 .incomparable
@@ -76,6 +84,29 @@ impl fmt::Display for Uncertainty {
             reasons.push(format!(
                 "no call of this trajectory carries a result ({CAPTURE})"
             ));
+        }
+        if self.only_messages {
+            reasons.push(
+                "the calls are known from model messages only, which tell neither when a call ran \
+                 nor whether it failed"
+                    .to_owned(),
+            );
+        }
+        if self.overlap {
+            reasons.push(
+                "calls ran at the same time, so their order is open (`overlap: not_evaluated`)"
+                    .to_owned(),
+            );
+        }
+        if self.too_much {
+            reasons.push(
+                "there is too much to compare: too many values under `same`, or too many calls at \
+                 one time"
+                    .to_owned(),
+            );
+        }
+        if self.no_end {
+            reasons.push("the evaluated span has no end".to_owned());
         }
         match &self.incomplete_call {
             Some(IncompleteCall::NotEnded(name)) => {

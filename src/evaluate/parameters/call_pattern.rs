@@ -8,14 +8,17 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::field_aliases::Hinted;
+use super::limits::whole_number;
 use super::optional::written;
 use super::pattern::{Pattern, PlacedPattern};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::score::{CallError, EvaluationError};
+use crate::extract::Trajectory;
 
 /// What is asked of one call. Which fields may be written depends on the list.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -23,6 +26,14 @@ use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 pub struct CallPattern {
     /// Pattern of the tool's name.
     pub name: Pattern,
+    /// Only calls that failed (`true`), or only calls that did not (`false`).
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "bool")]
+    pub error: Option<bool>,
     /// Pattern of the argument `command`; a call of that name without it is an error.
     #[serde(
         default,
@@ -74,9 +85,16 @@ pub struct CallPattern {
     pub before_step: Option<BeforeStep>,
 }
 
+/// Compares calls with patterns, and remembers the first call that lacks an argument which a
+/// pattern reads of every call of that name.
+pub(crate) struct CallReader<'a> {
+    pub(crate) captured: CapturedValues<'a>,
+    pub(crate) fault: Option<CallError>,
+}
+
 /// How a call fits a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+enum Fit {
     /// It does, does not, or that is not known.
     Known(Tri),
     /// The name fits, but the call has no such string argument, which `command` or `path` reads.
@@ -87,6 +105,7 @@ impl CallPattern {
     fn named(name: Pattern) -> Self {
         Self {
             name,
+            error: None,
             command: None,
             path: None,
             args: BTreeMap::new(),
@@ -150,13 +169,19 @@ impl CallPattern {
             .filter_map(|(argument, pattern)| Some((argument, pattern.as_ref()?)))
     }
 
+    /// Did the call fail, or not fail, as the pattern asks?
+    fn fit_error(&self, call_idx: usize, captured: &mut CapturedValues<'_>) -> Tri {
+        let Some(asked) = self.error else {
+            return Tri::Yes;
+        };
+        match captured.error(call_idx) {
+            Known::Value(failed) => Tri::from(failed == asked),
+            Known::None | Known::Unknown => Tri::Maybe,
+        }
+    }
+
     /// Reads arguments and result of a call of this name, whose position is not ruled out.
-    pub(crate) fn fit(
-        &self,
-        position: Tri,
-        call_idx: usize,
-        captured: &mut CapturedValues<'_>,
-    ) -> Fit {
+    fn fit_values(&self, position: Tri, call_idx: usize, captured: &mut CapturedValues<'_>) -> Fit {
         let mut fit = position;
         let args = match self.reads_shortcut() || !self.args.is_empty() {
             true => captured.args(call_idx),
@@ -196,7 +221,13 @@ impl CallPattern {
 impl fmt::Display for CallPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shortcuts = self.shortcuts().map(|(argument, _)| argument);
-        let fields = shortcuts
+        let error = self.error.map(|failed| match failed {
+            true => "error: true",
+            false => "error: false",
+        });
+        let fields = error
+            .into_iter()
+            .chain(shortcuts)
             .chain(self.args.keys().map(String::as_str))
             .chain(self.result.as_ref().map(|_| "result"));
         let fields: Vec<String> = fields.map(|field| format!("`{field}`")).collect();
@@ -204,6 +235,70 @@ impl fmt::Display for CallPattern {
         match fields.is_empty() {
             true => Ok(()),
             false => write!(f, " with {}", fields.join(" and ")),
+        }
+    }
+}
+
+impl<'a> CallReader<'a> {
+    pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
+        Self {
+            captured: CapturedValues::new(trajectory),
+            fault: None,
+        }
+    }
+
+    /// Does a call fit the pattern, if its position does? Whether it failed is looked at with its
+    /// name, before its arguments.
+    pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
+        let name = &self.captured.trajectory().tool_calls[call_idx].name;
+        if position == Tri::No || !pattern.name.is_match(name) {
+            return Tri::No;
+        }
+        self.fit_named(pattern, position, call_idx)
+    }
+
+    /// Like [`Self::fit`], for a call whose name fits.
+    pub(crate) fn fit_named(
+        &mut self,
+        pattern: &CallPattern,
+        position: Tri,
+        call_idx: usize,
+    ) -> Tri {
+        let position = position.min(pattern.fit_error(call_idx, &mut self.captured));
+        if position == Tri::No {
+            return Tri::No;
+        }
+        match pattern.fit_values(position, call_idx, &mut self.captured) {
+            Fit::Known(fit) => fit,
+            Fit::Lacks(argument) => {
+                // If its position may still rule the call out, there may be no error in the end.
+                let is_first = (self.fault.as_ref()).is_none_or(|fault| call_idx < fault.call_idx);
+                if position == Tri::Yes && is_first {
+                    self.fault = Some(self.missing_argument(pattern, call_idx, argument));
+                }
+                Tri::No
+            }
+        }
+    }
+
+    fn missing_argument(
+        &self,
+        pattern: &CallPattern,
+        call_idx: usize,
+        argument: &str,
+    ) -> CallError {
+        let name = &self.captured.trajectory().tool_calls[call_idx].name;
+        CallError {
+            call_idx,
+            error: EvaluationError {
+                kind: "missing_argument",
+                message: format!(
+                    "`{name}` (call {}) has no string argument `{argument}`, which `{}` reads of \
+                     every call of that name: narrow `name`, or ask for it under `args`",
+                    call_idx + 1,
+                    pattern.name.as_str()
+                ),
+            },
         }
     }
 }
@@ -253,11 +348,22 @@ pub enum Disallowed {}
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sequence {}
 
+/// Calls that a rule is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InRule {}
+
+impl CallList for InRule {
+    const ENTRY: &'static str = "CallOfRule";
+    const DESCRIPTION: &'static str = "The calls that a rule is about.";
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
+}
+
 impl CallList for Required {
     const ENTRY: &'static str = "RequiredCall";
     const DESCRIPTION: &'static str = "A call that must be made.";
     const FIELDS: &'static [&'static str] = &[
         "name",
+        "error",
         "command",
         "path",
         "args",
@@ -272,13 +378,13 @@ impl CallList for Required {
 impl CallList for Disallowed {
     const ENTRY: &'static str = "DisallowedCall";
     const DESCRIPTION: &'static str = "A call that must not be made.";
-    const FIELDS: &'static [&'static str] = &["name", "command", "path", "args", "result"];
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args", "result"];
 }
 
 impl CallList for Sequence {
     const ENTRY: &'static str = "SequenceCall";
     const DESCRIPTION: &'static str = "A call in its turn.";
-    const FIELDS: &'static [&'static str] = &["name", "command", "path", "args"];
+    const FIELDS: &'static [&'static str] = &["name", "error", "command", "path", "args"];
 }
 
 impl<L> From<CallPattern> for Entry<L> {
@@ -391,49 +497,4 @@ impl<'de> Deserialize<'de> for BeforeStep {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         whole_number(deserializer, "`before_step`", 1).map(Self)
     }
-}
-
-fn whole_number<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    field: &'static str,
-    least: u32,
-) -> Result<u32, D::Error> {
-    struct NumberVisitor(&'static str, u32);
-    impl NumberVisitor {
-        fn read<E: Error>(&self, n: Option<u32>, found: impl fmt::Display) -> Result<u32, E> {
-            let Self(field, least) = self;
-            n.filter(|n| n >= least).ok_or_else(|| {
-                E::custom(format_args!(
-                    "{field} is a whole number, {least} or more; found {found}"
-                ))
-            })
-        }
-    }
-    impl<'de> Visitor<'de> for NumberVisitor {
-        type Value = u32;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a whole number, {} or more", self.1)
-        }
-
-        fn visit_u64<E: de::Error>(self, n: u64) -> Result<u32, E> {
-            self.read(u32::try_from(n).ok(), n)
-        }
-
-        fn visit_i64<E: de::Error>(self, n: i64) -> Result<u32, E> {
-            self.read(u32::try_from(n).ok(), n)
-        }
-
-        fn visit_f64<E: de::Error>(self, n: f64) -> Result<u32, E> {
-            self.read(None, n)
-        }
-
-        // In JSON text any other number is a map that only serde_json can read.
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<u32, A::Error> {
-            let number = Number::deserialize(MapAccessDeserializer::new(map))
-                .map_err(|_| A::Error::invalid_type(Unexpected::Map, &self))?;
-            self.read(None, number)
-        }
-    }
-    deserializer.deserialize_any(NumberVisitor(field, least))
 }

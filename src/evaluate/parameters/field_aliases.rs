@@ -48,9 +48,42 @@ const PLACES: &[(&str, &str)] = &[
         "`before_step` is for entries of `required` only",
     ),
     (
+        "concurrency",
+        "`concurrency` belongs to the evaluator: write it beside `rules` or `expected`",
+    ),
+    (
+        "overlap",
+        "`overlap` is for rules about an order, such as `response` or `init`: leave it out here",
+    ),
+    (
+        "within",
+        "`within` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+    ),
+    (
+        "same",
+        "`same` is for rules about two kinds of calls, `a` and `b`: leave it out here",
+    ),
+    (
+        "b",
+        "this rule is about one kind of calls, `a`: leave `b` out, or use a rule about two such as \
+         `response` or `coexistence`",
+    ),
+    (
+        "min",
+        "`min` is for `existence`: `absence` has `max`, `exactly` has `count`",
+    ),
+    (
+        "max",
+        "`max` is for `absence`: `existence` has `min`, `exactly` has `count`",
+    ),
+    (
+        "count",
+        "`count` is for `exactly`: `existence` has `min`, `absence` has `max`",
+    ),
+    (
         "result",
-        "a result is read by entries of `required` and `disallowed` of `tool_calls`, and by \
-         `tool_call_output`",
+        "a result is read by entries of `required` and `disallowed` of `tool_calls`, by \
+         rules of `constraints`, and by `tool_call_output`",
     ),
 ];
 

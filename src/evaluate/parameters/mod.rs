@@ -1,8 +1,11 @@
-//! Pure. The types of evaluators' parameters: names, patterns, and patterns over calls. They check
-//! themselves when they are read. Knows no single evaluator.
+//! Pure. The types of evaluators' parameters: names, patterns, patterns over calls, and rules. They
+//! check themselves when they are read. Knows no single evaluator.
 
 pub(super) mod call_pattern;
 pub(super) mod field_aliases;
+pub(super) mod limits;
 pub(super) mod names;
 pub(super) mod optional;
 pub(super) mod pattern;
+pub(super) mod rule;
+pub(super) mod same;

@@ -27,6 +27,8 @@ pub(crate) fn set_for_calls(roles: &SpanRoles<'_>, recogniser: &Recogniser, draf
         let call = &mut draft.call;
         call.uncertainty.may_fold =
             gates.may_wrap(draft.span, &call.name) || (call.partial && call.call_id.is_none());
+        // Other spans of this call decide where its own left the status unset.
+        call.uncertainty.error = !draft.settled;
         call.uncertainty.may_go = draft.poorly_named || may_be_handoff(&call.name, recogniser);
         // The bare text of a tool's only argument gets its name from the model's reply.
         call.uncertainty.args |= call

@@ -1,5 +1,7 @@
 //! Pure. Equality of JSON values. Knows nothing of tools.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Number, Value};
 
 use crate::decimal::Decimal;
@@ -39,6 +41,47 @@ pub(crate) fn all(mut equal: impl Iterator<Item = Option<bool>>) -> Option<bool>
         equal == Some(false)
     });
     if differs { Some(false) } else { all }
+}
+
+/// A number that is the same for values that are [`equal`].
+pub(crate) fn hash(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match value {
+        Value::Null => 0_u8.hash(&mut hasher),
+        Value::Bool(bool) => (1_u8, bool).hash(&mut hasher),
+        // Equal numbers are the same float where they are rounded to one; 0 and -0 are equal.
+        Value::Number(number) => {
+            let float = number.as_f64().map(|float| (float + 0.0).to_bits());
+            (2_u8, float).hash(&mut hasher);
+        }
+        Value::String(text) => (3_u8, text).hash(&mut hasher),
+        Value::Array(items) => {
+            4_u8.hash(&mut hasher);
+            items.iter().for_each(|item| hash(item).hash(&mut hasher));
+        }
+        // The order of the keys is irrelevant, so their hashes are added up.
+        Value::Object(fields) => {
+            let sum = fields.iter().fold(0_u64, |sum, (key, value)| {
+                let mut of_field = DefaultHasher::new();
+                (key, hash(value)).hash(&mut of_field);
+                sum.wrapping_add(of_field.finish())
+            });
+            (5_u8, sum).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// Can the value be compared with every other? Not if it holds a number that its sender could not
+/// write in JSON.
+pub(crate) fn is_comparable(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some(),
+        Value::String(text) => !is_not_finite(text),
+        Value::Array(items) => items.iter().all(is_comparable),
+        Value::Object(fields) => fields.values().all(is_comparable),
+        Value::Null | Value::Bool(_) => true,
+    }
 }
 
 fn equal_numbers(a: &Number, b: &Number) -> Option<bool> {
@@ -98,6 +141,7 @@ mod tests {
                 serde_json::from_str(a).unwrap(),
                 serde_json::from_str(b).unwrap(),
             );
+            assert!(!same || hash(&a_value) == hash(&b_value), "{a} and {b}");
             let same = Some(same);
             assert_eq!(equal(&a_value, &b_value), same, "{a} = {b}");
             assert_eq!(equal(&b_value, &a_value), same, "{b} = {a}");

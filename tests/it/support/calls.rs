@@ -26,6 +26,12 @@ pub(crate) struct Call {
     pub(crate) cut: bool,
     /// The agent run that made it, by position.
     pub(crate) run: Option<usize>,
+    /// It failed.
+    pub(crate) error: bool,
+    /// Its start and end, milliseconds; 10 after the call before and 5 long, if left out.
+    pub(crate) at: Option<(u64, u64)>,
+    /// The model reply that asked for it, with others.
+    pub(crate) group: Option<u32>,
 }
 
 /// A trajectory as it is written.
@@ -67,6 +73,11 @@ impl<'de> Deserialize<'de> for Call {
             run: take("run")
                 .and_then(|run| run.as_u64())
                 .map(|run| run as usize),
+            error: take("error") == Some(json!(true)),
+            at: take("at").and_then(|at| serde_json::from_value(at).ok()),
+            group: take("group")
+                .and_then(|group| group.as_u64())
+                .map(|group| group as u32),
         };
         fields.retain(|key, value| {
             !value.is_null() || !["args", "result", "step"].contains(&key.as_str())
@@ -111,19 +122,20 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         .collect();
     let tool_calls = written.calls.iter().enumerate().map(|(at, call)| {
         let payload = |value: &Value| Payload::new(text(value), value.clone(), call.cut);
+        let (start, end) = call.at.unwrap_or((at as u64 * 10, at as u64 * 10 + 5));
         ToolCall {
             name: call.name.as_str().into(),
             call_id: None,
             args: call.args.as_ref().map(payload),
             result: call.result.as_ref().map(payload),
-            error: false,
+            error: call.error,
             agent: None,
             agent_run: call.run,
             step: call.step,
-            parallel_group: None,
+            parallel_group: call.group,
             span_id: SpanId::try_new(&(at as u64 + 1_000).to_be_bytes()),
-            start_unix_nanos: at as u64 * 10,
-            end_unix_nanos: at as u64 * 10 + 5,
+            start_unix_nanos: start * 1_000_000,
+            end_unix_nanos: end * 1_000_000,
             convention: "tool_name".into(),
             partial: call.partial,
             uncertainty: CallUncertainty::default(),

@@ -107,7 +107,7 @@ pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
-fn attribute(key: &str, text: &str) -> KeyValue {
+pub(crate) fn attribute(key: &str, text: &str) -> KeyValue {
     let value = Some(AnyValue {
         value: Some(any_value::Value::StringValue(text.to_owned())),
     });

@@ -166,6 +166,7 @@ const FLOORS: &[(&str, &[&str])] = &[(
     &[
         "comparison",
         "parameters",
+        "rules",
         "evaluators",
         "criterion",
         "judge",

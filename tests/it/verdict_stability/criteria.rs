@@ -40,6 +40,23 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
                     { "tool_name": pair[1] },
                 ] } }));
                 add(json!({ "tool_calls": { "sequence": [exactly(pair[0]), exactly(pair[1])] } }));
+                for template in [
+                    "not_succession",
+                    "not_coexistence",
+                    "coexistence",
+                    "responded_existence",
+                    "response",
+                    "chain_precedence",
+                ] {
+                    let (a, b) = (exactly(pair[0]), exactly(pair[1]));
+                    let mut fields = json!({ "a": { "name": a }, "b": b });
+                    add(json!({ "constraints": { "rules": [{ template: fields }] } }));
+                    if template.starts_with("not_") {
+                        fields["within"] = json!("1ms");
+                        fields["a"]["error"] = json!(false);
+                        add(json!({ "constraints": { "rules": [{ template: fields }] } }));
+                    }
+                }
             }
         }
         add(json!({ "execution_order": {
@@ -111,6 +128,19 @@ fn of_call(call: &ToolCall, n_of_name: usize, add: &mut impl FnMut(Value)) {
         ("!=", n_of_name - 1),
     ] {
         add(json!({ "tool_call_count": { "tool_calls_count": { name: [operator, n] } } }));
+    }
+    for error in [true, false] {
+        let failed = json!({ "name": exactly(name), "error": error });
+        add(json!({ "tool_calls": { "disallowed": [failed] } }));
+        add(json!({ "tool_calls": { "required": [failed] } }));
+    }
+    for rule in [
+        json!({ "existence": { "a": exactly(name), "min": n_of_name } }),
+        json!({ "absence": { "a": exactly(name), "max": n_of_name - 1 } }),
+        json!({ "exactly": { "a": exactly(name), "count": n_of_name } }),
+        json!({ "init": { "a": exactly(name) } }),
+    ] {
+        add(json!({ "constraints": { "rules": [rule] } }));
     }
     add(json!({ "tool_calls": { "required": [exactly(name)] } }));
     add(json!({ "tool_calls": { "required": [{

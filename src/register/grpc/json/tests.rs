@@ -60,7 +60,7 @@ fn every_evaluator() -> Vec<Value> {
                 { "name": "c", "before_step": 3 },
                 { "name": "d", "final": true },
             ],
-            "disallowed": [{ "name": "z", "result": "r" }],
+            "disallowed": [{ "name": "z", "error": false, "result": "r" }],
             "sequence": ["a", { "name": "b", "path": "p" }],
         } })),
         of(json!({ "tool_call_args": {
@@ -73,6 +73,7 @@ fn every_evaluator() -> Vec<Value> {
             "tool_outputs": [{ "name": "a", "output": "text" }],
             "strict": true,
         } })),
+        of(json!({ "constraints": { "concurrency": "reply", "rules": every_rule() } })),
         json!({
             "name": "b",
             "description": "d",
@@ -88,6 +89,51 @@ fn every_evaluator() -> Vec<Value> {
             },
         }),
     ]
+}
+
+/// Every template, and every field of each kind of them.
+fn every_rule() -> Vec<Value> {
+    let mut rules = vec![
+        json!({ "existence": { "a": "x" } }),
+        json!({ "existence": { "a": { "name": "x", "error": true }, "min": 2 } }),
+        json!({ "absence": { "a": "x", "max": 3 } }),
+        json!({ "absence": { "a": "x", "max": 0 } }),
+        json!({ "exactly": {
+            "a": { "name": "x", "command": "c", "path": "p", "args": { "q": "x" }, "result": "r" },
+            "count": 2,
+        } }),
+        json!({ "init": { "a": "x", "overlap": "pass" } }),
+        json!({ "end": { "a": "x" } }),
+        json!({ "responded_existence": {
+            "a": "x",
+            "b": "y",
+            "within": "90s",
+            "same": ["args.x", { "a": "result.*.id", "b": "args.0" }],
+        } }),
+        json!({ "response": {
+            "a": "x",
+            "b": "y",
+            "within": "1h",
+            "same": ["args"],
+            "overlap": "not_evaluated",
+        } }),
+    ];
+    let others = [
+        "coexistence",
+        "not_coexistence",
+        "alternate_response",
+        "chain_response",
+        "precedence",
+        "alternate_precedence",
+        "chain_precedence",
+        "succession",
+        "alternate_succession",
+        "chain_succession",
+        "not_succession",
+        "not_chain_succession",
+    ];
+    rules.extend(others.map(|template| json!({ template: { "a": "x", "b": "y" } })));
+    rules
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Times `constraints` on long runs: every template on 2 000 calls and on 32 000 that overlap, and
+//! a hundred rules at once. Prints times and how they grow from the shorter run to the longer;
+//! `cargo bench --bench rules`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use spanscore::assemble::CloseReason;
+use spanscore::evaluate::{Criterion, Explain, judge};
+use spanscore::extract::{
+    CallUncertainty, ExpectationAttributes, Payload, ToolCall, Trajectory, TrajectoryUncertainty,
+};
+use spanscore::span::TraceId;
+
+/// 2 000 calls cost at most so much a rule, and 32 000 calls with a hundred rules less than that.
+const MOST_A_RULE: Duration = Duration::from_millis(1);
+const MOST_OF_ALL: Duration = Duration::from_secs(1);
+/// 16 times the calls may cost so many times as much: near-linear is 16, quadratic 256.
+const MOST_GROWTH: f64 = 32.0;
+const N_ROUNDS: usize = 5;
+
+const TEMPLATES: [&str; 14] = [
+    "responded_existence",
+    "coexistence",
+    "not_coexistence",
+    "response",
+    "alternate_response",
+    "chain_response",
+    "precedence",
+    "alternate_precedence",
+    "chain_precedence",
+    "succession",
+    "alternate_succession",
+    "chain_succession",
+    "not_succession",
+    "not_chain_succession",
+];
+
+#[expect(clippy::print_stdout, reason = "a benchmark reports on stdout")]
+fn main() {
+    let (short, long) = (run(2_000), run(32_000));
+    let mut rules = Vec::new();
+    for template in TEMPLATES {
+        for fields in [
+            json!({ "a": "^read$", "b": "^edit$" }),
+            json!({ "a": ".", "b": "." }),
+            json!({ "a": ".", "b": "^edit$", "same": ["args.path"] }),
+            json!({ "a": "^read$", "b": ".", "within": "5s" }),
+        ] {
+            let rule = json!({ template: fields });
+            let (once, more) = (time(&[&rule], &short), time(&[&rule], &long));
+            let growth = more.as_secs_f64() / once.as_secs_f64();
+            let verdict = match once <= MOST_A_RULE && growth <= MOST_GROWTH {
+                true => "ok",
+                false => "MISSED",
+            };
+            println!(
+                "2000 calls {once:9.1?}, 32000 calls {more:9.1?}, ratio {growth:5.1} {verdict}  \
+                 {rule}"
+            );
+            rules.push(rule);
+        }
+    }
+    let hundred: Vec<&Value> = rules.iter().cycle().take(100).collect();
+    let took = time(&hundred, &long);
+    let verdict = if took < MOST_OF_ALL { "ok" } else { "MISSED" };
+    println!("32000 calls, 100 rules: {took:.1?} (goal {MOST_OF_ALL:?}) {verdict}");
+}
+
+fn time(rules: &[&Value], trajectory: &Arc<Trajectory>) -> Duration {
+    let criterion = json!({ "name": "rules", "evaluate": { "constraints": { "rules": rules } } });
+    let criterion: Criterion = serde_json::from_value(criterion).expect("rules that load");
+    let criteria = [Arc::new(criterion)];
+    let rounds = (0..N_ROUNDS).map(|_| {
+        let started = now();
+        let evaluations = judge(&criteria, trajectory, &Explain::default());
+        assert_eq!(evaluations.len(), 1);
+        now().duration_since(started)
+    });
+    rounds.min().unwrap_or_default()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Calls of five tools on fifty files, each overlapping a few others.
+fn run(n_calls: usize) -> Arc<Trajectory> {
+    const NAMES: [&str; 5] = ["read", "edit", "search", "run_tests", "report"];
+    let tool_calls = (0..n_calls).map(|at| {
+        let args = json!({ "path": format!("src/{}.rs", at * 7 % 50) });
+        let start = 1_700_000_000_000_000_000 + at as u64 * 10_000_000;
+        ToolCall {
+            name: NAMES[at * 3 % 5].into(),
+            call_id: None,
+            args: Some(Payload::new(args.to_string(), args, false)),
+            result: None,
+            error: false,
+            agent: None,
+            agent_run: None,
+            step: 0,
+            parallel_group: None,
+            span_id: None,
+            start_unix_nanos: start,
+            end_unix_nanos: start + (at as u64 * 31 % 7) * 6_000_000,
+            convention: "bench".into(),
+            partial: false,
+            uncertainty: CallUncertainty::default(),
+        }
+    });
+    Arc::new(Trajectory {
+        trace_id: TraceId::try_new(&[7; 16]).expect("not zero"),
+        subject: None,
+        service: "bench".into(),
+        root: "bench".into(),
+        agent: None,
+        session: None,
+        completeness: CloseReason::RootEnded,
+        cut_short: false,
+        from_messages: false,
+        completed_elsewhere: false,
+        uncertainty: TrajectoryUncertainty::default(),
+        clock_adjusted: false,
+        n_spans: n_calls,
+        latest_end_unix_nanos: 0,
+        tool_calls: tool_calls.collect(),
+        agent_runs: Vec::new().into(),
+        node_visits: Vec::new().into(),
+        expectation_attributes: ExpectationAttributes::default().into(),
+        arrival: 0,
+    })
+}

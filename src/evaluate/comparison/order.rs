@@ -1,0 +1,403 @@
+//! Pure. Which call was before which: calls are intervals of time, and two that overlap are in no
+//! order. Knows nothing of what is asked of the calls.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::extract::{ToolCall, Trajectory};
+
+/// Which calls count as concurrent, so that neither is before the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Concurrency {
+    /// Calls that overlap in time.
+    #[default]
+    Interval,
+    /// Also calls that one model reply asked for, though they ran one by one.
+    Reply,
+    /// None: calls are in the order in which they began.
+    None,
+}
+
+impl Concurrency {
+    /// Is it the default?
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The end of a call that has not ended: after everything, and far from overflow.
+const NEVER: i64 = i64::MAX / 4;
+
+/// The calls as intervals, by position. Starts and ends are ranks in one order, so that `x` is
+/// before `y` exactly if `end[x] < start[y]`; beside them stand the calls' own times.
+#[derive(Debug, Clone)]
+pub(crate) struct Intervals {
+    pub(crate) start: Vec<i64>,
+    pub(crate) end: Vec<i64>,
+    /// Own start and end, Unix nanoseconds, whatever counts as concurrent.
+    begun: Vec<i64>,
+    done: Vec<i64>,
+    concurrency: Concurrency,
+}
+
+/// How far apart two calls may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    /// As far as they like.
+    Any,
+    /// So many nanoseconds between the end of the earlier and the start of the later.
+    Within(i64),
+}
+
+impl Intervals {
+    /// Points at one instant keep the order of the list, and a start stands before an end. Calls
+    /// taken from model messages have no times of their own: those of one reply are concurrent.
+    pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
+        let concurrency = match (trajectory.from_messages, concurrency) {
+            (true, Concurrency::Interval) => Concurrency::Reply,
+            (_, concurrency) => concurrency,
+        };
+        let calls = &trajectory.tool_calls;
+        let nanos = |nanos: u64| i64::try_from(nanos).map_or(NEVER, |nanos| nanos.min(NEVER));
+        let begun: Vec<i64> = calls
+            .iter()
+            .map(|call| nanos(call.start_unix_nanos))
+            .collect();
+        let done: Vec<i64> = (calls.iter().zip(&begun))
+            .map(|(call, begun)| match call.partial {
+                true => NEVER,
+                false => nanos(call.end_unix_nanos).max(*begun),
+            })
+            .collect();
+        let mut intervals = Self {
+            start: Vec::new(),
+            end: Vec::new(),
+            begun,
+            done,
+            concurrency,
+        };
+        intervals.rank(calls);
+        intervals
+    }
+
+    fn rank(&mut self, calls: &[ToolCall]) {
+        let n_calls = calls.len();
+        if self.concurrency == Concurrency::None {
+            self.start = (0..n_calls as i64).map(|at| at * 2).collect();
+            self.end = self.start.iter().map(|start| start + 1).collect();
+        } else {
+            let mut starts: Vec<(i64, usize)> = self.begun.iter().copied().zip(0..).collect();
+            let mut ends: Vec<(i64, usize)> = self.done.iter().copied().zip(0..).collect();
+            if self.concurrency == Concurrency::Reply {
+                span_groups(calls, &mut starts, &mut ends);
+            }
+            let mut moments: Vec<((i64, usize), bool, usize)> = Vec::with_capacity(n_calls * 2);
+            moments.extend(
+                starts
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(key, at)| (key, false, at)),
+            );
+            moments.extend(ends.into_iter().zip(0..).map(|(key, at)| (key, true, at)));
+            moments.sort_unstable();
+            (self.start, self.end) = (vec![0; n_calls], vec![0; n_calls]);
+            // Equal moments of one kind share a rank: calls of one reply begin and end together.
+            let mut rank = 0;
+            for at in 0..moments.len() {
+                let (key, is_end, call_idx) = moments[at];
+                rank +=
+                    i64::from(at > 0 && (moments[at - 1].0, moments[at - 1].1) != (key, is_end));
+                match is_end {
+                    false => self.start[call_idx] = rank,
+                    true => self.end[call_idx] = rank,
+                }
+            }
+        }
+        // A group with a call that has not ended has not ended either.
+        for (end, done) in self.end.iter_mut().zip(&self.done) {
+            if *done == NEVER {
+                *end = NEVER;
+            }
+        }
+        if self.concurrency == Concurrency::Reply {
+            let mut open: Vec<u32> = (calls.iter().filter(|call| call.partial))
+                .filter_map(|call| call.parallel_group)
+                .collect();
+            open.sort_unstable();
+            for (call, end) in calls.iter().zip(&mut self.end) {
+                let group = call.parallel_group;
+                if group.is_some_and(|group| open.binary_search(&group).is_ok()) {
+                    *end = NEVER;
+                }
+            }
+        }
+    }
+
+    /// With time running backwards: what was before is after.
+    pub(crate) fn mirrored(&self) -> Self {
+        let negated = |times: &[i64]| times.iter().map(|time| -time).collect::<Vec<_>>();
+        Self {
+            start: negated(&self.end),
+            end: negated(&self.start),
+            begun: negated(&self.done),
+            done: negated(&self.begun),
+            concurrency: self.concurrency,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.start.len()
+    }
+
+    pub(crate) fn concurrency(&self) -> Concurrency {
+        self.concurrency
+    }
+
+    /// Sorts calls by start, and those that begin together by their own clock.
+    pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
+        (self.start[call], self.begun[call], call)
+    }
+
+    /// Are two calls near each other?
+    pub(crate) fn are_near(&self, x: usize, y: usize, near: Near) -> bool {
+        match near {
+            Near::Any => true,
+            Near::Within(nanos) => self.gap(x, y) <= nanos,
+        }
+    }
+
+    /// Nanoseconds between the end of the earlier and the start of the later; 0 if they overlap.
+    pub(crate) fn gap(&self, x: usize, y: usize) -> i64 {
+        let later_start = self.begun[x].max(self.begun[y]);
+        let earlier_end = self.done[x].min(self.done[y]);
+        (later_start - earlier_end).max(0)
+    }
+}
+
+/// Each call of a group takes the group's earliest start and latest end, and with them its lowest
+/// and highest place in the list.
+fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64, usize)]) {
+    let mut by_group: Vec<(u32, usize)> = (calls.iter().zip(0..))
+        .filter_map(|(call, at)| Some((call.parallel_group?, at)))
+        .collect();
+    by_group.sort_unstable();
+    for group in by_group.chunk_by(|a, b| a.0 == b.0) {
+        let of_group = || group.iter().map(|&(_, at)| at);
+        let start = of_group().map(|at| starts[at].0).min().unwrap_or_default();
+        let end = of_group().map(|at| ends[at].0).max().unwrap_or_default();
+        let (first, last) = (group[0].1, group[group.len() - 1].1);
+        for at in of_group() {
+            starts[at] = (start, first);
+            ends[at] = (end, last);
+        }
+    }
+}
+
+// === CallTree ===
+
+/// Some of the calls, by start, in a tree that finds the first one with certain properties in
+/// logarithmic time.
+#[derive(Debug)]
+pub(crate) struct CallTree {
+    calls: Vec<u32>,
+    starts: Vec<i64>,
+    begun: Vec<i64>,
+    /// All ends, sorted.
+    ends: Vec<i64>,
+    n_leaves: usize,
+    nodes: Vec<Extremes>,
+}
+
+/// Of the calls beneath a node.
+#[derive(Debug, Clone, Copy)]
+struct Extremes {
+    latest_end: i64,
+    earliest_end: i64,
+    earliest_begun: i64,
+    latest_done: i64,
+}
+
+const NOTHING: Extremes = Extremes {
+    latest_end: i64::MIN,
+    earliest_end: i64::MAX,
+    earliest_begun: i64::MAX,
+    latest_done: i64::MIN,
+};
+
+impl Extremes {
+    fn with(self, other: Self) -> Self {
+        Self {
+            latest_end: self.latest_end.max(other.latest_end),
+            earliest_end: self.earliest_end.min(other.earliest_end),
+            earliest_begun: self.earliest_begun.min(other.earliest_begun),
+            latest_done: self.latest_done.max(other.latest_done),
+        }
+    }
+}
+
+/// What is asked of a call: own times near those of another, and an end after some moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    end_after: i64,
+    begun_until: i64,
+    done_from: i64,
+}
+
+impl Asked {
+    /// A call that ends after a moment, near a call.
+    pub(crate) fn new(intervals: &Intervals, end_after: i64, x: usize, near: Near) -> Self {
+        match near {
+            Near::Any => Self {
+                end_after,
+                begun_until: i64::MAX,
+                done_from: i64::MIN,
+            },
+            Near::Within(nanos) => Self {
+                end_after,
+                begun_until: intervals.done[x].saturating_add(nanos),
+                done_from: intervals.begun[x].saturating_sub(nanos),
+            },
+        }
+    }
+
+    /// The latest moment, on the calls' own clock, at which such a call begins.
+    pub(crate) fn begun_until(self) -> i64 {
+        self.begun_until
+    }
+
+    fn may_hold(self, of: Extremes) -> bool {
+        of.latest_end > self.end_after
+            && of.earliest_begun <= self.begun_until
+            && of.latest_done >= self.done_from
+    }
+}
+
+impl CallTree {
+    /// The calls come in the order of their starts.
+    pub(crate) fn new(intervals: &Intervals, calls: Vec<u32>) -> Self {
+        let of = |times: &[i64]| -> Vec<i64> {
+            calls.iter().map(|&call| times[call as usize]).collect()
+        };
+        let (starts, begun, mut ends) = (
+            of(&intervals.start),
+            of(&intervals.begun),
+            of(&intervals.end),
+        );
+        let n_leaves = calls.len().next_power_of_two();
+        let mut nodes = vec![NOTHING; n_leaves * 2];
+        for (at, &call) in calls.iter().enumerate() {
+            let call = call as usize;
+            nodes[n_leaves + at] = Extremes {
+                latest_end: intervals.end[call],
+                earliest_end: intervals.end[call],
+                earliest_begun: intervals.begun[call],
+                latest_done: intervals.done[call],
+            };
+        }
+        for node in (1..n_leaves).rev() {
+            nodes[node] = nodes[node * 2].with(nodes[node * 2 + 1]);
+        }
+        ends.sort_unstable();
+        Self {
+            calls,
+            starts,
+            begun,
+            ends,
+            n_leaves,
+            nodes,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(crate) fn call(&self, place: usize) -> usize {
+        self.calls[place] as usize
+    }
+
+    /// How many calls begin before a moment, and on their own clock until another; those are the
+    /// first places if both orders agree.
+    pub(crate) fn n_started(&self, before: i64, begun_until: Option<i64>) -> usize {
+        let n_started = self.starts.partition_point(|start| *start < before);
+        match begun_until {
+            Some(until) => n_started.min(self.begun.partition_point(|begun| *begun <= until)),
+            None => n_started,
+        }
+    }
+
+    /// How many calls end before a moment.
+    pub(crate) fn n_ended(&self, before: i64) -> usize {
+        self.ends.partition_point(|end| *end < before)
+    }
+
+    /// The first place, at or after one, of a call as asked. `effort` counts down, and at 0 nothing
+    /// more is found.
+    pub(crate) fn first(&self, from: usize, asked: Asked, effort: &mut u64) -> Option<usize> {
+        self.first_beneath(1, 0, self.n_leaves, from, asked, effort)
+    }
+
+    fn first_beneath(
+        &self,
+        node: usize,
+        first: usize,
+        len: usize,
+        from: usize,
+        asked: Asked,
+        effort: &mut u64,
+    ) -> Option<usize> {
+        *effort = effort.saturating_sub(1);
+        if first + len <= from || !asked.may_hold(self.nodes[node]) || *effort == 0 {
+            return None;
+        }
+        if len == 1 {
+            return Some(first);
+        }
+        let half = len / 2;
+        self.first_beneath(node * 2, first, half, from, asked, effort)
+            .or_else(|| self.first_beneath(node * 2 + 1, first + half, half, from, asked, effort))
+    }
+
+    /// The place of the call as asked that begins after a moment and ends first.
+    pub(crate) fn first_to_end(
+        &self,
+        start_after: i64,
+        asked: Asked,
+        effort: &mut u64,
+    ) -> Option<usize> {
+        let from = self.starts.partition_point(|start| *start <= start_after);
+        let mut best = (i64::MAX, None);
+        self.first_to_end_beneath(1, 0, self.n_leaves, from, asked, &mut best, effort);
+        best.1
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a walk down a tree carries where it is and what it looks for"
+    )]
+    fn first_to_end_beneath(
+        &self,
+        node: usize,
+        first: usize,
+        len: usize,
+        from: usize,
+        asked: Asked,
+        best: &mut (i64, Option<usize>),
+        effort: &mut u64,
+    ) {
+        *effort = effort.saturating_sub(1);
+        let of_node = self.nodes[node];
+        let is_better = of_node.earliest_end < best.0;
+        if first + len <= from || !is_better || !asked.may_hold(of_node) || *effort == 0 {
+            return;
+        }
+        if len == 1 {
+            *best = (of_node.earliest_end, Some(first));
+            return;
+        }
+        let half = len / 2;
+        self.first_to_end_beneath(node * 2, first, half, from, asked, best, effort);
+        self.first_to_end_beneath(node * 2 + 1, first + half, half, from, asked, best, effort);
+    }
+}

@@ -1,0 +1,419 @@
+//! Pure. Rules over calls, one DECLARE template each, as they are written. Knows what may be
+//! written together, not what a rule means.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::{self, DeserializeSeed, EnumAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, forward_to_deserialize_any};
+
+use super::call_pattern::{CallPattern, Entry, InRule};
+use super::field_aliases::read_with_hints;
+use super::limits::{Period, whole_number};
+use super::optional::written;
+use super::pattern::PlacedPattern;
+use super::same::Same;
+
+/// One rule: a template and what it is about. `a` is first in time wherever there is an order.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case", remote = "Self")]
+pub enum Rule {
+    /// At least `min` calls a.
+    Existence(AtLeast),
+    /// At most `max` calls a.
+    Absence(AtMost),
+    /// As many calls a as `count`.
+    Exactly(ExactlyMany),
+    /// The first call is an a.
+    Init(Edge),
+    /// The last call is an a.
+    End(Edge),
+    /// For each a, some b anywhere.
+    RespondedExistence(Unordered),
+    /// For each a some b, and for each b some a.
+    Coexistence(Unordered),
+    /// Not both an a and a b.
+    NotCoexistence(Unordered),
+    /// After each a comes a b.
+    Response(Ordered),
+    /// After each a comes a b, before the next a.
+    AlternateResponse(Ordered),
+    /// The next call after each a is a b.
+    ChainResponse(Ordered),
+    /// Before each b came an a.
+    Precedence(Ordered),
+    /// Before each b came an a, after the b before it.
+    AlternatePrecedence(Ordered),
+    /// The call right before each b is an a.
+    ChainPrecedence(Ordered),
+    /// `response` and `precedence`.
+    Succession(Ordered),
+    /// `alternate_response` and `alternate_precedence`.
+    AlternateSuccession(Ordered),
+    /// `chain_response` and `chain_precedence`.
+    ChainSuccession(Ordered),
+    /// No a came before a b.
+    NotSuccession(Ordered),
+    /// No a came right before a b.
+    NotChainSuccession(Ordered),
+}
+
+/// At least so many calls.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct AtLeast {
+    /// The calls it is about.
+    pub a: Entry<InRule>,
+    /// How many there must be, at least 1.
+    #[serde(default)]
+    pub min: Min,
+}
+
+/// At most so many calls.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct AtMost {
+    /// The calls it is about.
+    pub a: Entry<InRule>,
+    /// How many there may be; 0 if left out.
+    #[serde(default)]
+    pub max: Max,
+}
+
+/// Exactly so many calls.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct ExactlyMany {
+    /// The calls it is about.
+    pub a: Entry<InRule>,
+    /// How many there must be, at least 1.
+    #[serde(default)]
+    pub count: ExactCount,
+}
+
+/// The first or the last call.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct Edge {
+    /// The calls it is about.
+    pub a: Entry<InRule>,
+    /// What it comes to where calls overlap so that the rule is kept in some orders only.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Overlap")]
+    pub overlap: Option<Overlap>,
+}
+
+/// Two kinds of calls in no order.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct Unordered {
+    /// The first kind of calls.
+    pub a: Entry<InRule>,
+    /// The second kind of calls.
+    pub b: Entry<InRule>,
+    /// Most time between the end of the earlier call and the start of the later.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Period")]
+    pub within: Option<Period>,
+    /// Where both calls must agree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same: Vec<Same>,
+}
+
+/// Two kinds of calls in an order.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct Ordered {
+    /// The calls that come first.
+    pub a: Entry<InRule>,
+    /// The calls that come second.
+    pub b: Entry<InRule>,
+    /// Most time between the end of the earlier call and the start of the later.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Period")]
+    pub within: Option<Period>,
+    /// Where both calls must agree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same: Vec<Same>,
+    /// What it comes to where calls overlap so that the rule is kept in some orders only.
+    #[serde(
+        default,
+        deserialize_with = "written",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "Overlap")]
+    pub overlap: Option<Overlap>,
+}
+
+/// What a rule comes to that is kept in some of the orders which overlapping calls could have had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// It is violated.
+    Fail,
+    /// It is kept.
+    Pass,
+    /// There is no verdict.
+    NotEvaluated,
+}
+
+read_with_hints!(AtLeast);
+read_with_hints!(AtMost);
+read_with_hints!(ExactlyMany);
+read_with_hints!(Edge);
+read_with_hints!(Unordered);
+read_with_hints!(Ordered);
+
+impl Rule {
+    /// The template's name.
+    pub(crate) fn template(&self) -> &'static str {
+        match self {
+            Self::Existence(_) => "existence",
+            Self::Absence(_) => "absence",
+            Self::Exactly(_) => "exactly",
+            Self::Init(_) => "init",
+            Self::End(_) => "end",
+            Self::RespondedExistence(_) => "responded_existence",
+            Self::Coexistence(_) => "coexistence",
+            Self::NotCoexistence(_) => "not_coexistence",
+            Self::Response(_) => "response",
+            Self::AlternateResponse(_) => "alternate_response",
+            Self::ChainResponse(_) => "chain_response",
+            Self::Precedence(_) => "precedence",
+            Self::AlternatePrecedence(_) => "alternate_precedence",
+            Self::ChainPrecedence(_) => "chain_precedence",
+            Self::Succession(_) => "succession",
+            Self::AlternateSuccession(_) => "alternate_succession",
+            Self::ChainSuccession(_) => "chain_succession",
+            Self::NotSuccession(_) => "not_succession",
+            Self::NotChainSuccession(_) => "not_chain_succession",
+        }
+    }
+
+    fn entries_mut(&mut self) -> (&mut CallPattern, Option<&mut CallPattern>) {
+        match self {
+            Self::Existence(AtLeast { a, .. })
+            | Self::Absence(AtMost { a, .. })
+            | Self::Exactly(ExactlyMany { a, .. })
+            | Self::Init(Edge { a, .. })
+            | Self::End(Edge { a, .. }) => (&mut a.pattern, None),
+            Self::RespondedExistence(rule)
+            | Self::Coexistence(rule)
+            | Self::NotCoexistence(rule) => (&mut rule.a.pattern, Some(&mut rule.b.pattern)),
+            Self::Response(rule)
+            | Self::AlternateResponse(rule)
+            | Self::ChainResponse(rule)
+            | Self::Precedence(rule)
+            | Self::AlternatePrecedence(rule)
+            | Self::ChainPrecedence(rule)
+            | Self::Succession(rule)
+            | Self::AlternateSuccession(rule)
+            | Self::ChainSuccession(rule)
+            | Self::NotSuccession(rule)
+            | Self::NotChainSuccession(rule) => (&mut rule.a.pattern, Some(&mut rule.b.pattern)),
+        }
+    }
+
+    /// All its patterns, below a path.
+    pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
+        let template = self.template();
+        let (a, b) = self.entries_mut();
+        let mut patterns = a.patterns_mut(&[path, &[template, "a"]].concat());
+        patterns.extend(
+            b.into_iter()
+                .flat_map(|b| b.patterns_mut(&[path, &[template, "b"]].concat())),
+        );
+        patterns
+    }
+}
+
+// === counts ===
+
+macro_rules! count {
+    ($name:ident, $field:literal, $least:literal, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(#[schemars(range(min = $least))] pub u32);
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self($least)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                whole_number(deserializer, $field, $least).map(Self)
+            }
+        }
+    };
+}
+
+count!(Min, "`min`", 1, "How many calls there must be, at least 1.");
+count!(Max, "`max`", 0, "How many calls there may be.");
+count!(
+    ExactCount,
+    "`count`",
+    1,
+    "How many calls there must be, no more and no fewer, at least 1."
+);
+
+// === templates that are none ===
+
+/// Words that people try, and what to write.
+const REWRITES: &[(&str, &str)] = &[
+    (
+        "choice",
+        "write `existence: { a: \"^(x|y)$\" }`, with both names in one pattern",
+    ),
+    (
+        "exclusive_choice",
+        "write two rules, `existence: { a: \"^(x|y)$\" }` and `not_coexistence: { a: \"^x$\", b: \
+         \"^y$\" }`",
+    ),
+    (
+        "not_response",
+        "write `not_succession`, where no a comes before a b",
+    ),
+    (
+        "not_precedence",
+        "write `not_succession`, where no a comes before a b",
+    ),
+    ("not_chain_response", "write `not_chain_succession`"),
+    ("not_chain_precedence", "write `not_chain_succession`"),
+    ("not_responded_existence", "write `not_coexistence`"),
+    ("co_existence", "write `coexistence`"),
+    ("not_co_existence", "write `not_coexistence`"),
+    (
+        "before",
+        "write `precedence: { a, b }`, where before each b came an a",
+    ),
+    (
+        "after",
+        "write `response: { a, b }`, where after each a comes a b",
+    ),
+    (
+        "requires",
+        "write `precedence: { a, b }`, where before each b came an a",
+    ),
+    (
+        "next",
+        "write `chain_response: { a, b }`, where the next call after each a is a b",
+    ),
+    ("first", "write `init`"),
+    ("last", "write `end`"),
+    ("never", "write `absence`"),
+    ("forbidden", "write `absence`"),
+    ("required", "write `existence`"),
+    ("at_least", "write `existence` with `min`"),
+    ("at_most", "write `absence` with `max`"),
+    (
+        "exactly_once",
+        "write `exactly`, whose `count` is 1 if left out",
+    ),
+];
+
+/// A deserializer that refuses templates which are none with what to write instead.
+struct Templates<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Templates<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_enum(name, variants, Template(visitor))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        option unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier
+        ignored_any
+    }
+}
+
+/// A visitor of templates, the variant of one, or the word of one.
+struct Template<T>(T);
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Template<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rule such as `precedence: { a: \"^read$\", b: \"^write$\" }`")
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        self.0.visit_enum(Template(data))
+    }
+}
+
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Template<A> {
+    type Error = A::Error;
+    type Variant = A::Variant;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<(S::Value, A::Variant), A::Error> {
+        self.0.variant_seed(Word(seed))
+    }
+}
+
+struct Word<S>(S);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Word<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Word<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a template's name")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<S::Value, E> {
+        match REWRITES.iter().find(|(known, _)| *known == word) {
+            Some((_, rewrite)) => Err(E::custom(format_args!(
+                "`{word}` is no template of a rule: {rewrite}"
+            ))),
+            None => self.0.deserialize(de::value::StrDeserializer::new(word)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Rule::deserialize(Templates(deserializer))
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Rule::serialize(self, serializer)
+    }
+}

@@ -1,0 +1,371 @@
+//! Pure. Judges the calls of one trajectory by one rule after the other: what each template asks,
+//! of which calls, and what stays so however the rest of a cut trace turns out.
+
+use hashbrown::HashMap;
+
+use super::activations::{Activation, Breach, RuleFound, Share};
+use super::pairs::{Direction, Line, Pair, PairKeys, Question, kept_in_some};
+use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
+use crate::evaluate::comparison::partners::Between;
+use crate::evaluate::comparison::score::{CallError, Missing};
+use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
+use crate::evaluate::parameters::limits::Period;
+use crate::evaluate::parameters::rule::{Overlap, Rule};
+use crate::evaluate::parameters::same::Same;
+use crate::extract::Trajectory;
+
+/// The nearest to 1 that a share with a violation is taken to come.
+const NEARLY_ONE: f64 = 1.0 - 1e-9;
+
+/// Reads the calls of one trajectory.
+pub(crate) struct RuleJudge<'a> {
+    trajectory: &'a Trajectory,
+    reader: CallReader<'a>,
+    /// The distinct names, and which of them each call has.
+    names: Vec<&'a str>,
+    name_of: Vec<u32>,
+    partial: Vec<bool>,
+    forwards: Line,
+    backwards: Line,
+    overlap: bool,
+    too_much: bool,
+}
+
+/// Two kinds of calls, as a rule names them.
+struct Kinds<'r> {
+    a: &'r CallPattern,
+    b: &'r CallPattern,
+    within: Option<Period>,
+    same: &'r [Same],
+    overlap: Option<Overlap>,
+}
+
+impl<'a> RuleJudge<'a> {
+    pub(crate) fn new(trajectory: &'a Trajectory, concurrency: Concurrency) -> Self {
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut names = Vec::new();
+        let name_of = trajectory.tool_calls.iter().map(|call| {
+            *numbers.entry(&*call.name).or_insert_with(|| {
+                names.push(&*call.name);
+                names.len() as u32 - 1
+            })
+        });
+        let name_of = name_of.collect();
+        let intervals = Intervals::new(trajectory, concurrency);
+        let mirrored = intervals.mirrored();
+        Self {
+            trajectory,
+            reader: CallReader::new(trajectory),
+            names,
+            name_of,
+            partial: trajectory
+                .tool_calls
+                .iter()
+                .map(|call| call.partial)
+                .collect(),
+            forwards: Line::new(intervals),
+            backwards: Line::new(mirrored),
+            overlap: false,
+            too_much: false,
+        }
+    }
+
+    /// The evidence that was looked for and is not there, and a call that lacks an argument.
+    pub(crate) fn finish(self) -> (Missing, Option<CallError>) {
+        let missing = Missing {
+            overlap: self.overlap,
+            too_much: self.too_much,
+            ..self.reader.captured.missing()
+        };
+        (missing, self.reader.fault)
+    }
+
+    /// What becomes of a rule.
+    pub(crate) fn judge(&mut self, rule: &Rule) -> (Share, RuleFound) {
+        let activations = self.activations(rule);
+        let share = Share::new(&activations);
+        let found = RuleFound::new(activations);
+        let share = match self.trajectory.cut_short {
+            true => {
+                let has_order = self.forwards.intervals.concurrency() != Concurrency::Reply;
+                for_good(rule, share, &found, has_order, || self.has_ended(rule))
+            }
+            false => share,
+        };
+        (share, found)
+    }
+
+    fn activations(&mut self, rule: &Rule) -> Vec<Activation> {
+        match rule {
+            Rule::Existence(of) => self.count(&of.a.pattern, of.min.0, u32::MAX),
+            Rule::Absence(of) => self.count(&of.a.pattern, 0, of.max.0),
+            Rule::Exactly(of) => self.count(&of.a.pattern, of.count.0, of.count.0),
+            Rule::Init(of) => self.edge(&of.a.pattern, of.overlap, true),
+            Rule::End(of) => self.edge(&of.a.pattern, of.overlap, false),
+            Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => self
+                .pair(
+                    rule,
+                    &Kinds {
+                        a: &of.a.pattern,
+                        b: &of.b.pattern,
+                        within: of.within,
+                        same: &of.same,
+                        overlap: None,
+                    },
+                ),
+            Rule::Response(of)
+            | Rule::AlternateResponse(of)
+            | Rule::ChainResponse(of)
+            | Rule::Precedence(of)
+            | Rule::AlternatePrecedence(of)
+            | Rule::ChainPrecedence(of)
+            | Rule::Succession(of)
+            | Rule::AlternateSuccession(of)
+            | Rule::ChainSuccession(of)
+            | Rule::NotSuccession(of)
+            | Rule::NotChainSuccession(of) => self.pair(
+                rule,
+                &Kinds {
+                    a: &of.a.pattern,
+                    b: &of.b.pattern,
+                    within: of.within,
+                    same: &of.same,
+                    overlap: of.overlap,
+                },
+            ),
+        }
+    }
+
+    /// How each call fits a pattern.
+    fn fits(&mut self, pattern: &CallPattern) -> Vec<Tri> {
+        let by_name: Vec<bool> = (self.names.iter())
+            .map(|name| pattern.name.is_match(name))
+            .collect();
+        let cut_short = self.trajectory.cut_short;
+        let reads_result = pattern.result.is_some();
+        (0..self.name_of.len())
+            .map(|call_idx| {
+                if !by_name[self.name_of[call_idx] as usize] {
+                    return Tri::No;
+                }
+                // The result of a call that has not ended may still come; in a complete trace it
+                // never will.
+                let lacks_result = self.partial[call_idx] && reads_result && !cut_short;
+                let position = Tri::from(!lacks_result);
+                match position {
+                    Tri::No => Tri::No,
+                    _ => self.reader.fit_named(pattern, position, call_idx),
+                }
+            })
+            .collect()
+    }
+
+    /// At least so many calls that have ended, and at most so many of all.
+    fn count(&mut self, pattern: &CallPattern, min: u32, max: u32) -> Vec<Activation> {
+        let fits = self.fits(pattern);
+        let n_of = |least: Tri, ended: bool| {
+            let counted = fits.iter().zip(&self.partial);
+            let counted = counted.filter(|(fit, partial)| **fit >= least && !(ended && **partial));
+            u32::try_from(counted.count()).unwrap_or(u32::MAX)
+        };
+        let between = |yes: bool, possible: bool| match (yes, possible) {
+            (true, _) => Tri::Yes,
+            (false, true) => Tri::Maybe,
+            (false, false) => Tri::No,
+        };
+        let reached = between(n_of(Tri::Yes, true) >= min, n_of(Tri::Maybe, true) >= min);
+        let not_exceeded = between(n_of(Tri::Maybe, false) <= max, n_of(Tri::Yes, false) <= max);
+        let kept_so_far = n_of(Tri::Yes, true) >= min && n_of(Tri::Yes, false) <= max;
+        let n_made = n_of(Tri::Yes, max == u32::MAX) as usize;
+        let calls = (0..fits.len()).filter(|&call_idx| fits[call_idx] == Tri::Yes);
+        let breach = Breach::Count(n_made, calls.skip(max as usize).take(100).collect());
+        vec![Activation {
+            is_certain: true,
+            kept: reached.min(not_exceeded),
+            kept_so_far,
+            call: None,
+            breach: Some(breach),
+        }]
+    }
+
+    /// The first or the last call: those that none is before, or after.
+    fn edge(
+        &mut self,
+        pattern: &CallPattern,
+        overlap: Option<Overlap>,
+        is_first: bool,
+    ) -> Vec<Activation> {
+        let fits = self.fits(pattern);
+        let line = if is_first {
+            &self.forwards
+        } else {
+            &self.backwards
+        };
+        let Some(first_end) = line.intervals.end.iter().min() else {
+            return Vec::new();
+        };
+        let at_edge: Vec<usize> = (0..fits.len())
+            .filter(|&call_idx| line.intervals.start[call_idx] <= *first_end)
+            .collect();
+        let kept_at = |least: Tri| {
+            let mut is_such = (at_edge.iter())
+                .map(|&call_idx| fits[call_idx] >= least && !self.partial[call_idx]);
+            match (is_such.clone().all(|is| is), is_such.any(|is| is)) {
+                (true, _) => Tri::Yes,
+                (false, true) => kept_in_some(overlap.unwrap_or(Overlap::Fail)),
+                (false, false) => Tri::No,
+            }
+        };
+        let (now, at_best) = (kept_at(Tri::Yes), kept_at(Tri::Maybe));
+        let at_fault = (at_edge.iter().copied())
+            .filter(|&call_idx| fits[call_idx] != Tri::Yes || self.partial[call_idx])
+            .take(100)
+            .collect();
+        self.overlap |= now == Tri::Maybe;
+        vec![Activation {
+            is_certain: true,
+            kept: if now == at_best { now } else { Tri::Maybe },
+            kept_so_far: now == Tri::Yes,
+            call: None,
+            breach: Some(Breach::Edge(at_fault)),
+        }]
+    }
+
+    fn pair(&mut self, rule: &Rule, kinds: &Kinds<'_>) -> Vec<Activation> {
+        let a = self.fits(kinds.a);
+        let b = match kinds.b == kinds.a {
+            true => a.clone(),
+            false => self.fits(kinds.b),
+        };
+        let any = |fits: &[Tri]| fits.iter().any(|fit| *fit > Tri::No);
+        if !any(&a) && !any(&b) {
+            return Vec::new();
+        }
+        // Nothing is asked of values where one of the kinds is not there.
+        let same = if any(&a) && any(&b) { kinds.same } else { &[] };
+        let keys = PairKeys::new(same, [&a, &b], &mut self.reader.captured);
+        let is_timed = !self.trajectory.from_messages;
+        let near = match kinds.within {
+            None => Some(Near::Any),
+            Some(within) if is_timed => Some(Near::Within(within.nanos())),
+            Some(_) => None,
+        };
+        if near.is_none() && any(&a) && any(&b) {
+            self.reader.captured.lack_times();
+        }
+        let pair = Pair {
+            a: &a,
+            b: &b,
+            keys: &keys,
+            near,
+            partial: &self.partial,
+            ends_may_come: self.trajectory.cut_short,
+        };
+        let mut activations = Vec::new();
+        for question in questions(rule, kinds.overlap) {
+            let (answers, is_exhausted) = pair.ask(question, &self.forwards, &self.backwards);
+            self.too_much |= is_exhausted;
+            activations.extend(answers);
+        }
+        self.too_much |= keys.too_many;
+        self.overlap |= kinds.overlap == Some(Overlap::NotEvaluated)
+            && (activations.iter()).any(|activation| activation.kept == Tri::Maybe);
+        activations
+    }
+
+    /// Was a b made, and has it ended?
+    fn has_ended(&mut self, rule: &Rule) -> bool {
+        let Rule::RespondedExistence(of) = rule else {
+            return true;
+        };
+        let fits = self.fits(&of.b.pattern);
+        let mut ended = fits.iter().zip(&self.partial);
+        ended.any(|(fit, partial)| *fit == Tri::Yes && !partial)
+    }
+}
+
+/// What a rule about two kinds of calls asks.
+fn questions(rule: &Rule, overlap: Option<Overlap>) -> Vec<Question> {
+    let asks = |of_b: bool, place: Direction, between: Between| Question {
+        of_b,
+        place,
+        bars: false,
+        between,
+        overlap: overlap.unwrap_or(Overlap::Fail),
+    };
+    let bars = |of_b: bool, place: Direction, between: Between| Question {
+        bars: true,
+        overlap: overlap.unwrap_or(Overlap::Pass),
+        ..asks(of_b, place, between)
+    };
+    let (after, before) = (
+        |between| asks(false, Direction::After, between),
+        |between| asks(true, Direction::Before, between),
+    );
+    let anywhere = |of_b| asks(of_b, Direction::Anywhere, Between::Anything);
+    match rule {
+        Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => Vec::new(),
+        Rule::Init(_) | Rule::End(_) => Vec::new(),
+        Rule::RespondedExistence(_) => vec![anywhere(false)],
+        Rule::Coexistence(_) => vec![anywhere(false), anywhere(true)],
+        Rule::NotCoexistence(_) => [false, true]
+            .map(|of_b| bars(of_b, Direction::Anywhere, Between::Anything))
+            .into(),
+        Rule::Response(_) => vec![after(Between::Anything)],
+        Rule::AlternateResponse(_) => vec![after(Between::NotOwnKind)],
+        Rule::ChainResponse(_) => vec![after(Between::Nothing)],
+        Rule::Precedence(_) => vec![before(Between::Anything)],
+        Rule::AlternatePrecedence(_) => vec![before(Between::NotOwnKind)],
+        Rule::ChainPrecedence(_) => vec![before(Between::Nothing)],
+        Rule::Succession(_) => vec![after(Between::Anything), before(Between::Anything)],
+        Rule::AlternateSuccession(_) => {
+            vec![after(Between::NotOwnKind), before(Between::NotOwnKind)]
+        }
+        Rule::ChainSuccession(_) => vec![after(Between::Nothing), before(Between::Nothing)],
+        Rule::NotSuccession(_) => vec![bars(true, Direction::Before, Between::Anything)],
+        Rule::NotChainSuccession(_) => vec![bars(true, Direction::Before, Between::Nothing)],
+    }
+}
+
+/// How far the rest of a cut trace could move the share. Further calls may come anywhere: they
+/// repair or break most rules. Which calls one reply asked for may change with a model span that
+/// comes late, so then there is no order.
+fn for_good(
+    rule: &Rule,
+    share: Share,
+    found: &RuleFound,
+    has_order: bool,
+    has_ended: impl FnOnce() -> bool,
+) -> Share {
+    let is_kept = found.n_violations == 0 && found.n_open == 0;
+    let stays_kept = match rule {
+        Rule::Existence(_) => is_kept,
+        Rule::RespondedExistence(of) | Rule::Coexistence(of) => {
+            let is_plain = of.within.is_none() && of.same.is_empty();
+            let is_both = found.n_activations > 0 || matches!(rule, Rule::RespondedExistence(_));
+            is_plain && is_kept && is_both && has_ended()
+        }
+        _ => false,
+    };
+    let most = match rule {
+        Rule::Absence(_) if found.n_violations > 0 => 0.0,
+        Rule::Exactly(of) if exceeds(found, of.count.0) => 0.0,
+        Rule::NotSuccession(_) if found.n_violations > 0 && has_order => NEARLY_ONE,
+        Rule::NotCoexistence(_) if found.n_violations > 0 => NEARLY_ONE,
+        _ => 1.0,
+    };
+    Share {
+        value: share.value,
+        least: if stays_kept { 1.0 } else { 0.0 },
+        most,
+    }
+}
+
+/// Were more calls made than that?
+fn exceeds(found: &RuleFound, count: u32) -> bool {
+    match &found.first {
+        Some((None, Breach::Count(_, beyond))) => !beyond.is_empty() && count > 0,
+        _ => false,
+    }
+}

@@ -1,0 +1,363 @@
+//! Pure. Judges rules about two kinds of calls: who asks for whom, on which side, on what they
+//! agree, and what follows where that is not known. Knows no template by name.
+
+use serde_json::Value;
+
+use super::activations::{Activation, Breach, is_told};
+use crate::evaluate::comparison::agreement::{CallKey, Numbering};
+use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::order::{CallTree, Intervals, Near};
+use crate::evaluate::comparison::partners::{Between, Lack, Orders, Partners, Side};
+use crate::evaluate::parameters::rule::Overlap;
+use crate::evaluate::parameters::same::{Same, ValuePath};
+use crate::extract::equality;
+
+/// What a call of one kind asks of the other kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question {
+    /// The kind that asks is `b`, not `a`.
+    pub(crate) of_b: bool,
+    pub(crate) place: Direction,
+    /// A partner is barred, not asked for.
+    pub(crate) bars: bool,
+    pub(crate) between: Between,
+    pub(crate) overlap: Overlap,
+}
+
+/// Where the partner is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Anywhere,
+    After,
+    Before,
+}
+
+/// The calls of a trajectory as a line, forwards or backwards.
+pub(crate) struct Line {
+    pub(crate) intervals: Intervals,
+    pub(crate) all: CallTree,
+}
+
+impl Line {
+    pub(crate) fn new(intervals: Intervals) -> Self {
+        let mut calls: Vec<u32> = (0..intervals.len() as u32).collect();
+        calls.sort_by_key(|&call| intervals.by_start(call as usize));
+        Self {
+            all: CallTree::new(&intervals, calls),
+            intervals,
+        }
+    }
+}
+
+/// Two kinds of calls, and what they agree on.
+pub(crate) struct Pair<'p> {
+    pub(crate) a: &'p [Tri],
+    pub(crate) b: &'p [Tri],
+    pub(crate) keys: &'p PairKeys,
+    /// `None` where there are no times to compare.
+    pub(crate) near: Option<Near>,
+    /// By position: the call has not ended.
+    pub(crate) partial: &'p [bool],
+    /// Calls that have not ended may yet, and then be nearer or farther.
+    pub(crate) ends_may_come: bool,
+}
+
+/// What each call must agree on, for both kinds.
+#[derive(Default)]
+pub(crate) struct PairKeys {
+    /// None where nothing must agree.
+    keys: Option<Keys>,
+    /// There were too many values to compare.
+    pub(crate) too_many: bool,
+}
+
+struct Keys {
+    certain: [Vec<CallKey>; 2],
+    /// Without the paths of which nothing at all is known; none if all is known.
+    possible: Option<[Vec<CallKey>; 2]>,
+    /// Nothing is known of a path, so nothing agrees for certain.
+    has_dropped: bool,
+}
+
+/// How a doubtful fit or agreement is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    No,
+    Yes,
+}
+
+impl PairKeys {
+    /// Reads the values of the calls that fit.
+    pub(crate) fn new(same: &[Same], fits: [&[Tri]; 2], captured: &mut CapturedValues<'_>) -> Self {
+        if same.is_empty() {
+            return Self::default();
+        }
+        let paths: [Vec<&ValuePath>; 2] = [
+            same.iter().map(|same| &same.a).collect(),
+            same.iter().map(|same| &same.b).collect(),
+        ];
+        // By side, call and path: the values, if they are known.
+        let mut values: [Vec<Vec<Option<Vec<&Value>>>>; 2] = [Vec::new(), Vec::new()];
+        let mut is_read = vec![[false; 2]; same.len()];
+        let mut has_unknown = false;
+        for side in 0..2 {
+            for (call_idx, fit) in fits[side].iter().enumerate() {
+                let mut row = Vec::new();
+                if *fit > Tri::No {
+                    for (path, is_read) in paths[side].iter().zip(&mut is_read) {
+                        let found = match path.of_result {
+                            true => captured.result_json(call_idx),
+                            false => captured.args(call_idx),
+                        };
+                        let found = match found {
+                            Known::Value(value) => {
+                                let values = path.values(value);
+                                let is_known = values.iter().copied().all(equality::is_comparable);
+                                if !is_known {
+                                    captured.note_incomparable(call_idx);
+                                }
+                                is_known.then_some(values)
+                            }
+                            Known::None => Some(Vec::new()),
+                            Known::Unknown => None,
+                        };
+                        is_read[side] |= found.is_some();
+                        has_unknown |= found.is_none();
+                        row.push(found);
+                    }
+                }
+                values[side].push(row);
+            }
+        }
+        let mut too_many = false;
+        let dropped: Vec<bool> = is_read.iter().map(|read| *read != [true; 2]).collect();
+        let mut keys_over = |is_used: &dyn Fn(usize) -> bool| {
+            let mut numbering = Numbering::default();
+            [0, 1].map(|side| {
+                let keys = values[side].iter().map(|row| {
+                    let used = || (0..row.len()).filter(|path| is_used(*path));
+                    if row.iter().flatten().any(Vec::is_empty) {
+                        return CallKey::none();
+                    }
+                    if used().any(|path| row[path].is_none()) {
+                        return CallKey::Unknown;
+                    }
+                    let lists: Vec<Vec<&Value>> =
+                        used().filter_map(|path| row[path].clone()).collect();
+                    numbering.key(&lists).unwrap_or_else(|| {
+                        too_many = true;
+                        CallKey::Unknown
+                    })
+                });
+                keys.collect::<Vec<_>>()
+            })
+        };
+        let certain = keys_over(&|_| true);
+        let possible = has_unknown.then(|| keys_over(&|path| !dropped[path]));
+        Self {
+            keys: Some(Keys {
+                certain,
+                possible,
+                has_dropped: has_unknown && dropped.contains(&true),
+            }),
+            too_many,
+        }
+    }
+
+    fn has_unknown(&self) -> bool {
+        (self.keys.as_ref()).is_some_and(|keys| keys.possible.is_some() || self.too_many)
+    }
+}
+
+impl Pair<'_> {
+    /// What becomes of each call that asks, in any order. The second is whether there was too much
+    /// to look at.
+    pub(crate) fn ask(
+        &self,
+        question: Question,
+        forwards: &Line,
+        backwards: &Line,
+    ) -> (Vec<Activation>, bool) {
+        let line = match question.place {
+            Direction::Before => backwards,
+            Direction::Anywhere | Direction::After => forwards,
+        };
+        let is_doubtful = self.near.is_none()
+            || self.keys.has_unknown()
+            || self.a.iter().chain(self.b).any(|fit| *fit == Tri::Maybe);
+        // Doubtful partners make a rule less likely to be kept where they are barred.
+        let mut so_far = self.partners(question, line, (Doubt::No, Doubt::No));
+        let mut bounds = is_doubtful.then(|| {
+            [Doubt::No, Doubt::Yes].map(|partners| {
+                let blockers = match partners {
+                    Doubt::No => Doubt::Yes,
+                    Doubt::Yes => Doubt::No,
+                };
+                self.partners(question, line, (partners, blockers))
+            })
+        });
+        let asking = if question.of_b { self.b } else { self.a };
+        let mut n_told = 0;
+        let mut activations = Vec::new();
+        for (call, fit) in asking.iter().enumerate() {
+            if *fit == Tri::No {
+                continue;
+            }
+            let now = so_far.kept(call, question);
+            let mut kept = match &mut bounds {
+                None => now,
+                Some(bounds) => {
+                    let [one, other] = bounds;
+                    let (one, other) = (one.kept(call, question), other.kept(call, question));
+                    if one == other { one } else { Tri::Maybe }
+                }
+            };
+            if self.ends_may_come && self.partial[call] && self.near != Some(Near::Any) {
+                kept = Tri::Maybe;
+            }
+            let is_certain = *fit == Tri::Yes;
+            let is_told = kept == Tri::No && is_certain && is_told(n_told);
+            n_told += usize::from(is_told);
+            activations.push(Activation {
+                is_certain,
+                kept,
+                kept_so_far: now == Tri::Yes,
+                call: Some(call),
+                breach: is_told.then(|| so_far.breach(call, question)),
+            });
+        }
+        let exhausted = |asked: &Asked<'_>| asked.partners.is_exhausted();
+        let is_exhausted = exhausted(&so_far) || bounds.iter().flatten().any(exhausted);
+        (activations, is_exhausted)
+    }
+
+    fn partners<'l>(
+        &self,
+        question: Question,
+        line: &'l Line,
+        (partners, blockers): (Doubt, Doubt),
+    ) -> Asked<'l> {
+        let (own, other) = match question.of_b {
+            false => ((self.a, 0), (self.b, 1)),
+            true => ((self.b, 1), (self.a, 0)),
+        };
+        // A partner that is asked for has ended. One that is barred need not have, unless its end
+        // decides how near it is.
+        let counts_partial = question.bars && !(self.ends_may_come && self.near != Some(Near::Any));
+        let is_partner = |call: usize, fit: Tri| {
+            let fits = fit == Tri::Yes || (fit == Tri::Maybe && partners == Doubt::Yes);
+            let is_timed = self.near.is_some() || partners == Doubt::Yes;
+            fits && is_timed && (counts_partial || !self.partial[call])
+        };
+        let is_blocker =
+            |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == Doubt::Yes);
+        let nothing_agrees =
+            blockers == Doubt::No && self.keys.keys.as_ref().is_some_and(|keys| keys.has_dropped);
+        let keys_of = |side: usize| {
+            let keys = self.keys.keys.as_ref()?;
+            Some(match (&keys.possible, partners) {
+                (Some(possible), Doubt::Yes) => possible[side].clone(),
+                _ => keys.certain[side].clone(),
+            })
+        };
+        let side = |is_of: Vec<bool>, side: usize, doubt: Doubt| Side {
+            is_of,
+            keys: keys_of(side),
+            unknown_agrees: doubt == Doubt::Yes,
+        };
+        let own_side = side(
+            own.0.iter().map(|fit| *fit > Tri::No).collect(),
+            own.1,
+            partners,
+        );
+        let blocking = side(
+            own.0
+                .iter()
+                .map(|fit| !nothing_agrees && is_blocker(*fit))
+                .collect(),
+            own.1,
+            blockers,
+        );
+        let partner = side(
+            (other.0.iter().enumerate())
+                .map(|(call, fit)| is_partner(call, *fit))
+                .collect(),
+            other.1,
+            partners,
+        );
+        Asked {
+            partners: Partners::new(
+                &line.intervals,
+                &line.all,
+                [own_side, blocking, partner],
+                self.near.unwrap_or(Near::Any),
+                question.between,
+            ),
+        }
+    }
+}
+
+/// Partners under one way of taking doubts.
+struct Asked<'l> {
+    partners: Partners<'l>,
+}
+
+impl Asked<'_> {
+    /// Does the call keep the rule?
+    fn kept(&mut self, call: usize, question: Question) -> Tri {
+        let orders = match question.place {
+            Direction::Anywhere => match self.partners.anywhere(call) {
+                Some(_) => Orders::Every,
+                None => Orders::None,
+            },
+            Direction::After | Direction::Before => self.partners.after(call),
+        };
+        if self.partners.is_exhausted() {
+            return Tri::Maybe;
+        }
+        match (orders, question.bars) {
+            (Orders::Every, false) | (Orders::None, true) => Tri::Yes,
+            (Orders::None, false) | (Orders::Every, true) => Tri::No,
+            (Orders::Some, _) => kept_in_some(question.overlap),
+        }
+    }
+
+    fn breach(&mut self, call: usize, question: Question) -> Breach {
+        let partners = &mut self.partners;
+        match (question.place, question.bars) {
+            (Direction::Anywhere, false) => Breach::Alone,
+            (Direction::Anywhere, true) => partners
+                .anywhere(call)
+                .map_or(Breach::Alone, Breach::Together),
+            (_, true) => match partners.lack(call) {
+                Lack::Overlap(other) => Breach::BarredBeside(other),
+                _ => match partners.first_after(call) {
+                    Some(other) => Breach::Barred(other),
+                    None => Breach::Alone,
+                },
+            },
+            (Direction::After, false) => Breach::After(as_told(partners.lack(call), question)),
+            (Direction::Before, false) => Breach::Before(as_told(partners.lack(call), question)),
+        }
+    }
+}
+
+/// Where nothing at all may come in between, the partner after that is not told.
+fn as_told(lack: Lack, question: Question) -> Lack {
+    match lack {
+        Lack::InBetween(call, _) if question.between == Between::Nothing => {
+            Lack::InBetween(call, None)
+        }
+        Lack::TooFar(call, nanos) => Lack::TooFar(call, nanos / 1_000_000),
+        lack => lack,
+    }
+}
+
+/// A rule that is kept in some orders only.
+pub(crate) fn kept_in_some(overlap: Overlap) -> Tri {
+    match overlap {
+        Overlap::Fail => Tri::No,
+        Overlap::Pass => Tri::Yes,
+        Overlap::NotEvaluated => Tri::Maybe,
+    }
+}

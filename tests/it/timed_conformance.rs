@@ -1,0 +1,323 @@
+//! Compares `constraints`, `trajectory_match` and `efficiency` with the answers of independent
+//! oracles (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
+//! configuration file, and the calls arrive as OTLP spans with their own times through scan and
+//! pipeline, once in their order and once the other way round. Does not prove the texts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use spanscore::assemble::Settings;
+use spanscore::config::{Config, Files, Sources};
+use spanscore::evaluate::Evaluation;
+use spanscore::pipeline::{Pipeline, Rules};
+use spanscore::receive::scan::scan;
+use spanscore::sidecar;
+
+use crate::support::spans::{attribute, request};
+
+const BASE: u64 = 1_700_000_000_000_000_000;
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    evaluator: String,
+    criteria: Value,
+    calls: Vec<TimedCall>,
+    expected: Value,
+    #[serde(default)]
+    cut: bool,
+    duration_ms: Option<u64>,
+    root_end: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct TimedCall {
+    name: String,
+    args: Option<Value>,
+    result: Option<Value>,
+    step: Option<u32>,
+    start_ms: u64,
+    end_ms: u64,
+    #[serde(default)]
+    error: bool,
+    completed: Option<bool>,
+    agent: Option<String>,
+}
+
+#[test]
+fn every_rule_is_answered_as_by_the_oracles() {
+    compare_all(
+        "constraints",
+        include_bytes!("../conformance/constraints.jsonl.gz"),
+    );
+}
+
+fn compare_all(evaluator: &str, packed: &[u8]) {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed)
+        .read_to_string(&mut text)
+        .expect("gzip of UTF-8");
+    let (mut wrong, mut n_cases) = (Vec::new(), 0);
+    for line in text.lines() {
+        let case: Case = serde_json::from_str(line).expect("a case");
+        assert_eq!(case.evaluator, evaluator);
+        n_cases += 1;
+        for is_reversed in [false, true] {
+            if let Err(why) = compare(&case, is_reversed) {
+                wrong.push(format!("{}: {why}\n    {line}", case.id));
+                break;
+            }
+        }
+    }
+    assert!(n_cases >= 90, "only {n_cases} cases were found");
+    assert!(
+        wrong.is_empty(),
+        "{} of {n_cases} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn compare(case: &Case, is_reversed: bool) -> Result<(), String> {
+    let expected = &case.expected;
+    let evaluation = match evaluation(case, is_reversed) {
+        Ok(evaluation) => evaluation,
+        Err(_) if expected["error"] == "invalid_config" => return Ok(()),
+        Err(problems) => return Err(format!("refused: {problems}")),
+    };
+    let said = format!(
+        "{} {:?}: {} {}",
+        evaluation.verdict.as_str(),
+        evaluation.value,
+        evaluation.explanation(),
+        evaluation.details()
+    );
+    let label = match expected.get("error") {
+        Some(error) if error == "evaluator_exception" => "error",
+        Some(_) => return Err(format!("was loaded: {said}")),
+        None => expected["label"].as_str().expect("a label"),
+    };
+    if evaluation.verdict.as_str() != label {
+        return Err(format!("is {said}"));
+    }
+    let is_same = match (evaluation.value, expected["score"].as_f64()) {
+        (Some(value), Some(expected)) => (value - expected).abs() <= 1e-12,
+        (value, expected) => value.is_none() == expected.is_none(),
+    };
+    if !is_same {
+        return Err(format!("scores {said}"));
+    }
+    // A run that was cut short, or of which something is missing, has a score that its further
+    // calls could change; only the label is certain.
+    match details_differ(case, expected, &evaluation) {
+        Some(difference) => Err(format!("{difference} in {said}")),
+        None => Ok(()),
+    }
+}
+
+fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Option<String> {
+    let (details, said) = (expected.get("details")?, evaluation.details());
+    match case.evaluator.as_str() {
+        "constraints" => {
+            let (rules, said) = (details["rules"].as_array()?, said["rules"].as_array()?);
+            if rules.len() != said.len() {
+                return Some("number of rules".to_owned());
+            }
+            for (rule, said) in rules.iter().zip(said) {
+                let differs = |field: &&str| rule[*field] != said[*field];
+                let fields = ["satisfied", "activations", "violations", "violated"];
+                if let Some(field) = fields.iter().find(|field| differs(field)) {
+                    return Some(format!("{field} of {rule}"));
+                }
+            }
+            None
+        }
+        other => panic!("no details of {other} are compared"),
+    }
+}
+
+fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
+    let mut fields = case.criteria.clone();
+    let threshold = fields
+        .as_object_mut()
+        .and_then(|fields| fields.shift_remove("threshold"));
+    let mut criterion = json!({ "name": case.id, "evaluate": { &case.evaluator: fields } });
+    if let Some(threshold) = threshold {
+        criterion["threshold"] = threshold;
+    }
+    let text = json!({ "criteria": [criterion] }).to_string();
+    let sources = Sources {
+        file: Some((Path::new("case.json"), &text)),
+        environment: &BTreeMap::new(),
+        flags: &[],
+        files: &NoFiles,
+    };
+    let config = Config::load(&sources)
+        .map_err(|problems| problems.to_string())?
+        .config;
+    let rules = Rules::new(
+        config.criteria.clone(),
+        &config.tools,
+        config.explain,
+        &config.scores.copy_attributes,
+    );
+    let mut spans = spans_of(case);
+    if is_reversed {
+        spans.reverse();
+    }
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let body = request(spans);
+    pipeline.accept(
+        &rules,
+        scan(&body, Some(rules.keys())).expect("OTLP").batch,
+        now,
+    );
+    let judged = match case.cut {
+        true => pipeline.drain(&rules, now),
+        false => pipeline.end_of_input(&rules, now, |_| ()),
+    };
+    let [trajectory] = judged.trajectories.as_slice() else {
+        panic!("{}: {} trajectories", case.id, judged.trajectories.len())
+    };
+    let seen: Vec<&str> = (trajectory.tool_calls.iter())
+        .map(|call| &*call.name)
+        .collect();
+    let made: Vec<&str> = case.calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(seen, made, "{}: the calls that its spans tell of", case.id);
+    assert_eq!(trajectory.cut_short, case.cut, "{}", case.id);
+    Ok(judged
+        .evaluations
+        .into_iter()
+        .next()
+        .expect("one criterion"))
+}
+
+/// An agent's run, its sub-agents, a model span before each step, and the calls.
+fn spans_of(case: &Case) -> Vec<Span> {
+    const ROOT: u64 = 1;
+    let nanos = |ms: u64| BASE + ms * 1_000_000;
+    let last_end = case.calls.iter().map(|call| call.end_ms).max().unwrap_or(0);
+    let duration = case.duration_ms.unwrap_or(last_end + 3);
+    let run = |id: u64, name: &str, start: u64, end: u64| {
+        let fields = [
+            ("gen_ai.operation.name", "invoke_agent".to_owned()),
+            ("gen_ai.agent.name", name.to_owned()),
+        ];
+        span(id, 0, (start, end), &fields)
+    };
+    let mut spans = Vec::new();
+    let mut root = run(ROOT, "tester", BASE, nanos(duration));
+    if case.root_end == Some(false) {
+        root.end_time_unix_nano = 0;
+    }
+    if !case.cut {
+        spans.push(root);
+    }
+    let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
+    for agent in case.calls.iter().filter_map(|call| call.agent.as_deref()) {
+        let id = 2 + agents.len() as u64;
+        agents.entry(agent).or_insert(id);
+    }
+    for (agent, id) in &agents {
+        let of_agent = case
+            .calls
+            .iter()
+            .filter(|call| call.agent.as_deref() == Some(agent));
+        let end = of_agent.map(|call| call.end_ms).max().unwrap_or(0);
+        let mut run = run(*id, agent, BASE, nanos(end) + 500_000);
+        run.parent_span_id = ROOT.to_be_bytes().to_vec();
+        spans.push(run);
+    }
+    let parent_of = |agent: &Option<String>| match agent {
+        Some(agent) => agents[agent.as_str()],
+        None => ROOT,
+    };
+    let chat = [("gen_ai.operation.name", "chat".to_owned())];
+    let mut asked: BTreeSet<(u64, u32)> = BTreeSet::new();
+    for (at, call) in case.calls.iter().enumerate() {
+        let parent = parent_of(&call.agent);
+        if let Some(step) = call.step
+            && asked.insert((parent, step))
+        {
+            // Steps without calls had a model span too.
+            let first = nanos(call.start_ms).saturating_sub(100_000);
+            spans.push(span(
+                200 + at as u64,
+                parent,
+                (first, first + 50_000),
+                &chat,
+            ));
+        }
+        let text = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        };
+        let mut fields = vec![
+            ("gen_ai.operation.name", "execute_tool".to_owned()),
+            ("gen_ai.tool.name", call.name.clone()),
+        ];
+        fields.extend(
+            call.args
+                .as_ref()
+                .map(|args| ("gen_ai.tool.call.arguments", args.to_string())),
+        );
+        fields.extend(
+            call.result
+                .as_ref()
+                .map(|result| ("gen_ai.tool.call.result", text(result))),
+        );
+        let times = (nanos(call.start_ms), nanos(call.end_ms));
+        let mut made = span(1_000 + at as u64, parent, times, &fields);
+        if call.completed == Some(false) {
+            made.end_time_unix_nano = 0;
+        }
+        if call.error {
+            made.status = Some(Status {
+                code: 2,
+                ..Status::default()
+            });
+        }
+        spans.push(made);
+    }
+    if case.cut {
+        spans.push(span(900, ROOT, (BASE, BASE + 50_000), &chat));
+    }
+    spans
+}
+
+fn span(id: u64, parent: u64, (start, end): (u64, u64), fields: &[(&str, String)]) -> Span {
+    Span {
+        trace_id: [7_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat(),
+        span_id: id.to_be_bytes().to_vec(),
+        parent_span_id: match parent {
+            0 => Vec::new(),
+            parent => parent.to_be_bytes().to_vec(),
+        },
+        name: fields[0].1.clone(),
+        start_time_unix_nano: start,
+        end_time_unix_nano: end,
+        flags: 0x100,
+        attributes: (fields.iter())
+            .map(|(key, text)| attribute(key, text))
+            .collect(),
+        ..Span::default()
+    }
+}
+
+struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, path: &Path) -> Result<String, String> {
+        Err(format!("a case reads no file, {} either", path.display()))
+    }
+
+    fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
+        Err(format!("a case names no files, `{glob}` either"))
+    }
+}
