@@ -2,10 +2,11 @@
 //! their only source. Does not prove that the comments are true; the corpus does.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 use spanscore::evaluate::Criterion;
+
+use crate::support::pages::{assert_current, doc_line, read};
 
 const INTRODUCTION: &str = "\
 # Evaluators
@@ -77,8 +78,8 @@ fn doc_of(name: &str) -> Vec<String> {
     let source = read(&format!("src/evaluate/evaluators/{name}.rs"));
     let mut doc = Vec::new();
     for line in source.lines() {
-        match line.strip_prefix("///") {
-            Some(text) => doc.push(text.strip_prefix(' ').unwrap_or(text).to_owned()),
+        match doc_line(line) {
+            Some(text) => doc.push(text.to_owned()),
             None if doc.iter().any(|line| line == "# What it checks") => return doc,
             None => doc.clear(),
         }
@@ -107,14 +108,7 @@ fn the_page_is_what_the_doc_comments_say() {
         n_files - 1,
         "one file per evaluator, and mod.rs"
     );
-    if fs::read_to_string("docs/evaluators.md").unwrap_or_default() != page {
-        let current = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evaluators.md");
-        fs::write(&current, &page).unwrap();
-        panic!(
-            "docs/evaluators.md is not current: copy {} over it",
-            current.display()
-        );
-    }
+    assert_current("docs/evaluators.md", &page);
 }
 
 #[test]
@@ -150,8 +144,4 @@ fn the_schema_accepts_what_an_evaluator_is_written_as() {
         Value::Bool(false)
     );
     assert_eq!(schema["required"], serde_json::json!(["name", "evaluate"]));
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

@@ -12,6 +12,7 @@ mod captures;
 mod cli;
 mod conformance;
 mod contributing;
+mod convention_docs;
 mod corpus;
 mod cross_trace_results;
 mod end_to_end;

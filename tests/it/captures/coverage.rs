@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use serde_json::Value;
+
+use crate::support::pages::assert_current;
 
 const PAGE: &str = "docs/frameworks.md";
 const BEGIN: &str = "<!-- sessions -->\n";
@@ -97,11 +98,7 @@ impl Coverage {
             .split_once(END)
             .unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
         let current = format!("{before}{BEGIN}{}{END}{after}", self.text(exceptions));
-        if page != current {
-            let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frameworks.md");
-            std::fs::write(&file, current).unwrap();
-            panic!("{PAGE} is not current: copy {} over it", file.display());
-        }
+        assert_current(PAGE, &current);
     }
 
     fn text(&self, exceptions: &Value) -> String {

@@ -10,6 +10,9 @@ use crate::extract::tool_call::CallPart;
 use crate::extract::values::{messages, payload};
 use crate::span::{Span, Value};
 
+/// AutoGen's spans of tools have neither arguments nor a result. Its runtime hands both around in
+/// messages, which it records in spans `autogen process …` of other traces, attribute `message`.
+/// They are joined by call id. The calls themselves are recognised as `gen_ai`.
 pub(super) const AUTOGEN: Convention = Convention {
     name: "autogen",
     prune: Some(Prune {

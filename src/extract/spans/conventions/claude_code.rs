@@ -9,6 +9,10 @@ use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 
+/// - Tool call: the span's name is `claude_code.tool`.
+/// - Agent run: the span's name is `claude_code.interaction`; the agent is `claude_code`.
+/// - Model call: the span's name is `claude_code.llm_request`.
+/// - Error: `success` is `false`, there or on the span `claude_code.tool.execution` below it.
 pub(super) const CLAUDE_CODE: Convention = Convention {
     name: "claude_code",
     by_span_name: true,

@@ -10,6 +10,17 @@ use super::super::view::{View, name_after};
 use crate::extract::values::{Envelope, Raw};
 use crate::span::{Event, KeyId};
 
+/// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
+///   there, and no attribute that names a kind of span.
+/// - Agent run: `gen_ai.operation.name` is `invoke_agent`. The agent is `gen_ai.agent.name`,
+///   `gen_ai.agent.id`, or follows `invoke_agent` in the span's name.
+/// - Model call: `gen_ai.operation.name` is `chat`, `generate_content` or `text_completion`.
+/// - Arguments: `gen_ai.tool.call.arguments`, `gcp.vertex.agent.tool_call_args`; else `content` of
+///   the event `gen_ai.tool.message`.
+/// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`; else `message` of the
+///   event `gen_ai.choice`. A result beside `gcp.vertex.agent.event_id` is unwrapped from
+///   `{"result": …}`; one beside `gen_ai.tool.status`, or in an event, from its content blocks.
+/// - Error: `gen_ai.tool.status` is `error`, or `gen_ai.task.status` is `failure`.
 pub(super) const GEN_AI: Convention = Convention {
     name: "gen_ai",
     marks: KeyBits::new(&[keys::OPERATION, keys::GEN_AI_TOOL_NAME]),

@@ -13,6 +13,10 @@ use super::super::keys;
 use super::super::view::View;
 use crate::extract::values::{AnnouncedCall, Conversation, ConversationResult, payload, python};
 
+/// - Tool call: none has a span; calls are read from the conversation in `output.value` of the run.
+/// - Agent run: a span `Agent.run` with `openinference.span.kind` = `CHAIN` and messages in
+///   `output.value` or `input.value`.
+/// - Model call: none has a span.
 pub(super) const HAYSTACK: Convention = Convention {
     name: "haystack",
     marks: KeyBits::new(&[keys::OI_KIND]),

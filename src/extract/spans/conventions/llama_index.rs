@@ -11,6 +11,8 @@ use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::View;
 
+/// - Agent run: the parent of a span `….setup_agent`; the agent is `current_agent_name` in that
+///   span's `input.value`. Everything else is recognised as `openinference`.
 pub(super) const LLAMA_INDEX: Convention = Convention {
     name: "llama_index",
     prune: Some(Prune {

@@ -7,6 +7,12 @@ use super::super::keys;
 use super::super::view::View;
 use crate::span::KeyId;
 
+/// Coding agents that report tool calls in log records only: Claude Code, Codex and Gemini CLI.
+///
+/// - Tool call: a log record whose event is `claude_code.tool_result`, `tool_result`,
+///   `codex.tool_result` or `gemini_cli.tool_call`. Records with one `prompt.id` or `prompt_id`
+///   make a run.
+/// - Error: `success` is `false`.
 pub(super) const LOG_CALLS: Convention = Convention {
     name: "log_calls",
     of_records: true,

@@ -74,6 +74,8 @@ pub(super) const LANGSMITH: Convention = row(
 
 /// Genkit: tools, models and flows share the key of their name, so that only the subtype
 /// distinguishes them; a failed tool fails all spans above it too.
+///
+/// - Error: `genkit:state` is `error`.
 pub(super) const GENKIT: Convention = row(
     "genkit",
     keys::GENKIT_SUBTYPE,
@@ -93,6 +95,8 @@ pub(super) const GENKIT: Convention = row(
 
 /// VoltAgent: a sub-agent's spans carry its parent's name beside its own. Its one `llm` span covers
 /// the whole run, so that it makes no turns.
+///
+/// - Error: `error.message` is there.
 pub(super) const VOLTAGENT: Convention = row(
     "voltagent",
     keys::SPAN_TYPE,

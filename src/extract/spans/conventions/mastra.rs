@@ -8,6 +8,7 @@ use super::super::key_bits::KeyBits;
 use super::super::keys;
 use super::super::view::{View, name_after};
 
+/// - Error: `gen_ai.tool.call.result` begins with `{"error":true`.
 pub(super) const MASTRA: Convention = Convention {
     name: "mastra",
     marks: KeyBits::new(&[keys::MASTRA_TYPE]),

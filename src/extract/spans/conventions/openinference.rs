@@ -10,6 +10,15 @@ use super::super::keys;
 use super::super::view::View;
 use crate::extract::values::Envelope;
 
+/// - Tool call: `openinference.span.kind` is `TOOL`, or `AGENT` beside `tool.name`.
+/// - Agent run: `openinference.span.kind` is `AGENT`, or `span_type` is `agentRun`. The agent is
+///   `ai.telemetry.functionId`, `agent.name`, `gen_ai.agent.name`, `graph.node.id`, or the span's
+///   name.
+/// - Model call: `openinference.span.kind` is `LLM`, except for spans `…._prepare_chat_with_tools`;
+///   or `span_type` is `completion`.
+/// - Name: `tool.name`, else the span's name without a method such as `.run` or `.__call__`.
+/// - Error: the status ERROR, except beside `ai.operationId`, where only an `exception` event
+///   counts.
 pub(super) const OPENINFERENCE: Convention = Convention {
     name: "openinference",
     marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),

@@ -9,6 +9,8 @@ use super::super::keys;
 use super::super::view::View;
 use super::openinference::bare_name;
 
+/// - Tool call: an agent run below another agent's run, with `smolagents.max_steps`. Its name is
+///   the span's, its result `output.value`. Everything else is recognised as `openinference`.
 pub(super) const SMOLAGENTS: Convention = Convention {
     name: "smolagents",
     refine: Some(Refine {

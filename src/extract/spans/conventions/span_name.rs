@@ -7,6 +7,8 @@ use super::super::convention::{Convention, SpanCall};
 use super::super::keys;
 use super::super::view::{View, name_after};
 
+/// - Tool call: the span's name is `execute_tool X`, and no attribute names a kind of span.
+/// - Agent run: the span's name is `invoke_agent X`, and no attribute names a kind of span.
 pub(super) const SPAN_NAMES: Convention = Convention {
     name: "span_name",
     by_span_name: true,

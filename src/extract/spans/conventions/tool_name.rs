@@ -7,6 +7,11 @@ use super::super::keys;
 use super::super::view::View;
 use crate::span::KeyId;
 
+/// - Tool call: `tool.name`, or an attribute of `tools.name_attributes`, is there, and no attribute
+///   that names a kind of span.
+/// - Agent run: `agent.name` is there, and neither `tool.name`, `gen_ai.tool.name` nor an attribute
+///   that names a kind of span.
+/// - Name: `tool.name`, or the attribute of `tools.name_attributes`.
 pub(super) const TOOL_NAME: Convention = Convention {
     name: "tool_name",
     marks: KeyBits::new(&[keys::TOOL_NAME, keys::AGENT_NAME]),

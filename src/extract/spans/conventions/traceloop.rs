@@ -7,6 +7,13 @@ use super::super::keys;
 use super::super::view::{View, name_after};
 use crate::extract::values::Envelope;
 
+/// - Tool call: `traceloop.span.kind` is `tool`, or `task` beside `gen_ai.operation.name` =
+///   `execute_tool`; not where `gen_ai.operation.name` is `handoff`.
+/// - Name: `gen_ai.tool.name`, else `traceloop.entity.name` of a `tool`. If nothing else names the
+///   call, what stands in the span's name.
+/// - Error: `gen_ai.task.status` is `failure`.
+/// - Caller: `gen_ai.agent.name`, `traceloop.association.properties.lc_agent_name`, else
+///   `traceloop.workflow.name` of a `task`.
 pub(super) const TRACELOOP: Convention = Convention {
     name: "traceloop",
     marks: KeyBits::new(&[keys::TRACELOOP_KIND]),
