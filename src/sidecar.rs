@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{AdminPort, Guard, TokenError};
 use crate::config::{Config, Signal};
+use crate::evaluate::Coverage;
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
 use crate::listen::{BindError, Port};
@@ -31,8 +32,10 @@ use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
 use crate::span::{KeySet, Now};
+use crate::sync::Mutex;
 use crate::telemetry::{
-    DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
+    CoverageProblem, DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped,
+    Telemetry, write_coverage,
 };
 use crate::tls::{PortTls, TlsError};
 use crate::transport::{QueueRefusal, Undelivered};
@@ -205,10 +208,12 @@ impl Sidecar {
         let (exporter, exporting) = Exporter::start(exporting, &telemetry, &mut rng)?;
 
         let rules = Arc::new(ArcSwap::from_pointee(rules));
+        let coverage = Arc::new(Mutex::new(Coverage::default()));
         let setup = register::RegisterSetup {
             config: config.clone(),
             origin,
             rules: rules.clone(),
+            coverage: coverage.clone(),
             clock: now,
         };
         let (register, reloader) = register::open(setup, &telemetry)?;
@@ -217,7 +222,7 @@ impl Sidecar {
         let ended = async move { drop(ended.await) };
         watching.spawn(reloader.run(telemetry.heartbeat("register", started.instant), ended));
         let (scoring, thread) = if config.scoring.enabled {
-            let judge = judge(exporter.clone(), observer);
+            let judge = judge(exporter.clone(), coverage.clone(), observer);
             let (scoring, thread) = ScoringQueue::start(
                 config.assemble_settings(&budgets),
                 budgets.scoring_queue,
@@ -251,7 +256,12 @@ impl Sidecar {
         let scores = exporter.routes();
         let score_metrics: MetricsSource = Arc::new(move |page| exporter.write_metrics(page));
         let arrival_metrics: MetricsSource = Arc::new(move |page| last_request.write_metrics(page));
-        let metrics = vec![receiver.metrics(), arrival_metrics, score_metrics];
+        let metrics = vec![
+            receiver.metrics(),
+            arrival_metrics,
+            score_metrics,
+            coverage_metrics(coverage),
+        ];
         let api = register::routes(&register).merge(scores);
         let page = AdminPort {
             telemetry: telemetry.clone(),
@@ -362,15 +372,49 @@ impl Sidecar {
     }
 }
 
-/// Exports each judgement on the scoring thread and shows it to the observer.
-fn judge(exporter: Exporter, mut observer: Option<Observer>) -> Judge {
+/// Exports each judgement on the scoring thread, counts what each criterion selects, and shows the
+/// judgement to the observer.
+fn judge(
+    exporter: Exporter,
+    coverage: Arc<Mutex<Coverage>>,
+    mut observer: Option<Observer>,
+) -> Judge {
     Box::new(move |judged, rules| {
+        let Judged {
+            evaluations,
+            trajectories,
+            ..
+        } = judged;
+        if !evaluations.is_empty() || !trajectories.is_empty() {
+            let mut coverage = coverage.lock();
+            coverage.note(&rules.criteria, trajectories, evaluations);
+            let due = coverage.due();
+            // One line, however many there are: `/v1/status` lists all of them.
+            if let Some(first) = due.first() {
+                CoverageProblem {
+                    criterion: first.criterion,
+                    problem: first.problem.as_deref().unwrap_or_default(),
+                    n_seen: first.n_seen,
+                    n_matched: first.n_matched,
+                    n_others: due.len() - 1,
+                }
+                .emit();
+            }
+        }
         if !judged.evaluations.is_empty() {
             exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
         }
         if let Some(observer) = &mut observer {
             observer(judged, rules);
         }
+    })
+}
+
+fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
+    Arc::new(move |page| {
+        let coverage = coverage.lock();
+        let counts = coverage.counts();
+        write_coverage(&counts.collect::<Vec<_>>(), page);
     })
 }
 

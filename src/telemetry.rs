@@ -3,6 +3,7 @@
 //! has one.
 
 mod connections;
+mod coverage;
 mod exporting;
 mod forwarding;
 mod health;
@@ -21,6 +22,7 @@ pub use connections::{
     AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed,
     Listening, OpenConnection,
 };
+pub use coverage::{CoverageProblem, write_coverage};
 pub use exporting::{
     ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued,
     ScoresSent, ScoresUnprinted,
@@ -123,7 +125,8 @@ impl Telemetry {
 pub(crate) fn metric_names() -> impl Iterator<Item = String> {
     let telemetry = Telemetry::default();
     // A family whose values all have labels has no sample as long as nothing was counted.
-    let page = telemetry.metrics_text(0, &[]);
+    let coverage: MetricsSource = Arc::new(|page| write_coverage(&[("pay", 1, 0)], page));
+    let page = telemetry.metrics_text(0, &[coverage]);
     let shown: Vec<String> = page
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))

@@ -1,11 +1,15 @@
 //! Small things about text: truncation, counts with their noun, hexadecimal digits, times and
-//! durations. Knows nothing of what the texts mean.
+//! durations, the nearest of some words. Knows nothing of what the texts mean.
+
+mod did_you_mean;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use prost_reflect::prost_types::Timestamp;
+
+pub(crate) use did_you_mean::nearest;
 
 /// The first `max_chars` characters of a text.
 pub(crate) fn truncated(text: &str, max_chars: usize) -> &str {

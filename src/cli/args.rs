@@ -180,7 +180,8 @@ pub struct Replay {
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
-    /// Treat `not_evaluated` as a failure.
+    /// Also fail on `not_evaluated`, and on a criterion that selects no run or names a tool that no
+    /// run calls.
     #[arg(long)]
     pub strict: bool,
     /// Fail if a criterion's mean score is below X (0 to 1), instead of on any `fail` or `error`.

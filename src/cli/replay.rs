@@ -14,8 +14,8 @@ use super::recording::{self, Unreadable};
 use super::{Exit, Streams, examples, junit};
 use crate::assemble::{Settings, Trace};
 use crate::config::Signal;
-use crate::evaluate::{Evaluation, Verdict};
-use crate::export::score_line::{self, Colour};
+use crate::evaluate::{Coverage, Evaluation, Verdict};
+use crate::export::score_line::{self, Clean, Colour};
 use crate::pipeline::{Judged, Pipeline, Rules};
 use crate::receive::{scan, scan_logs, scan_metrics};
 use crate::sidecar;
@@ -87,7 +87,31 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
         )?,
     }
     streams.out.flush()?;
+    let mut coverage = Coverage::default();
+    coverage.note(&rules.criteria, &replayed.judged.trajectories, evaluations);
+    let fits = report_coverage(&coverage, streams)?;
+    if args.strict && !fits && !args.exit_zero {
+        return Ok(Exit::CriterionFailed);
+    }
     exit(args, rules, &replayed, streams)
+}
+
+/// Reports criteria that select no run, or name tools that no run calls. Returns whether there are
+/// none.
+fn report_coverage(coverage: &Coverage, streams: &mut Streams<'_>) -> io::Result<bool> {
+    let mut fits = true;
+    for coverage in coverage.criteria() {
+        if let Some(problem) = &coverage.problem {
+            fits = false;
+            writeln!(
+                streams.err,
+                "warning: criterion `{}`: {}",
+                Clean(coverage.criterion),
+                Clean(problem)
+            )?;
+        }
+    }
+    Ok(fits)
 }
 
 /// Judges the traces of some recordings.

@@ -24,8 +24,9 @@ pub use criterion::{
 };
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator};
 pub use judge::{
-    Evaluation, EvaluationText, Expectations, Findings, FromSpans, JudgedBy, Previous,
-    SpanExpectations, judge, judge_run, no_longer_expected, searched_size, withdraw,
+    Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
+    JudgedBy, Previous, SpanExpectations, judge, judge_run, no_longer_expected, searched_size,
+    withdraw,
 };
 pub use parameters::field_aliases::stands_for;
 pub use parameters::names::Names;

@@ -2,12 +2,12 @@
 //! each into a message. What only the owner of the format knows comes from [`Hints`].
 
 use super::de_error::{DeError, MistakeKind, shown};
-use super::did_you_mean::nearest;
 use super::parse::infer;
 use super::problem::{Problem, Problems};
 use super::reader::Reader;
 use super::texts::{Place, Texts};
 use super::tree::{Kind, Node, NodeValue, Scalar};
+use crate::text::nearest;
 
 /// Nobody can correct more at once, and a file that is no configuration at all would fill the
 /// screen.

@@ -8,14 +8,13 @@ mod tree;
 
 mod de_error;
 mod diagnose;
-mod did_you_mean;
 mod interpolate;
 mod reader;
 mod yaml;
 
+pub(crate) use crate::text::nearest;
 pub(crate) use de_error::DeError;
 pub(crate) use diagnose::{Extent, Hints, Rewrite, read, start_of};
-pub(crate) use did_you_mean::nearest;
 pub use interpolate::Files;
 pub(crate) use interpolate::{ITEM, Interpolation, Secrets, holds_credentials};
 pub(crate) use parse::{infer, parse};

@@ -28,6 +28,7 @@ use axum::Router;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::config::Config;
+use crate::evaluate::Coverage;
 use crate::pipeline::Rules;
 use crate::span::Now;
 use crate::sync::Mutex;
@@ -50,6 +51,8 @@ pub struct RegisterSetup {
     pub origin: Option<ConfigOrigin>,
     /// The rules in force: swapped here, read by the scoring thread.
     pub rules: Arc<ArcSwap<Rules>>,
+    /// What the criteria have selected so far.
+    pub(crate) coverage: Arc<Mutex<Coverage>>,
     /// The one clock.
     pub clock: fn() -> Now,
 }
@@ -66,6 +69,7 @@ pub fn open(
         config,
         origin,
         rules,
+        coverage,
         clock,
     } = setup;
     let (state_file, restored) = match config.admin.state_file.as_deref() {
@@ -91,6 +95,7 @@ pub fn open(
     let register = Register(Arc::new(RegisterState {
         set: ArcSwap::from_pointee(CriteriaSet::default()),
         rules,
+        coverage,
         config: Mutex::new(config),
         state_file,
         applied: broadcast::Sender::new(MAX_WATCH_LAG),

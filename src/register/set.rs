@@ -15,6 +15,7 @@ use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges}
 use super::state::StateFile;
 use super::view::{DeletedView, PageView, RegistrationView, ReplacedView};
 use crate::config::{self, Config};
+use crate::evaluate::Coverage;
 use crate::pipeline::Rules;
 use crate::span::Now;
 use crate::sync::Mutex;
@@ -30,6 +31,7 @@ pub(super) struct RegisterState {
     /// The set that `rules` was made of. Both change together, under `config`'s lock.
     pub(super) set: ArcSwap<CriteriaSet>,
     pub(super) rules: Arc<ArcSwap<Rules>>,
+    pub(super) coverage: Arc<Mutex<Coverage>>,
     /// The configuration that the sidecar runs with. The lock of all writers; held for a moment's
     /// work and, with a state file, for a write to disk.
     pub(super) config: Mutex<Config>,
@@ -158,6 +160,20 @@ impl Register {
         let set = self.0.set.load();
         let n_api = set.registrations().len();
         let state_file = self.0.state_file.as_ref();
+        let coverage: Vec<Value> = self
+            .0
+            .coverage
+            .lock()
+            .criteria()
+            .map(|coverage| {
+                json!({
+                    "criterion": coverage.criterion,
+                    "seen": coverage.n_seen,
+                    "matched": coverage.n_matched,
+                    "problem": coverage.problem,
+                })
+            })
+            .collect();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "phase": self.0.telemetry.phase().as_str(),
@@ -167,6 +183,7 @@ impl Register {
                 "api": n_api,
                 "next_expiry": set.next_expiry().map(rfc3339),
             },
+            "coverage": coverage,
             "state_file": state_file.map(|file| file.path().display().to_string()),
             "reload": { "watches": self.0.has_origin, "last": *self.last_reload() },
         })
@@ -337,6 +354,7 @@ impl Register {
     fn swap(&self, next: CriteriaSet, rules: Rules, cause: &'static str) -> Arc<CriteriaSet> {
         let next = Arc::new(next);
         let before = self.0.set.swap(next.clone());
+        self.0.coverage.lock().follow(&rules.criteria);
         self.0.rules.store(Arc::new(rules));
         let changes = before.changes_to(&next);
         let n_api = next.registrations().len();

@@ -30,6 +30,7 @@ pub(super) fn opened(text: &str, clock: fn() -> Now) -> (Register, Reloader) {
         config,
         origin: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),
+        coverage: Arc::default(),
         clock,
     };
     open(setup, &Arc::default()).unwrap()

@@ -94,6 +94,11 @@ impl Glob {
         glob_matches(&self.0, text)
     }
 
+    /// As it was written.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     fn matches_everything(&self) -> bool {
         self.0 == "*"
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -142,6 +142,22 @@ impl Evaluate for Constraints {
         (score.missing, score.fault) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let named = |rule: &'_ Rule| {
+            // Other rules are kept by runs without such calls.
+            let is_expected = matches!(rule, Rule::Existence(_) | Rule::Init(_) | Rule::End(_));
+            let (a, b) = words::kinds(rule);
+            [Some(a), b].into_iter().flatten().map(move |pattern| (&pattern.name, is_expected))
+        };
+        let named = self.rules.iter().flat_map(named);
+        named
+            .map(|(pattern, is_expected)| NamedTool {
+                name: ToolName::Pattern(pattern),
+                is_expected,
+            })
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

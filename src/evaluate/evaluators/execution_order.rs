@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
@@ -151,6 +151,16 @@ impl Evaluate for ExecutionOrder {
         let mut score = Score::between(strict(value), strict(least), strict(most), evidence);
         score.n_expected = expected.len();
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        match self.over {
+            Over::Tools => {
+                let names = self.expected_output.as_slice().iter();
+                names.map(|name| NamedTool::expected(name)).collect()
+            }
+            Over::Nodes => Vec::new(),
+        }
     }
 
     fn reads_order(&self) -> bool {

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::evaluate::comparison::assignment::Assignment;
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
-use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PlacedPattern};
+use crate::evaluate::parameters::pattern::{Pattern, PatternCompiler, PatternError, PlacedPattern};
 use crate::evaluate::rules::activations::RuleFound;
 use crate::extract::Trajectory;
 
@@ -75,6 +75,23 @@ pub(super) enum Evidence {
     Constraints(Vec<RuleFound>),
 }
 
+/// A tool that an evaluator names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedTool<'a> {
+    pub(super) name: ToolName<'a>,
+    /// Is a call of it expected? Otherwise it is forbidden or allowed.
+    pub(super) is_expected: bool,
+}
+
+/// How an evaluator names a tool.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ToolName<'a> {
+    /// By its name.
+    Exact(&'a str),
+    /// By a pattern of its name.
+    Pattern(&'a Pattern),
+}
+
 /// The judgement that evidence is rendered for.
 #[derive(Clone, Copy)]
 pub(super) struct Judgement<'a> {
@@ -123,6 +140,11 @@ impl Evaluator {
     /// What loads but is hardly meant, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         self.as_evaluate().warnings()
+    }
+
+    /// The tools that its parameters name.
+    pub(super) fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        self.as_evaluate().named_tools()
     }
 
     /// The threshold that applies, given the one that was written (0 to 1).
@@ -214,6 +236,9 @@ trait Evaluate {
     /// The reference evaluator's own justification fields.
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value;
 
+    /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
+    fn named_tools(&self) -> Vec<NamedTool<'_>>;
+
     /// What loads but is hardly meant.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
@@ -222,6 +247,36 @@ trait Evaluate {
     /// The threshold that applies, given the one that was written (0 to 1).
     fn threshold(&self, written: Option<f64>) -> f64 {
         written.unwrap_or(1.0)
+    }
+}
+
+impl<'a> NamedTool<'a> {
+    fn expected(name: &'a str) -> Self {
+        Self {
+            name: ToolName::Exact(name),
+            is_expected: true,
+        }
+    }
+}
+
+impl<'a> ToolName<'a> {
+    /// Does it name this tool?
+    pub(super) fn matches(self, tool: &str) -> bool {
+        match self {
+            Self::Exact(name) => name == tool,
+            Self::Pattern(pattern) => pattern.is_match(tool),
+        }
+    }
+
+    /// The name, or the pattern without its anchors, which then reads like one.
+    pub(super) fn word(self) -> &'a str {
+        match self {
+            Self::Exact(name) => name,
+            Self::Pattern(pattern) => {
+                let pattern = pattern.as_str().trim_start_matches('^');
+                pattern.trim_end_matches('$')
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
@@ -86,6 +86,13 @@ impl Evaluate for ToolCallArgs {
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
         self.score(trajectory).map(Evidence::ToolCallArgs)
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.tool_calls.iter();
+        expected
+            .map(|expected| NamedTool::expected(&expected.name))
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

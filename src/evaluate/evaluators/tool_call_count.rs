@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
@@ -105,6 +105,16 @@ impl Evaluate for ToolCallCount {
         let mut score = Score::between(value, least, most, Evidence::ToolCallCount(n_calls));
         score.n_expected = counts.len();
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let counts = self.tool_calls_count.iter();
+        counts
+            .map(|(name, count)| NamedTool {
+                name: ToolName::Exact(name),
+                is_expected: !count.holds(0),
+            })
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs;
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
@@ -86,6 +86,11 @@ impl Evaluate for ToolCallOrder {
         };
         score.n_expected = n_expected;
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let names = self.tool_calls_order.names().as_slice().iter();
+        names.map(|name| NamedTool::expected(name)).collect()
     }
 
     fn reads_order(&self) -> bool {

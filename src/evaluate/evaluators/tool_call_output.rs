@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
 use crate::evaluate::comparison::score::Explanation;
@@ -73,6 +73,13 @@ impl Evaluate for ToolCallOutput {
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
         self.score(trajectory).map(Evidence::ToolCallOutput)
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.tool_outputs.iter();
+        expected
+            .map(|expected| NamedTool::expected(&expected.name))
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
@@ -179,6 +179,19 @@ impl Evaluate for ToolCalls {
             .sum::<usize>()
             + self.sequence.len();
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let required = self.required.iter().map(|entry| (&entry.pattern, true));
+        let sequence = self.sequence.iter().map(|entry| (&entry.pattern, true));
+        let disallowed = self.disallowed.iter().map(|entry| (&entry.pattern, false));
+        let entries = required.chain(sequence).chain(disallowed);
+        entries
+            .map(|(pattern, is_expected)| NamedTool {
+                name: ToolName::Pattern(&pattern.name),
+                is_expected,
+            })
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Evaluate, Evidence, Judgement, Score, names_of};
+use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::Alignment;
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
@@ -142,6 +142,13 @@ impl Evaluate for ToolOrder {
         score.missing = missing;
         score.n_expected = n_expected;
         score
+    }
+
+    fn named_tools(&self) -> Vec<NamedTool<'_>> {
+        let expected = self.expected_tools.iter();
+        expected
+            .map(|expected| NamedTool::expected(&expected.tool_name))
+            .collect()
     }
 
     fn reads_order(&self) -> bool {

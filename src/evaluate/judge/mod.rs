@@ -2,6 +2,7 @@
 //! scores into verdicts. Knows no single evaluator.
 
 mod certain_subset;
+mod coverage;
 mod evaluation;
 mod run;
 mod span_expectations;
@@ -18,6 +19,7 @@ use crate::evaluate::criterion::{Criterion, InvalidCriterion, Scope};
 use crate::extract::Trajectory;
 use crate::span::SpanId;
 
+pub use coverage::{Coverage, CriterionCoverage};
 pub use evaluation::{Evaluation, EvaluationText, Findings, JudgedBy, Previous};
 pub use run::{Expectations, judge_run};
 pub use span_expectations::{FromSpans, SpanExpectations, no_longer_expected, searched_size};

@@ -72,6 +72,7 @@ fn start_in(
         config,
         origin: Some(origin),
         rules: Arc::new(ArcSwap::from_pointee(rules)),
+        coverage: Arc::default(),
         clock: sidecar::now,
     };
     let telemetry = Arc::new(Telemetry::default());

@@ -1,6 +1,7 @@
 //! Runs the program as its users do: arguments and files in; output, messages and exit codes out.
 //! Does not prove that scores are right.
 
+mod coverage;
 mod criteria;
 mod examples;
 mod expectations;

@@ -1,0 +1,67 @@
+//! What the criteria select: metrics by criterion, and the log line on one that selects nothing or
+//! names a tool that no run calls. Must not know how either is found out.
+
+use super::{MetricKind, MetricsPage};
+
+/// A criterion selected none of many trajectories, or names a tool that none of them calls.
+#[derive(Debug)]
+pub struct CoverageProblem<'a> {
+    /// Its name.
+    pub criterion: &'a str,
+    /// What is wrong, with the names that were seen.
+    pub problem: &'a str,
+    /// How many trajectories were judged.
+    pub n_seen: u64,
+    /// How many of them it selected.
+    pub n_matched: u64,
+    /// How many other criteria have a problem.
+    pub n_others: usize,
+}
+
+impl CoverageProblem<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            criterion,
+            problem,
+            n_seen,
+            n_matched,
+            n_others,
+        } = self;
+        tracing::warn!(
+            criterion,
+            problem,
+            n_seen,
+            n_matched,
+            n_others,
+            "a criterion does not fit the runs that are seen; GET /v1/status lists all criteria"
+        );
+    }
+}
+
+/// Writes how many trajectories each criterion saw and selected: name, seen, selected.
+pub fn write_coverage(criteria: &[(&str, u64, u64)], page: &mut MetricsPage) {
+    if criteria.is_empty() {
+        return;
+    }
+    let name = "spanscore_criterion_trajectories_seen";
+    let help = "Trajectories judged while the criterion was in force, by criterion";
+    page.metric(name, MetricKind::Counter, help);
+    for (criterion, n_seen, _) in criteria {
+        page.sample(
+            &format!("{name}_total"),
+            [("criterion", *criterion)],
+            n_seen,
+        );
+    }
+    let name = "spanscore_criterion_trajectories_matched";
+    let help = "Trajectories that the criterion selected, by criterion";
+    page.metric(name, MetricKind::Counter, help);
+    for (criterion, _, n_matched) in criteria {
+        page.sample(
+            &format!("{name}_total"),
+            [("criterion", *criterion)],
+            n_matched,
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Criteria that do not fit the runs that are seen: a misspelt selector, an agent that is not the
+//! evaluated one, a tool under another name. Does not prove that fitting criteria judge rightly.
+
+use serde_json::Value;
+
+use crate::support::program::{RECORDING, Running, http, run};
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
+fn replayed(criteria: &str, more: &[&str]) -> (i32, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("criteria.yaml");
+    std::fs::write(&file, format!("criteria:\n{criteria}")).unwrap();
+    let config = ["replay", "--config", file.to_str().unwrap()];
+    let (code, _, err) = run(&[&config, more, &RECORDING[..]].concat());
+    (code, err)
+}
+
+const FITS: &str =
+    "  - { name: fits, evaluate: { tool_call_order: { tool_calls_order: [lookup_account] } } }\n";
+
+#[test]
+fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
+    let order = "evaluate: { tool_call_order: { tool_calls_order: [lookup_account] } }";
+    let cases = [
+        (
+            format!("  - {{ name: x, select: {{ agent: billing_agnt }}, {order} }}\n"),
+            "no trajectory of agent `billing_agnt`; seen: `billing_agent`",
+        ),
+        (
+            format!("  - {{ name: x, select: {{ root: \"chat *\" }}, {order} }}\n"),
+            "no trajectory with root `chat *`; seen: `invoke_agent billing_agent`",
+        ),
+        (
+            format!("  - {{ name: x, select: {{ calls: \"charge\" }}, {order} }}\n"),
+            "no trajectory with a call of `charge`; seen: `charge_card`, `lookup_account`, \
+             `send_receipt`",
+        ),
+        (
+            format!("  - {{ name: x, select: {{ attributes: {{ tier: gold }} }}, {order} }}\n"),
+            "no trajectory with attribute `tier` = `gold`; seen: nothing",
+        ),
+        (
+            "  - { name: x, evaluate: { tool_call_order: { tool_calls_order: [charge_crad] } }, \
+             threshold: 0 }\n"
+                .to_owned(),
+            "no run calls `charge_crad`; seen: `charge_card`, `lookup_account`, `send_receipt`",
+        ),
+        (
+            "  - { name: x, evaluate: { tool_calls: { disallowed: [^Shop-charge_card$] } } }\n"
+                .to_owned(),
+            "no run calls `Shop-charge_card`; seen: `charge_card`, `lookup_account`, \
+             `send_receipt`",
+        ),
+    ];
+    for (criterion, problem) in cases {
+        let (code, err) = replayed(&format!("{FITS}{criterion}"), &[]);
+        assert_eq!(code, 0, "{err}");
+        assert!(
+            err.contains(&format!("warning: criterion `x`: {problem}\n")),
+            "{err}"
+        );
+        assert!(!err.contains("`fits`"), "{err}");
+        assert_eq!(replayed(&format!("{FITS}{criterion}"), &["--strict"]).0, 1);
+    }
+}
+
+/// A tool that must not be called, and is not, is no mistake.
+#[test]
+fn criteria_that_fit_are_not_named() {
+    let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }\n  \
+                     - { name: y, evaluate: { tool_call_count: { tool_calls_count: { refund: [=, \
+                     0], delete: [<, 3] } } } }\n";
+    let (code, err) = replayed(&format!("{FITS}{forbidden}"), &["--strict", "--exit-zero"]);
+    assert!(code == 0 && !err.contains("warning"), "{err}");
+}
+
+#[test]
+fn a_sidecar_says_so_after_a_hundred_trajectories() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spanscore.yaml");
+    let criteria = "criteria:
+  - { name: misses, select: { agent: testr }, evaluate: { tool_call_count: { tool_calls_count: { a: [\"<\", 9] } } } }
+  - { name: counts, evaluate: { tool_call_count: { tool_calls_count: { pay: [\">=\", 1] } } } }
+assemble: { settle: 100ms }
+shutdown: { quiet: 0s }
+";
+    std::fs::write(&file, criteria).unwrap();
+    let mut sidecar = Running::start(&["--config", file.to_str().unwrap()]);
+    let [otlp, admin] = sidecar.addresses();
+    let call = SpanCall {
+        name: "Shop-pay".to_owned(),
+        ..SpanCall::default()
+    };
+    let spans = (1..=100).flat_map(|trace| spans_of_run(trace, &[], std::slice::from_ref(&call)));
+    http(&otlp, "POST /v1/traces", &request(spans.collect()));
+    let line = loop {
+        let line = sidecar.line();
+        if line["level"] == "WARN" && line.get("criterion").is_some() {
+            break line;
+        }
+    };
+    assert_eq!(line["criterion"], "misses", "{line}");
+    assert_eq!(
+        line["problem"],
+        "no trajectory of agent `testr`; seen: `tester`"
+    );
+    assert_eq!(
+        (&line["n_seen"], &line["n_others"]),
+        (&100.into(), &1.into())
+    );
+    let status = http(&admin, "GET /v1/status", b"");
+    let status: Value = serde_json::from_str(status.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(
+        status["coverage"],
+        serde_json::json!([
+            {
+                "criterion": "misses",
+                "seen": 100,
+                "matched": 0,
+                "problem": "no trajectory of agent `testr`; seen: `tester`",
+            },
+            {
+                "criterion": "counts",
+                "seen": 100,
+                "matched": 100,
+                "problem": "no run calls `pay`; seen: `Shop-pay`",
+            },
+        ])
+    );
+    let metrics = http(&admin, "GET /metrics", b"");
+    for sample in [
+        "spanscore_criterion_trajectories_seen_total{criterion=\"misses\"} 100\n",
+        "spanscore_criterion_trajectories_matched_total{criterion=\"misses\"} 0\n",
+        "spanscore_criterion_trajectories_matched_total{criterion=\"counts\"} 100\n",
+    ] {
+        assert!(metrics.contains(sample), "{sample}\n{metrics}");
+    }
+}
