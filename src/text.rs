@@ -29,6 +29,47 @@ pub(crate) fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
+/// Breaks lines at spaces so that none is longer than `width` characters, unless a word is. The
+/// rest of a line is indented by two more than the line. Colour codes take no room. Without a width
+/// nothing is broken.
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
+    let Some(width) = width else {
+        return Cow::Borrowed(text);
+    };
+    let mut out = String::with_capacity(text.len() + text.len() / 16);
+    for line in text.split_inclusive('\n') {
+        let plain = match line.starts_with('\u{1b}') {
+            true => line.split_once('m').map_or(line, |(_, plain)| plain),
+            false => line,
+        };
+        let indent = plain.len() - plain.trim_start_matches(' ').len();
+        let hanging = (indent + 2).min(width / 2);
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            if column > hanging.max(indent) && column + n_visible(word.trim_end()) > width {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', hanging));
+                column = hanging;
+            }
+            out.push_str(word);
+            column += n_visible(word);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The number of characters without colour codes (ESC [ … m).
+fn n_visible(text: &str) -> usize {
+    let mut is_code = false;
+    let is_visible = |c: &char| {
+        let was_code = is_code;
+        is_code = *c == '\u{1b}' || (is_code && *c != 'm');
+        !was_code && !is_code
+    };
+    text.chars().filter(is_visible).count()
+}
+
 /// A number and its noun: "1 entry", "3 entries".
 pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -97,6 +138,20 @@ mod tests {
         assert_eq!(abbreviated("añb", 2), "añ…");
         assert_eq!(abbreviated("añb", 3), "añb");
         assert_eq!(abbreviated("", 0), "");
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_with_a_hanging_indent_and_colours_take_no_room() {
+        let text = "  one two three four\nfive\n\n    \u{1b}[1mbold\u{1b}[0m words\n";
+        let expected =
+            "  one two\n    three\n    four\nfive\n\n    \u{1b}[1mbold\u{1b}[0m\n     words\n";
+        assert_eq!(wrapped(text, Some(10)), expected);
+        assert_eq!(wrapped(text, Some(40)), text);
+        assert_eq!(wrapped(text, None), text);
+        assert_eq!(
+            wrapped("a-word-that-is-too-long b", Some(8)),
+            "a-word-that-is-too-long\n  b"
+        );
     }
 
     /// Expected by `date -u -d @SECONDS +%FT%TZ`.

@@ -171,7 +171,8 @@ pub struct Replay {
     pub recordings: Recordings,
     /// Expectations of single runs, YAML or JSON: `examples:`, a list of `{id?, input?,
     /// expected_tools | expected_output | evaluate}`. An entry overrides fields of the criteria
-    /// with its evaluator, or is judged as criterion `example`.
+    /// with its evaluator, or is judged as criterion `example`. It is for all runs with its `id`
+    /// (`test.case.id`); entries without one are for the remaining runs, in order.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub examples: Option<PathBuf>,
     /// Allow no calls other than an example's `expected_tools`.
@@ -180,6 +181,9 @@ pub struct Replay {
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
+    /// Print only verdicts with this label (repeatable); the table and the exit code still count all.
+    #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
+    pub only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run or names a tool that no
     /// run calls.
     #[arg(long)]
@@ -209,7 +213,7 @@ pub enum ReplayFormat {
     Human,
     /// One JSON object per evaluation.
     Jsonl,
-    /// JUnit XML: one suite per criterion, one case per trace.
+    /// JUnit XML: one suite per criterion, one case per run.
     Junit,
 }
 

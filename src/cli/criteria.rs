@@ -207,13 +207,9 @@ impl Client<'_, '_> {
         ) {
             Ok(parsed) => parsed,
             Err(problems) => {
-                write!(
-                    self.streams.err,
-                    "{}",
-                    problems
-                        .render(self.streams.err_colour)
-                        .replace("--> body", &format!("--> {shown}"))
-                )?;
+                let text = problems.render(self.streams.err_colour());
+                let text = text.replace("--> body", &format!("--> {shown}"));
+                write!(self.streams.err, "{text}")?;
                 return Err(Failed::Exit(Exit::Usage));
             }
         };

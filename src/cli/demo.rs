@@ -17,7 +17,7 @@ use super::configuration::Disk;
 use super::{Exit, Streams, inspect, rules};
 use crate::config::{Config, Protocol, Signal, Sources};
 use crate::evaluate::Evaluation;
-use crate::export::score_line::{self, Colour};
+use crate::export::score_line;
 use crate::extract::Trajectory;
 use crate::listen::Port;
 use crate::receive::{self, Received, Receiver, RequestSink};
@@ -25,6 +25,7 @@ use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
 use crate::sync::Mutex;
 use crate::telemetry::Telemetry;
+use crate::text::wrapped;
 use crate::transport::{Client, DeliveryOutcome, QueueRefusal};
 
 /// A session of a pydantic-ai agent, as its exporter sent it.
@@ -91,6 +92,7 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
         address.map_or_else(|| "off".to_owned(), |address| address.to_string())
     };
 
+    let look = streams.look;
     let out = &mut *streams.out;
     writeln!(
         out,
@@ -122,7 +124,8 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
         "\nThe recorded session was sent over both protocols. The agent's tool calls:\n"
     )?;
     for trajectory in &trajectories {
-        writeln!(out, "{}", inspect::human(trajectory, Some(MAX_SHOWN)))?;
+        let text = inspect::human(trajectory, Some(MAX_SHOWN));
+        writeln!(out, "{}", wrapped(&text, look.width))?;
     }
     writeln!(
         out,
@@ -130,11 +133,7 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
         rules(&config(&backend, false)).criteria.len()
     )?;
     for evaluation in &evaluations {
-        writeln!(
-            out,
-            "{}",
-            score_line::human(evaluation, Colour::when(streams.colour)).trim_end()
-        )?;
+        writeln!(out, "{}", score_line::human(evaluation, look).trim_end())?;
     }
     out.flush()?;
 

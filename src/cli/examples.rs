@@ -8,14 +8,22 @@ use std::sync::Arc;
 use super::Streams;
 use super::configuration::{Disk, Unusable};
 use crate::config::{self, Files};
-use crate::evaluate::{self, Evaluation, Expectation, Unfit};
+use crate::evaluate::{self, Evaluation, Expectation, Paired, Unfit};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
+use crate::text::counted;
 
 /// The entries of an example file.
 pub(super) struct Examples {
     path: PathBuf,
     entries: Vec<Expectation>,
+}
+
+/// What became of the runs, and what a reader should know about it.
+#[derive(Default)]
+pub(super) struct JudgedByExamples {
+    pub(super) evaluations: Vec<Evaluation>,
+    pub(super) notes: Vec<String>,
 }
 
 /// Reads the file. If it is invalid, prints every problem and returns nothing.
@@ -35,9 +43,8 @@ pub(super) fn read(
     let entries = match entries {
         Ok(entries) => entries,
         Err(unusable) => {
-            return unusable
-                .print(streams.err, streams.err_colour)
-                .map(|()| None);
+            let colour = streams.err_colour();
+            return unusable.print(streams.err, colour).map(|()| None);
         }
     };
     let examples = Examples {
@@ -47,7 +54,7 @@ pub(super) fn read(
     match examples.check(rules) {
         Ok(warnings) => {
             for warning in warnings {
-                writeln!(streams.err, "warning: {warning}")?;
+                streams.tell(&format!("warning: {warning}"))?;
             }
             Ok(Some(examples))
         }
@@ -56,37 +63,51 @@ pub(super) fn read(
 }
 
 impl Examples {
-    /// Judges every run by its entry.
+    /// Judges every run by its entry, and runs without one by the criteria alone.
     ///
     /// # Errors
-    /// A run has no entry of its own.
+    /// The entries and the runs cannot be told apart.
     pub(super) fn judge(
         &self,
         trajectories: &[Arc<Trajectory>],
         rules: &Rules,
-    ) -> Result<Vec<Evaluation>, String> {
-        let paired = evaluate::pair(&self.entries, trajectories)
+    ) -> Result<JudgedByExamples, String> {
+        let Paired { runs, without_run } = evaluate::pair(&self.entries, trajectories)
             .map_err(|message| format!("{}: {message}", self.path.display()))?;
-        let mut evaluations = Vec::new();
-        for (trajectory, at) in trajectories.iter().zip(paired) {
-            let (
-                case,
-                Rules {
-                    criteria,
-                    expectations,
-                    explain,
-                    ..
-                },
-            ) = (&self.entries[at], rules);
-            evaluations.extend(evaluate::judge_run(
+        let Rules {
+            criteria,
+            expectations,
+            explain,
+            ..
+        } = rules;
+        let mut judged = JudgedByExamples::default();
+        for (trajectory, at) in trajectories.iter().zip(&runs) {
+            let case = at.map(|at| &self.entries[at]);
+            judged.evaluations.extend(evaluate::judge_run(
                 criteria,
                 expectations,
-                Some(case),
+                case,
                 trajectory,
                 explain,
             ));
         }
-        Ok(evaluations)
+        let n_without_entry = runs.iter().filter(|at| at.is_none()).count();
+        if n_without_entry > 0 {
+            judged.notes.push(format!(
+                "{} of {} belong to no example and are judged by the criteria alone",
+                n_without_entry,
+                counted(runs.len(), "run", "runs")
+            ));
+        }
+        if let Some(first) = without_run.first() {
+            judged.notes.push(format!(
+                "{} of {} have no run in the recordings, the first is `{}`",
+                without_run.len(),
+                counted(self.entries.len(), "example", "examples"),
+                self.entries[*first].id.as_deref().unwrap_or_default()
+            ));
+        }
+        Ok(judged)
     }
 
     /// Compares every entry with the criteria before any recording is read, and reports likely

@@ -7,13 +7,13 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::args::{Inspect, InspectFormat, Recordings};
-use super::replay::{self, Replayed};
+use super::replayed::{self, Replayed};
 use super::verbose::Explainer;
 use super::{Exit, Streams};
 use crate::export::score_line::Clean;
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
-use crate::text::{counted, truncated};
+use crate::text::{counted, truncated, wrapped};
 
 /// Most characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;
@@ -34,8 +34,8 @@ pub(super) fn inspect(
     let mut explainer = Explainer::new(judging);
     let Recordings { files, signal } = &args.recordings;
     let read = match args.verbose {
-        true => replay::judge_watched(files, replay::signal(*signal), &rules, &mut explainer),
-        false => replay::judge(&args.recordings, &rules),
+        true => replayed::judge_watched(files, replayed::signal(*signal), &rules, &mut explainer),
+        false => replayed::judge(&args.recordings, &rules),
     };
     let replayed = match read {
         Ok(replayed) => replayed,
@@ -45,6 +45,7 @@ pub(super) fn inspect(
                 .map(|()| Exit::Unreadable);
         }
     };
+    let width = streams.look.width;
     match (args.format, args.verbose) {
         (InspectFormat::Jsonl, _) => {
             for trajectory in &replayed.judged.trajectories {
@@ -53,9 +54,10 @@ pub(super) fn inspect(
         }
         (InspectFormat::Human, false) => {
             for trajectory in &replayed.judged.trajectories {
-                writeln!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?;
+                let text = human(trajectory, Some(MAX_SHOWN));
+                writeln!(streams.out, "{}", wrapped(&text, width))?;
             }
-            writeln!(streams.out, "{}", summary(&replayed))?;
+            writeln!(streams.out, "{}", wrapped(&summary(&replayed), width))?;
         }
         (InspectFormat::Human, true) => {
             let by_arrival: HashMap<_, _> = replayed
@@ -68,7 +70,8 @@ pub(super) fn inspect(
                 let trajectory = by_arrival.get(&explained.arrival);
                 match trajectory {
                     Some(trajectory) => {
-                        write!(streams.out, "{}", human(trajectory, Some(MAX_SHOWN)))?
+                        let text = human(trajectory, Some(MAX_SHOWN));
+                        write!(streams.out, "{}", wrapped(&text, width))?
                     }
                     None => writeln!(
                         streams.out,
@@ -85,11 +88,16 @@ pub(super) fn inspect(
                     )?;
                 }
                 if let Some(trajectory) = trajectory {
-                    write!(streams.out, "{}", explainer.brought(explained, trajectory))?;
+                    let text = explainer.brought(explained, trajectory);
+                    write!(streams.out, "{}", wrapped(&text, width))?;
                 }
-                writeln!(streams.out, "{}", explainer.spans(explained))?;
+                writeln!(
+                    streams.out,
+                    "{}",
+                    wrapped(&explainer.spans(explained), width)
+                )?;
             }
-            writeln!(streams.out, "{}", summary(&replayed))?;
+            writeln!(streams.out, "{}", wrapped(&summary(&replayed), width))?;
             if let Some(hint) = explainer.hint() {
                 write!(streams.out, "{hint}")?;
             }

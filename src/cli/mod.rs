@@ -17,23 +17,28 @@ mod junit;
 mod logging;
 mod recording;
 mod replay;
+mod replayed;
+mod report;
 mod run;
 mod schema;
 mod tap;
+mod terminal;
 mod validate;
 mod verbose;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::{Config, Loaded, Signal};
+use crate::export::score_line::{Clean, Colour, Look};
 use crate::extract::Trajectory;
 use crate::pipeline::Rules;
 use crate::register::{self, ConfigOrigin, Start};
+use crate::text::wrapped;
 
 use args::{Cli, Command, Global};
 
@@ -78,15 +83,32 @@ struct Streams<'a> {
     out: &'a mut dyn Write,
     /// Messages.
     err: &'a mut dyn Write,
-    /// Whether results go to a terminal and `NO_COLOR` is not set.
-    colour: bool,
-    /// Whether messages do.
-    err_colour: bool,
+    /// How results look.
+    look: Look,
+    /// How messages look.
+    err_look: Look,
 }
 
 impl Streams<'_> {
     fn complain(&mut self, message: &str) -> io::Result<()> {
-        writeln!(self.err, "error: {message}")
+        self.tell(&format!("error: {message}"))
+    }
+
+    /// Prints a message, wrapped to the width of the terminal. It may hold text from outside.
+    fn tell(&mut self, message: &str) -> io::Result<()> {
+        let lines: Vec<String> = message
+            .lines()
+            .map(|line| Clean(line).to_string())
+            .collect();
+        writeln!(
+            self.err,
+            "{}",
+            wrapped(&lines.join("\n"), self.err_look.width)
+        )
+    }
+
+    fn err_colour(&self) -> bool {
+        self.err_look.colour == Colour::Ansi
     }
 }
 
@@ -103,20 +125,15 @@ pub fn main(
             return u8::from(error.use_stderr()) * Exit::Usage.code();
         }
     };
-    let plain = environment
-        .get("NO_COLOR")
-        .is_some_and(|value| !value.is_empty());
     let (stdout, stderr) = (io::stdout(), io::stderr());
-    let (colour, err_colour) = (
-        stdout.is_terminal() && !plain,
-        stderr.is_terminal() && !plain,
-    );
+    let look = terminal::look(&stdout, environment);
+    let err_look = terminal::look(&stderr, environment);
     let (mut out, mut err) = (BufWriter::new(stdout), stderr);
     let mut streams = Streams {
         out: &mut out,
         err: &mut err,
-        colour,
-        err_colour,
+        look,
+        err_look,
     };
     let outcome = dispatch(&cli, environment, &mut streams);
     match outcome.and_then(|code| out.flush().map(|()| code)) {
@@ -145,7 +162,7 @@ fn dispatch(
                 environment,
                 streams.out,
                 streams.err,
-                streams.err_colour,
+                streams.err_look.colour == Colour::Ansi,
             );
         }
         Command::Schema => return schema::schema(streams.out),
@@ -153,7 +170,8 @@ fn dispatch(
         Command::Init(args) => {
             // There is no configuration yet, so recordings are read by the default rules.
             let replayed =
-                match replay::judge_files(&args.from, Signal::Traces, &rules(&Config::default())) {
+                match replayed::judge_files(&args.from, Signal::Traces, &rules(&Config::default()))
+                {
                     Ok(replayed) => replayed,
                     Err(unreadable) => {
                         streams.complain(&unreadable.to_string())?;
@@ -238,12 +256,14 @@ fn load(
 ) -> io::Result<Option<(Loaded, Option<PathBuf>)>> {
     match configuration::load(global, environment) {
         Ok((loaded, path)) => {
-            validate::report_warnings(&loaded, streams.err, streams.err_colour)?;
+            let colour = streams.err_colour();
+            validate::report_warnings(&loaded, streams.err, colour)?;
             Ok(Some((loaded, path)))
         }
-        Err(unusable) => unusable
-            .print(streams.err, streams.err_colour)
-            .map(|()| None),
+        Err(unusable) => {
+            let colour = streams.err_colour();
+            unusable.print(streams.err, colour).map(|()| None)
+        }
     }
 }
 

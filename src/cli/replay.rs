@@ -1,33 +1,17 @@
-//! `spanscore replay`: scores recorded traces, with an exit code for CI. Uses the sidecar's engine
-//! without its clock: traces close only at the end of the input.
+//! `spanscore replay`: scores recorded traces, with an exit code for CI. Knows neither how recordings
+//! are read nor how results are laid out.
 
-use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::args::{RecordedSignal, Recordings, Replay, ReplayFormat};
-use super::recording::{self, Unreadable};
-use super::{Exit, Streams, examples, junit};
-use crate::assemble::{Settings, Trace};
-use crate::config::Signal;
+use super::args::{Replay, ReplayFormat};
+use super::replayed::{self, Replayed};
+use super::{Exit, Streams, examples, junit, report};
 use crate::evaluate::{Coverage, Evaluation, Verdict};
-use crate::export::score_line::{self, Clean, Colour};
-use crate::pipeline::{Judged, Pipeline, Rules};
-use crate::receive::{scan, scan_logs, scan_metrics};
-use crate::sidecar;
-use crate::text::counted;
-
-/// The results of some recordings.
-#[derive(Debug, Default)]
-pub(super) struct Replayed {
-    pub(super) judged: Judged,
-    pub(super) n_requests: usize,
-    pub(super) n_spans: usize,
-}
+use crate::export::score_line::{self, Clean};
+use crate::pipeline::{Judged, Rules};
+use crate::text::{counted, wrapped};
 
 /// Runs the command.
 pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
@@ -47,7 +31,7 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
     }
     // Runs are matched with examples once all of them are read.
     let without = examples.is_some().then(|| rules.without_judgement());
-    let mut replayed = match judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
+    let mut replayed = match replayed::judge(&args.recordings, without.as_ref().unwrap_or(rules)) {
         Ok(replayed) => replayed,
         Err(unreadable) => {
             return streams
@@ -57,146 +41,83 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
     };
     if let Some(examples) = examples {
         match examples.judge(&replayed.judged.trajectories, rules) {
-            Ok(evaluations) => replayed.judged.evaluations = evaluations,
+            Ok(judged) => {
+                for note in &judged.notes {
+                    streams.tell(&format!("note: {}", Clean(note)))?;
+                }
+                replayed.judged.evaluations = judged.evaluations;
+            }
             Err(message) => return streams.complain(&message).map(|()| Exit::Usage),
         }
     }
+    let mut coverage = Coverage::default();
+    coverage.note(
+        &rules.criteria,
+        &replayed.judged.trajectories,
+        &replayed.judged.evaluations,
+    );
+    print(args, &replayed, &coverage, streams)?;
+    streams.out.flush()?;
+    let fits = report_coverage(&coverage, args.examples.is_some(), streams)?;
+    let failed = failed(args, rules, &replayed, streams)? || (args.strict && !fits);
+    Ok(match failed && !args.exit_zero {
+        true => Exit::CriterionFailed,
+        false => Exit::Fine,
+    })
+}
+
+fn print(
+    args: &Replay,
+    replayed: &Replayed,
+    coverage: &Coverage,
+    streams: &mut Streams<'_>,
+) -> io::Result<()> {
+    let look = streams.look;
+    let out = &mut *streams.out;
+    let is_shown = |evaluation: &Evaluation| {
+        let label = evaluation.verdict.as_str();
+        args.only.is_empty() || args.only.iter().any(|only| only == label)
+    };
     let evaluations = &replayed.judged.evaluations;
     match args.format {
         ReplayFormat::Human => {
-            for evaluation in evaluations {
-                streams.out.write_all(
-                    score_line::human(evaluation, Colour::when(streams.colour)).as_bytes(),
-                )?;
-            }
-            writeln!(streams.out, "{}", summary(&replayed))?;
+            report::write_runs(replayed, is_shown, look, out)?;
+            report::write_table(coverage, evaluations, look.width, out)?;
+            writeln!(out, "{}", wrapped(&summary(replayed), look.width))
         }
         ReplayFormat::Jsonl => {
-            for evaluation in evaluations {
-                writeln!(
-                    streams.out,
-                    "{}",
-                    Value::Object(score_line::json(evaluation))
-                )?;
+            for evaluation in evaluations.iter().filter(|evaluation| is_shown(evaluation)) {
+                writeln!(out, "{}", Value::Object(score_line::json(evaluation)))?;
             }
+            Ok(())
         }
-        ReplayFormat::Junit => streams.out.write_all(
-            junit::render(evaluations)
-                .map_err(io::Error::other)?
-                .as_bytes(),
-        )?,
+        ReplayFormat::Junit => {
+            let report = junit::render(replayed, is_shown).map_err(io::Error::other)?;
+            out.write_all(report.as_bytes())
+        }
     }
-    streams.out.flush()?;
-    let mut coverage = Coverage::default();
-    coverage.note(&rules.criteria, &replayed.judged.trajectories, evaluations);
-    let fits = report_coverage(&coverage, streams)?;
-    if args.strict && !fits && !args.exit_zero {
-        return Ok(Exit::CriterionFailed);
-    }
-    exit(args, rules, &replayed, streams)
 }
 
-/// Reports criteria that select no run, or name tools that no run calls. Returns whether there are
-/// none.
-fn report_coverage(coverage: &Coverage, streams: &mut Streams<'_>) -> io::Result<bool> {
+/// Reports criteria that select no run, or name tools that no run calls (unless examples replace
+/// these names). Returns whether there are none.
+fn report_coverage(
+    coverage: &Coverage,
+    has_examples: bool,
+    streams: &mut Streams<'_>,
+) -> io::Result<bool> {
     let mut fits = true;
     for coverage in coverage.criteria() {
-        if let Some(problem) = &coverage.problem {
+        let is_replaced = has_examples && coverage.n_matched > 0;
+        if let Some(problem) = coverage.problem.as_ref().filter(|_| !is_replaced) {
             fits = false;
-            writeln!(
-                streams.err,
+            streams.tell(&format!(
                 "warning: criterion `{}`: {}",
                 Clean(coverage.criterion),
                 Clean(problem)
-            )?;
+            ))?;
         }
     }
     Ok(fits)
-}
-
-/// Judges the traces of some recordings.
-pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, Unreadable> {
-    judge_files(&recordings.files, signal(recordings.signal), rules)
-}
-
-/// The signal of a body that nothing identifies.
-pub(super) fn signal(signal: RecordedSignal) -> Signal {
-    match signal {
-        RecordedSignal::Traces => Signal::Traces,
-        RecordedSignal::Logs => Signal::Logs,
-        RecordedSignal::Metrics => Signal::Metrics,
-    }
-}
-
-/// Like [`judge`], for plain files.
-pub(super) fn judge_files(
-    files: &[PathBuf],
-    signal: Signal,
-    rules: &Rules,
-) -> Result<Replayed, Unreadable> {
-    judge_watched(files, signal, rules, &mut Unwatched)
-}
-
-/// Callbacks for each request and trace.
-pub(super) trait Watcher {
-    /// A valid request with spans was read.
-    fn request(&mut self, body: &Bytes);
-    /// A trace was closed.
-    fn trace(&mut self, trace: &Trace);
-}
-
-struct Unwatched;
-
-impl Watcher for Unwatched {
-    fn request(&mut self, _: &Bytes) {}
-    fn trace(&mut self, _: &Trace) {}
-}
-
-/// Like [`judge_files`], with callbacks for each request and trace.
-pub(super) fn judge_watched(
-    files: &[PathBuf],
-    signal: Signal,
-    rules: &Rules,
-    watcher: &mut dyn Watcher,
-) -> Result<Replayed, Unreadable> {
-    let now = sidecar::now();
-    let mut pipeline = Pipeline::new(Settings::replay(), now);
-    let mut replayed = Replayed::default();
-    for file in files {
-        for request in recording::read(file, signal)? {
-            replayed.n_requests += 1;
-            let place = &request.place;
-            match request.signal {
-                Signal::Traces => {
-                    let scanned = scan::scan(&request.body, Some(rules.keys()))
-                        .map_err(|error| not_otlp(place, "trace", &error))?;
-                    replayed.n_spans += scanned.n_spans;
-                    watcher.request(&request.body);
-                    pipeline.accept(rules, scanned.batch, now);
-                }
-                Signal::Logs => {
-                    let scanned = scan_logs::scan(&request.body, Some(rules.keys()))
-                        .map_err(|error| not_otlp(place, "logs", &error))?;
-                    pipeline.accept(rules, scanned.batch, now);
-                }
-                Signal::Metrics => {
-                    scan_metrics::scan(&request.body)
-                        .map_err(|error| not_otlp(place, "metrics", &error))?;
-                }
-            }
-        }
-    }
-    replayed.judged = pipeline.end_of_input(rules, now, |trace| watcher.trace(trace));
-    Ok(replayed)
-}
-
-fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
-    Unreadable::new(
-        place,
-        format!(
-            "is not an OTLP {what} request ({error}); if it holds another signal, pass --signal"
-        ),
-    )
 }
 
 /// One line for people: the input and the verdicts.
@@ -244,60 +165,42 @@ fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// 1 on any `fail` or `error`, and when nothing was judged; the flags say otherwise.
-fn exit(
+/// Fails on any `fail` or `error`, and when nothing was judged; the flags say otherwise.
+fn failed(
     args: &Replay,
     rules: &Rules,
     replayed: &Replayed,
     streams: &mut Streams<'_>,
-) -> io::Result<Exit> {
+) -> io::Result<bool> {
     let evaluations = &replayed.judged.evaluations;
     let is_any = |verdict| {
         evaluations
             .iter()
             .any(|evaluation| evaluation.verdict == verdict)
     };
-    let failed = if evaluations
+    let nothing_judged = evaluations
         .iter()
-        .all(|evaluation| evaluation.verdict == Verdict::NotEvaluated)
-        && !args.allow_empty
-    {
-        streams.complain(&nothing_judged(rules, replayed))?;
-        true
-    } else if args.strict && is_any(Verdict::NotEvaluated) {
-        true
-    } else if let Some(floor) = args.fail_under {
-        let criteria = evaluations
-            .iter()
-            .map(|evaluation| evaluation.criterion.name())
-            .collect::<BTreeSet<&str>>();
-        criteria
-            .into_iter()
-            .any(|criterion| mean_score(criterion, evaluations).is_some_and(|mean| mean < floor))
-    } else {
-        is_any(Verdict::Fail) || is_any(Verdict::Error)
+        .all(|evaluation| evaluation.verdict == Verdict::NotEvaluated);
+    if nothing_judged && !args.allow_empty {
+        streams.complain(&why_nothing_judged(rules, replayed))?;
+        return Ok(true);
+    }
+    let Some(floor) = args.fail_under else {
+        let not_evaluated = args.strict && is_any(Verdict::NotEvaluated);
+        return Ok(not_evaluated || is_any(Verdict::Fail) || is_any(Verdict::Error));
     };
-    Ok(if failed && !args.exit_zero {
-        Exit::CriterionFailed
-    } else {
-        Exit::Fine
-    })
-}
-
-/// The mean score of one criterion; an `error` counts as 0, `not_evaluated` does not count.
-fn mean_score(criterion: &str, evaluations: &[Evaluation]) -> Option<f64> {
-    let scores: Vec<f64> = evaluations
-        .iter()
-        .filter(|evaluation| {
-            evaluation.criterion.name() == criterion && evaluation.verdict != Verdict::NotEvaluated
-        })
-        .map(|evaluation| evaluation.value.unwrap_or_default())
-        .collect();
-    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
+    let below = report::means_below(floor, evaluations);
+    for (criterion, mean) in &below {
+        streams.complain(&format!(
+            "the mean score of criterion `{}` is {mean:.4}, below --fail-under {floor}",
+            Clean(criterion)
+        ))?;
+    }
+    Ok(!below.is_empty() || (args.strict && is_any(Verdict::NotEvaluated)))
 }
 
 /// Explains why nothing was judged, and the remedy.
-fn nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
+fn why_nothing_judged(rules: &Rules, replayed: &Replayed) -> String {
     let judged = &replayed.judged;
     let why = if replayed.n_spans == 0 {
         "the recordings contain no spans".to_owned()

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::watch::Watch;
 use super::{Exit, Streams, logging, rules};
 use crate::config::{Config, Loaded, Shape};
-use crate::export::score_line::Colour;
+use crate::export::score_line::Look;
 use crate::export::{Print, PrintForm};
 use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
@@ -33,7 +33,7 @@ pub(super) fn run(
     streams: &mut Streams<'_>,
 ) -> io::Result<Exit> {
     let config = loaded.config;
-    logging::start(&config.log, streams.err_colour);
+    logging::start(&config.log, streams.err_colour());
     ConfigurationInForce {
         downstream: config
             .forward_destination()
@@ -52,8 +52,8 @@ pub(super) fn run(
     let plan = Plan {
         rules: rules(&config),
         cgroup_limit: sidecar::memory_limit(|file| std::fs::read_to_string(file).ok()),
-        print: print(&config, streams.colour),
-        observer: Some(Watch::new(io::stdout().is_terminal()).observer()),
+        print: print(&config, streams.look),
+        observer: Some(Watch::new(io::stdout().is_terminal(), streams.look.width).observer()),
         origin,
         config,
     };
@@ -124,7 +124,7 @@ impl Signals {
 }
 
 /// Evaluations are printed if no score has an endpoint: nothing else would show them.
-fn print(config: &Config, colour: bool) -> Option<Print> {
+fn print(config: &Config, look: Look) -> Option<Print> {
     if Shape::ALL
         .into_iter()
         .any(|shape| config.score_destination(shape).is_ok())
@@ -132,7 +132,7 @@ fn print(config: &Config, colour: bool) -> Option<Print> {
         return None;
     }
     let form = if io::stdout().is_terminal() {
-        PrintForm::Human(Colour::when(colour))
+        PrintForm::Human(look)
     } else {
         PrintForm::Jsonl
     };

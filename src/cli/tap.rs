@@ -14,7 +14,7 @@ use super::api::{Api, ApiFailure, escaped};
 use super::args::{Tap, TapFormat};
 use super::{Exit, Streams};
 use crate::config::Config;
-use crate::export::score_line::{self, Clean, Colour};
+use crate::export::score_line::{self, Clean};
 
 /// The first and the longest wait before a reconnect; each wait is twice the previous one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -197,7 +197,7 @@ fn print_line(line: &[u8], format: TapFormat, streams: &mut Streams<'_>) -> io::
     match format {
         TapFormat::Human => streams
             .out
-            .write_all(score_line::human_line(&score, Colour::when(streams.colour)).as_bytes())?,
+            .write_all(score_line::human_line(&score, streams.look).as_bytes())?,
         TapFormat::Jsonl => {
             streams.out.write_all(line)?;
             streams.out.write_all(b"\n")?;

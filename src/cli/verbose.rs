@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use prost::Message;
 
-use super::replay::Watcher;
+use super::replayed::Watcher;
 use crate::assemble::Trace;
 use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;

@@ -10,6 +10,7 @@ use crate::extract::Trajectory;
 use crate::pipeline::Judged;
 use crate::sidecar::{self, Observer};
 use crate::telemetry::TrajectoriesSeen;
+use crate::text::wrapped;
 
 /// Trajectories shown without a pause.
 const N_FIRST: u64 = 10;
@@ -20,15 +21,17 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Shows trajectories that no criterion judges.
 pub(super) struct Watch {
     is_terminal: bool,
+    width: Option<usize>,
     n_seen: u64,
     n_shown: u64,
     last: Option<Instant>,
 }
 
 impl Watch {
-    pub(super) fn new(is_terminal: bool) -> Self {
+    pub(super) fn new(is_terminal: bool, width: Option<usize>) -> Self {
         Self {
             is_terminal,
+            width,
             n_seen: 0,
             n_shown: 0,
             last: None,
@@ -44,11 +47,18 @@ impl Watch {
     }
 
     fn see(&mut self, judged: &Judged, now: Instant) {
+        // A run may have brought its own expectation, or belong to a case.
+        let is_judged = |trajectory: &Trajectory| {
+            judged
+                .evaluations
+                .iter()
+                .any(|evaluation| evaluation.trajectory.arrival == trajectory.arrival)
+        };
         for trajectory in &judged.trajectories {
-            if self.take(now) {
+            if !is_judged(trajectory) && self.take(now) {
                 if self.is_terminal {
                     // A closed terminal must not stop the sidecar.
-                    let _ = show(trajectory);
+                    let _ = show(trajectory, self.width);
                 } else {
                     TrajectoriesSeen {
                         n_seen: self.n_seen,
@@ -75,17 +85,20 @@ impl Watch {
     }
 }
 
-fn show(trajectory: &Trajectory) -> io::Result<()> {
+fn show(trajectory: &Trajectory, width: Option<usize>) -> io::Result<()> {
     // Names are enough for a criterion. Values are private, and a sidecar's terminal may be a log
     // that others read.
     let mut text = inspect::human(trajectory, None);
-    if let Some(proposal) = config::proposal(std::slice::from_ref(trajectory)) {
+    let proposal = config::proposal(std::slice::from_ref(trajectory));
+    if proposal.is_some() {
         text.push_str(
             "  no criterion judges this run; to require these calls in this order, add to \
              spanscore.yaml:\n\n",
         );
-        text.push_str(&proposal);
     }
+    let mut text = wrapped(&text, width).into_owned();
+    // It is to be pasted, so it is not wrapped.
+    text.push_str(proposal.as_deref().unwrap_or_default());
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
     stdout.flush()
@@ -105,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_the_first_ten_and_then_one_a_minute() {
-        let mut watch = Watch::new(true);
+        let mut watch = Watch::new(true, None);
         let start = tokio::time::Instant::now().into_std();
         assert_eq!(n_shown(&mut watch, 7, start), 7);
         assert_eq!(n_shown(&mut watch, 7, start), 3);
@@ -121,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_log_gets_one_line_at_once_and_then_one_a_minute() {
-        let mut watch = Watch::new(false);
+        let mut watch = Watch::new(false, None);
         let start = tokio::time::Instant::now().into_std();
         assert_eq!(n_shown(&mut watch, 20, start), 1);
         assert_eq!(n_shown(&mut watch, 20, start + Duration::from_secs(60)), 1);

@@ -193,7 +193,7 @@ fn unique_ids(root: &Node, texts: &Texts, problems: &mut Problems) {
                 Some(texts.spot(node.place)),
             );
             problems.push(problem.label(format!(
-                "the first is at {}; an example judges one run",
+                "the first is at {}; keep one of them, it is for all runs of its case",
                 texts.short(*first)
             )));
         } else if !node.is_null() {

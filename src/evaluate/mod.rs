@@ -19,8 +19,8 @@ mod judge;
 pub use comparison::lcs;
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
-    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Scope, Selector, Unfit,
-    WrittenCriterion, pair,
+    Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,
+    Unfit, WrittenCriterion, pair,
 };
 pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator};
 pub use judge::{

@@ -52,7 +52,7 @@ use crate::transport::TransportError;
 use backends::{BackendTasks, Backends};
 use print::Printer;
 use queues::{ScoreQueue, ScoreQueues};
-use score_line::Colour;
+use score_line::Look;
 use score_metrics::ScoreMetrics;
 use score_series::{Folded, SeriesLimits};
 use signals::{BatchLimits, BatchedSignal};
@@ -86,7 +86,7 @@ pub struct Print {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrintForm {
     /// For people.
-    Human(Colour),
+    Human(Look),
     /// For programs: the lines of `replay --format jsonl`.
     Jsonl,
 }
@@ -412,7 +412,7 @@ fn limit_name(folded: Folded) -> &'static str {
 
 fn print_text(form: PrintForm, evaluation: &Evaluation) -> String {
     match form {
-        PrintForm::Human(colour) => format!("{}\n", score_line::human(evaluation, colour)),
+        PrintForm::Human(look) => format!("{}\n", score_line::human(evaluation, look)),
         PrintForm::Jsonl => format!(
             "{}\n",
             serde_json::Value::Object(score_line::json(evaluation))

@@ -7,10 +7,15 @@ use std::fmt::{self, Write};
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 
+use super::score_span::score_time;
 use crate::evaluate::Evaluation;
+use crate::extract::Trajectory;
+use crate::text::{rfc3339, wrapped};
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;
+/// Most names of calls in a line: a runaway agent makes thousands of calls.
+const MAX_LINE_NAMES: usize = 64;
 
 /// With colours or without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,37 +26,50 @@ pub enum Colour {
     Plain,
 }
 
+/// How text for people looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// With colours or without.
+    pub colour: Colour,
+    /// Longer lines are wrapped; `None` for an output that is no terminal.
+    pub width: Option<usize>,
+}
+
+impl Look {
+    /// Neither coloured nor wrapped.
+    pub const PLAIN: Self = Self {
+        colour: Colour::Plain,
+        width: None,
+    };
+}
+
 impl Colour {
     /// Colours for output that is seen on a terminal.
     pub fn when(seen: bool) -> Self {
         if seen { Self::Ansi } else { Self::Plain }
     }
+
+    fn paint(self, style: Style) -> Style {
+        match self {
+            Self::Ansi => style,
+            Self::Plain => Style::new(),
+        }
+    }
 }
 
 /// One object per evaluation: the fields and their order are a contract. `span_id` is empty for
-/// trajectories made of log records, `agent` and `score` may be null, and `error` is there only
-/// with the label `error`.
+/// trajectories made of log records; `time`, `agent`, `session`, `case_id` and `score` may be null;
+/// and `error` is there only with the label `error`.
 pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     let Evaluation {
         criterion,
         trajectory,
         ..
     } = evaluation;
-    let mut line = Map::new();
+    let mut line = run_json(trajectory);
+    // The calls come last, since they can be many.
+    let calls = ["completeness", "n_calls", "calls"].map(|key| (key, line.shift_remove(key)));
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
-    put("trace_id", json!(trajectory.trace_id.to_string()));
-    put(
-        "span_id",
-        json!(
-            trajectory
-                .subject
-                .as_ref()
-                .map(|subject| subject.span_id.to_string())
-                .unwrap_or_default()
-        ),
-    );
-    put("service", json!(trajectory.service));
-    put("agent", json!(trajectory.agent));
     put("criterion", json!(criterion.name()));
     put("evaluator", json!(criterion.evaluator()));
     put("scope", json!(criterion.scope().as_str()));
@@ -65,49 +83,105 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
             json!({ "type": error.kind, "message": error.message }),
         );
     }
-    put("completeness", json!(trajectory.completeness.as_str()));
+    let [completeness, n_calls, names] = calls;
+    put("completeness", json!(completeness.1));
     put("revision", json!(evaluation.revision));
+    put("n_calls", json!(n_calls.1));
+    put("calls", json!(names.1));
     put("details", evaluation.details().clone());
     line
 }
 
-/// An evaluation for people: a block of four lines.
+/// What identifies a run, and the names of its first calls.
+fn run_json(trajectory: &Trajectory) -> Map<String, Value> {
+    let mut line = Map::new();
+    let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
+    let span_id = trajectory
+        .subject
+        .as_ref()
+        .map(|subject| subject.span_id.to_string());
+    let time = Some(score_time(trajectory)).filter(|time| *time > 0);
+    let names: Vec<&str> = trajectory
+        .tool_calls
+        .iter()
+        .take(MAX_LINE_NAMES)
+        .map(|call| &*call.name)
+        .collect();
+    put("trace_id", json!(trajectory.trace_id.to_string()));
+    put("span_id", json!(span_id.unwrap_or_default()));
+    put("time", json!(time.map(rfc3339)));
+    put("service", json!(trajectory.service));
+    put("root", json!(trajectory.root));
+    put("agent", json!(trajectory.agent));
+    put("session", json!(trajectory.session));
+    put("case_id", json!(trajectory.expectation_attributes.case_id));
+    put("completeness", json!(trajectory.completeness.as_str()));
+    put("n_calls", json!(trajectory.tool_calls.len()));
+    put("calls", json!(names));
+    line
+}
+
+/// An evaluation for people: its verdict, then the run.
 /// ```text
 /// FAIL  checkout-order  0.67 (threshold 0.80)
 ///       `create_order` was called before `check_inventory`
 ///       calls: validate_user, create_order, check_inventory
-///       trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout-agent · root_ended
+///       2026-11-21T20:12:37Z · invoke_agent checkout · session s-1
+///       trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended
 /// ```
-pub fn human(evaluation: &Evaluation, colour: Colour) -> String {
-    let names: Vec<&str> = evaluation
-        .trajectory
-        .tool_calls
-        .iter()
-        .map(|call| &*call.name)
-        .collect();
-    block(&json(evaluation), Some(&names), colour)
+pub fn human(evaluation: &Evaluation, look: Look) -> String {
+    human_line(&json(evaluation), look)
 }
 
-/// Like [`human`], for a line that came from a sidecar: without the calls, which are not in it.
-/// Leaves out missing fields.
-pub fn human_line(line: &Map<String, Value>, colour: Colour) -> String {
-    block(line, None, colour)
-}
-
-fn block(line: &Map<String, Value>, names: Option<&[&str]>, colour: Colour) -> String {
+/// Like [`human`], for a line that came from a sidecar. Leaves out missing fields.
+pub fn human_line(line: &Map<String, Value>, look: Look) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write_block(&mut out, line, names, colour);
-    out
+    let _ = write_verdict(&mut out, line, look.colour, "");
+    let _ = write_run(&mut out, line, look.colour, "      ");
+    wrapped(&out, look.width).into_owned()
 }
 
-fn write_block(
+/// The verdict alone, below its run: with `scope: agent`, it says which agent's calls were judged.
+pub(crate) fn human_verdict(evaluation: &Evaluation, look: Look) -> String {
+    let line = json(evaluation);
+    let mut out = String::new();
+    let _ = write_verdict(&mut out, &line, look.colour, "  ");
+    if line.get("scope").and_then(Value::as_str) == Some("agent") {
+        let agent = evaluation.trajectory.agent.as_deref().unwrap_or_default();
+        let dim = look.colour.paint(Style::new().dimmed());
+        let _ = write!(out, "        {dim}agent {} · ", Clean(agent));
+        let _ = write_calls(&mut out, &line);
+        let _ = writeln!(out, "{dim:#}");
+    }
+    wrapped(&out, look.width).into_owned()
+}
+
+/// The run that some verdicts are about, and where it was read from.
+pub(crate) fn human_run(trajectory: &Trajectory, place: Option<&str>, look: Look) -> String {
+    let mut out = String::new();
+    let line = run_json(trajectory);
+    let dim = look.colour.paint(Style::new().dimmed());
+    let _ = write_run_head(&mut out, &line, place);
+    let _ = write!(out, "{dim}");
+    let _ = write_facts(&mut out, &line, "  ");
+    let _ = write!(out, "  ");
+    let _ = write_calls(&mut out, &line);
+    let _ = writeln!(out, "{dim:#}");
+    wrapped(&out, look.width).into_owned()
+}
+
+fn text_of<'a>(line: &'a Map<String, Value>, key: &str) -> &'a str {
+    line.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn write_verdict(
     out: &mut String,
     line: &Map<String, Value>,
-    names: Option<&[&str]>,
     colour: Colour,
+    indent: &str,
 ) -> fmt::Result {
-    let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| text_of(line, key);
     let number = |key: &str| line.get(key).and_then(Value::as_f64);
     let (word, style) = match text("label") {
         "pass" => ("PASS ", AnsiColor::Green.on_default().bold()),
@@ -115,22 +189,10 @@ fn write_block(
         "error" => ("ERROR", AnsiColor::Magenta.on_default().bold()),
         _ => ("NONE ", AnsiColor::Yellow.on_default().bold()),
     };
-    let paint = |style: Style| {
-        if colour == Colour::Ansi {
-            style
-        } else {
-            Style::new()
-        }
-    };
-    let (label, bold, dim) = (
-        paint(style),
-        paint(Style::new().bold()),
-        paint(Style::new().dimmed()),
-    );
-
+    let (label, bold) = (colour.paint(style), colour.paint(Style::new().bold()));
     write!(
         out,
-        "{label}{word}{label:#} {bold}{}{bold:#}",
+        "{indent}{label}{word}{label:#} {bold}{}{bold:#}",
         Clean(text("criterion"))
     )?;
     match number("score") {
@@ -149,9 +211,10 @@ fn write_block(
         write!(out, "  revision {revision}")?;
     }
     out.push('\n');
+    // One line: a line break can only come from a name, and must not look like a line of ours.
     let explanation = text("explanation");
-    for text in explanation.lines() {
-        writeln!(out, "      {}", Clean(text))?;
+    if !explanation.is_empty() {
+        writeln!(out, "{indent}      {}", Clean(explanation))?;
     }
     if let Some(error) = line.get("error") {
         let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -160,48 +223,113 @@ fn write_block(
             .map(|message| format!(": {message}"));
         writeln!(
             out,
-            "      {}{}",
+            "{indent}      {}{}",
             Clean(text("type")),
             Clean(message.as_deref().unwrap_or_default())
         )?;
     }
-    if let Some(names) = names {
-        write!(out, "      {dim}calls:")?;
-        for (call_idx, name) in names.iter().take(MAX_NAMES).enumerate() {
-            write!(
-                out,
-                "{} {}",
-                if call_idx > 0 { "," } else { "" },
-                Clean(name)
-            )?;
-        }
-        match names.len() {
-            0 => write!(out, " none")?,
-            n if n > MAX_NAMES => write!(out, ", and {} more", n - MAX_NAMES)?,
-            _ => {}
-        }
-        writeln!(out, "{dim:#}")?;
+    Ok(())
+}
+
+fn write_run(
+    out: &mut String,
+    line: &Map<String, Value>,
+    colour: Colour,
+    indent: &str,
+) -> fmt::Result {
+    let dim = colour.paint(Style::new().dimmed());
+    write!(out, "{dim}")?;
+    if line.contains_key("calls") {
+        write!(out, "{indent}")?;
+        write_calls(out, line)?;
+        out.push('\n');
     }
-    write!(out, "      {dim}trace {}", Clean(text("trace_id")))?;
+    write_facts(out, line, indent)?;
+    write!(out, "{indent}")?;
+    write_run_head(out, line, None)?;
+    // The colour ends with the line, not after it.
+    out.pop();
+    writeln!(out, "{dim:#}")
+}
+
+/// `trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended`
+fn write_run_head(out: &mut String, line: &Map<String, Value>, place: Option<&str>) -> fmt::Result {
+    write!(out, "trace {}", Clean(text_of(line, "trace_id")))?;
     for name in ["service", "agent", "completeness"]
-        .map(text)
+        .map(|key| text_of(line, key))
         .into_iter()
+        .chain(place)
         .filter(|name| !name.is_empty())
     {
         write!(out, " · {}", Clean(name))?;
     }
-    writeln!(out, "{dim:#}")
+    writeln!(out)
+}
+
+/// `2026-11-21T20:12:37Z · invoke_agent checkout · session s-1 · case refund-7`
+fn write_facts(out: &mut String, line: &Map<String, Value>, indent: &str) -> fmt::Result {
+    // People need no fractions of a second.
+    let time = text_of(line, "time").split_once('.');
+    let time = time.map_or_else(
+        || text_of(line, "time").to_owned(),
+        |(seconds, _)| format!("{seconds}Z"),
+    );
+    let facts = [
+        ("", time.as_str()),
+        ("", text_of(line, "root")),
+        ("session ", text_of(line, "session")),
+        ("case ", text_of(line, "case_id")),
+    ];
+    let facts: Vec<String> = facts
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(word, text)| format!("{word}{}", Clean(text)))
+        .collect();
+    match facts.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "{indent}{}", facts.join(" · ")),
+    }
+}
+
+/// `calls: validate_user, create_order, check_inventory`
+fn write_calls(out: &mut String, line: &Map<String, Value>) -> fmt::Result {
+    let calls = line.get("calls").and_then(Value::as_array);
+    let names: Vec<String> = calls
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .take(MAX_NAMES)
+        .map(|name| Clean(name).to_string())
+        .collect();
+    let n_calls = line.get("n_calls").and_then(Value::as_u64);
+    let n_more = n_calls
+        .unwrap_or_default()
+        .saturating_sub(names.len() as u64);
+    match names.is_empty() {
+        true => write!(out, "calls: none")?,
+        false => write!(out, "calls: {}", names.join(", "))?,
+    }
+    match n_more {
+        0 => Ok(()),
+        n => write!(out, ", and {n} more"),
+    }
 }
 
 /// A text from outside, made safe for a terminal: names come from the network, and a control
-/// character in one could rewrite the screen, and a change of writing direction could reorder the
-/// line.
+/// character in one could rewrite the screen, a line break forge a line, and a change of writing
+/// direction reorder it.
 pub(crate) struct Clean<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            match c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            let is_unsafe = c.is_control()
+                || matches!(
+                    c,
+                    '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
+                        | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+                );
+            match is_unsafe {
                 true => write!(f, "{}", c.escape_default())?,
                 false => f.write_char(c)?,
             }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::score_wire::{Attributes, ScoreBatch, json_text};
 use crate::config::{OnRevision, StatusOnFail};
 use crate::evaluate::{Evaluation, Explain, Previous, Verdict};
-use crate::extract::{Payload, Subject, ToolCall, Trajectory};
+use crate::extract::{CASE_ID, Payload, Subject, ToolCall, Trajectory};
 use crate::span::{Span, SpanId, TraceId};
 use crate::text::{hex, truncated};
 use crate::wire::otlp::{link, span, status};
@@ -297,6 +297,9 @@ fn attributes(out: &mut Vec<u8>, evaluation: &Evaluation, settings: &Settings, e
     attributes.text("spanscore.evaluator", criterion.evaluator());
     attributes.text("spanscore.criterion.revision", criterion.revision());
     attributes.text("spanscore.completeness", trajectory.completeness.as_str());
+    if let Some(case_id) = &trajectory.expectation_attributes.case_id {
+        attributes.text(CASE_ID, case_id);
+    }
     attributes.count("spanscore.revision", evaluation.revision as usize);
     attributes.count("spanscore.calls.observed", trajectory.tool_calls.len());
     attributes.count("spanscore.calls.expected", evaluation.n_expected);

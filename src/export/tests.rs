@@ -19,11 +19,11 @@ use proptest::prelude::*;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::score_line::{self, Colour};
+use super::score_line::{self, Look};
 use super::score_span::{Settings, score_span_id};
 use super::{score_event, score_span};
 use crate::config::{OnRevision, StatusOnFail};
-use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
+use crate::evaluate::{Evaluation, EvaluationError, EvaluationText, Explain, Verdict};
 use crate::extract::Payload;
 use crate::span::{SpanId, TraceId};
 use fixture::{
@@ -486,7 +486,7 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
             .as_bytes()
     ));
     assert!(!contains(
-        score_line::human(&fail(), Colour::Ansi).as_bytes()
+        score_line::human(&fail(), Look::PLAIN).as_bytes()
     ));
     let (request, page) = metrics::counted(&all);
     assert!(!contains(&request) && !contains(page.as_bytes()));

@@ -3,10 +3,15 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::mem::discriminant;
 
 /// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
 /// makes thousands of calls.
 const MAX_ENTRIES: usize = 16;
+/// Longer runs of entries of one kind are folded.
+const MAX_RUN: usize = 6;
+/// Entries shown of a folded run, next to where the sequences part.
+const N_SHOWN_OF_RUN: usize = 2;
 
 /// Two sequences of names, side by side.
 pub(crate) struct Alignment<'a> {
@@ -62,7 +67,7 @@ impl Alignment<'_> {
                 .filter(|&expected| expected == name)
                 .count();
             let sentence = match n_called {
-                0 => format!("`{name}` was not called"),
+                0 => self.never_called(),
                 _ => format!(
                     "`{name}` {}, expected {}",
                     was_called(n_called),
@@ -81,6 +86,26 @@ impl Alignment<'_> {
                 format!("`{name}` was called out of order")
             };
         Some((sentence, Some(misplaced)))
+    }
+
+    /// Every expected name that was never called: "`pay` and `ship` were not called".
+    fn never_called(&self) -> String {
+        let mut missing: Vec<&str> = Vec::new();
+        for name in self.expected {
+            if !self.actual.contains(&name.as_str()) && !missing.contains(&name.as_str()) {
+                missing.push(name);
+            }
+        }
+        match missing.as_slice() {
+            [name] => format!("`{name}` was not called"),
+            [first @ .., last] if first.len() < MAX_ENTRIES => {
+                format!(
+                    "{} and `{last}` were not called",
+                    quoted(first.iter().copied())
+                )
+            }
+            names => format!("{} were not called", quoted(names.iter().copied())),
+        }
     }
 
     /// The first position at which two sequences that should be equal differ: "call 3 is `edit`,
@@ -138,34 +163,86 @@ impl Alignment<'_> {
     }
 }
 
+/// A part of an alignment's text, and the number of entries that it stands for.
+struct Item {
+    text: String,
+    n_entries: usize,
+    is_match: bool,
+}
+
+impl Alignment<'_> {
+    /// Long runs of entries of one kind are folded, so that the places where the sequences part stay
+    /// in sight: `… 35 more, search, +37 others, -authenticate`. Missing names are never folded.
+    fn items(&self) -> Vec<Item> {
+        let entries = self.entries();
+        let mut items = Vec::new();
+        let mut n_before = 0;
+        for group in entries.chunk_by(|one, other| discriminant(one) == discriminant(other)) {
+            let (is_first, is_last) = (n_before == 0, n_before + group.len() == entries.len());
+            n_before += group.len();
+            let (n_head, n_tail) = match group[0] {
+                _ if group.len() <= MAX_RUN => (group.len(), 0),
+                Entry::Expected(_) => (group.len(), 0),
+                Entry::Called(_) => (N_SHOWN_OF_RUN, 0),
+                Entry::Both(_) => (
+                    if is_first { 0 } else { N_SHOWN_OF_RUN },
+                    if is_last { 0 } else { N_SHOWN_OF_RUN },
+                ),
+            };
+            let n_folded = group.len() - n_head - n_tail;
+            items.extend(group[..n_head].iter().map(|entry| self.item(*entry)));
+            if n_folded > 0 {
+                items.push(Item {
+                    text: match group[0] {
+                        Entry::Called(_) => format!("+{n_folded} others"),
+                        _ => format!("… {n_folded} more"),
+                    },
+                    n_entries: n_folded,
+                    is_match: matches!(group[0], Entry::Both(_)),
+                });
+            }
+            let tail = &group[group.len() - n_tail..];
+            items.extend(tail.iter().map(|entry| self.item(*entry)));
+        }
+        items
+    }
+
+    fn item(&self, entry: Entry) -> Item {
+        let (mark, name) = match entry {
+            Entry::Both(call_idx) => ("", self.actual[call_idx]),
+            Entry::Called(call_idx) => ("+", self.actual[call_idx]),
+            Entry::Expected(at) => ("-", self.expected[at].as_str()),
+        };
+        Item {
+            text: format!("{mark}{name}"),
+            n_entries: 1,
+            is_match: matches!(entry, Entry::Both(_)),
+        }
+    }
+}
+
 /// Both sequences in one: `validate_user, +create_order, check_inventory, -create_order`. Of long
 /// ones, the part around the first difference.
 impl fmt::Display for Alignment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.entries();
-        let first = entries
-            .iter()
-            .position(|entry| !matches!(entry, Entry::Both(_)))
-            .unwrap_or(0);
-        let start = if entries.len() <= MAX_ENTRIES {
+        let items = self.items();
+        let first = items.iter().position(|item| !item.is_match).unwrap_or(0);
+        let start = if items.len() <= MAX_ENTRIES {
             0
         } else {
-            first.saturating_sub(3).min(entries.len() - MAX_ENTRIES)
+            first.saturating_sub(3).min(items.len() - MAX_ENTRIES)
         };
-        let shown = &entries[start..entries.len().min(start + MAX_ENTRIES)];
+        let end = items.len().min(start + MAX_ENTRIES);
+        let n_entries = |items: &[Item]| items.iter().map(|item| item.n_entries).sum::<usize>();
+        let (before, after) = (n_entries(&items[..start]), n_entries(&items[end..]));
         f.write_str("Alignment (+ called, - expected): ")?;
-        if start > 0 {
-            write!(f, "… {start} more, ")?;
+        if before > 0 {
+            write!(f, "… {before} more, ")?;
         }
-        for (at, entry) in shown.iter().enumerate() {
-            let (mark, name) = match *entry {
-                Entry::Both(call_idx) => ("", self.actual[call_idx]),
-                Entry::Called(call_idx) => ("+", self.actual[call_idx]),
-                Entry::Expected(at) => ("-", self.expected[at].as_str()),
-            };
-            write!(f, "{}{mark}{name}", if at == 0 { "" } else { ", " })?;
+        for (at, item) in items[start..end].iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { ", " }, item.text)?;
         }
-        match entries.len() - start - shown.len() {
+        match after {
             0 => Ok(()),
             rest => write!(f, ", … {rest} more"),
         }
@@ -203,4 +280,66 @@ pub(crate) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Strin
         let _ = write!(text, ", … {rest} more");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(actual: &[&str], expected: &[&str], pairs: &[(usize, usize)]) -> (String, String) {
+        let expected: Vec<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+        let alignment = Alignment {
+            actual,
+            expected: &expected,
+            pairs,
+        };
+        let (gap, _) = alignment.first_gap().unwrap();
+        let text = alignment.to_string();
+        let (_, text) = text.split_once("): ").unwrap();
+        (gap, text.to_owned())
+    }
+
+    #[test]
+    fn long_runs_fold_around_the_place_where_the_sequences_part() {
+        let mut actual = vec!["login"];
+        actual.extend(["search"; 39]);
+        actual.push("transfer");
+        let expected = ["login", "authenticate", "transfer"];
+        assert_eq!(
+            shown(&actual, &expected, &[(0, 0), (40, 2)]),
+            (
+                "`authenticate` was not called".to_owned(),
+                "login, +search, +search, +37 others, -authenticate, transfer".to_owned()
+            )
+        );
+        let both = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        let pairs: Vec<(usize, usize)> = (0..9).map(|at| (at, at)).collect();
+        let expected = [&both[..], &["z"], &both[..]].concat();
+        let actual = [&both[..], &both[..]].concat();
+        let pairs: Vec<(usize, usize)> = pairs
+            .iter()
+            .copied()
+            .chain((9..18).map(|at| (at, at + 1)))
+            .collect();
+        assert_eq!(
+            shown(&actual, &expected, &pairs).1,
+            "… 7 more, h, i, -z, a, b, … 7 more"
+        );
+    }
+
+    #[test]
+    fn every_missing_name_is_named() {
+        let expected = ["a", "b", "c", "b"];
+        assert_eq!(
+            shown(&["c"], &expected, &[(0, 2)]),
+            (
+                "`a` and `b` were not called".to_owned(),
+                "-a, -b, c, -b".to_owned()
+            )
+        );
+        assert_eq!(
+            shown(&[], &["a", "b", "c"], &[]).0,
+            "`a`, `b` and `c` were not called"
+        );
+    }
 }

@@ -207,67 +207,79 @@ impl Expectation {
     }
 }
 
-/// Finds the expectation of each trajectory, as a position in `expectations`. An expectation with
-/// an id belongs to the run whose evaluated span (or a span above it) carries that id; the others
-/// belong to the remaining runs, in order.
+/// Runs and the expectations that they are judged by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Paired {
+    /// For each run the position of its expectation.
+    pub runs: Vec<Option<usize>>,
+    /// The expectations whose id no run carries.
+    pub without_run: Vec<usize>,
+}
+
+/// Finds the expectation of each trajectory. An expectation with an id is for all runs whose
+/// evaluated span (or a span above it) carries that id: a case can be tried several times, and not
+/// all cases need have been tried. The expectations without an id belong to the remaining runs, one
+/// to each, in order.
 ///
 /// # Errors
-/// Why they cannot be paired one to one, and what to do about it.
+/// Why they cannot be paired, and what to do about it.
 pub fn pair(
     expectations: &[Expectation],
     trajectories: &[Arc<Trajectory>],
-) -> Result<Vec<usize>, String> {
-    if expectations.len() != trajectories.len() {
-        let (n_runs, n_entries) = (
-            counted(trajectories.len(), "run", "runs"),
-            counted(expectations.len(), "entry", "entries"),
-        );
+) -> Result<Paired, String> {
+    let mut by_id: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, expectation) in expectations.iter().enumerate() {
+        if let Some(id) = &expectation.id
+            && by_id.insert(id, at).is_some()
+        {
+            return Err(format!(
+                "two entries have the id `{id}`: keep one of them, it is for all runs of this case"
+            ));
+        }
+    }
+    let id_of = |trajectory: &Arc<Trajectory>| {
+        let id = trajectory.expectation_attributes.case_id.as_deref()?;
+        by_id.get(id).copied()
+    };
+    let mut runs: Vec<Option<usize>> = trajectories.iter().map(id_of).collect();
+    let has_run: BTreeSet<usize> = runs.iter().flatten().copied().collect();
+    let mut without_run: Vec<usize> = by_id
+        .into_values()
+        .filter(|at| !has_run.contains(at))
+        .collect();
+    without_run.sort_unstable();
+    if !without_run.is_empty() && has_run.is_empty() {
+        let id = expectations[without_run[0]]
+            .id
+            .as_deref()
+            .unwrap_or_default();
         return Err(format!(
-            "the recordings hold {n_runs} (traces with a tool call or an agent run), the examples \
-             {n_entries}: give each run an entry of its own"
+            "no run carries `{CASE_ID}` = `{id}`, nor the id of any other entry, on its evaluated \
+             span or above it: leave `id` out to judge runs in their order"
         ));
     }
-    let mut runs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (run_idx, trajectory) in trajectories.iter().enumerate() {
-        if let Some(case) = &trajectory.expectation_attributes.case_id {
-            runs.entry(case).or_default().push(run_idx);
-        }
+    let by_position: Vec<usize> = (0..expectations.len())
+        .filter(|at| expectations[*at].id.is_none())
+        .collect();
+    if by_position.is_empty() {
+        return Ok(Paired { runs, without_run });
     }
-    let mut paired: BTreeMap<usize, usize> = BTreeMap::new();
-    for (at, expectation) in expectations.iter().enumerate() {
-        let Some(id) = &expectation.id else { continue };
-        match runs.get(id.as_str()).map(Vec::as_slice) {
-            Some(&[run_idx]) => {
-                if paired.insert(run_idx, at).is_some() {
-                    return Err(format!(
-                        "two entries have the id `{id}`: one entry judges one run"
-                    ));
-                }
-            }
-            Some(several) => {
-                let traces: Vec<String> = several
-                    .iter()
-                    .map(|&run_idx| trajectories[run_idx].trace_id.to_string())
-                    .collect();
-                return Err(format!(
-                    "{} runs carry `{CASE_ID}` = `{id}` (traces {}): one entry judges one run",
-                    several.len(),
-                    traces.join(", ")
-                ));
-            }
-            None => {
-                return Err(format!(
-                    "no run carries `{CASE_ID}` = `{id}` on its evaluated span, nor above it: \
-                     leave `id` out to judge runs in their order"
-                ));
-            }
-        }
+    let others: Vec<usize> = (0..runs.len()).filter(|run| runs[*run].is_none()).collect();
+    if others.len() != by_position.len() {
+        let (n_runs, n_entries) = (
+            counted(others.len(), "run", "runs"),
+            counted(by_position.len(), "entry", "entries"),
+        );
+        return Err(format!(
+            "the recordings hold {n_runs} (traces with a tool call or an agent run) that belong to \
+             no entry by `{CASE_ID}`, the examples {n_entries} without an `id`: these are matched \
+             by position, so give each such run one entry, or give the entries ids"
+        ));
     }
-    // Equally many are left on both sides.
-    let taken: BTreeSet<usize> = paired.keys().copied().collect();
-    let others = (0..trajectories.len()).filter(|run_idx| !taken.contains(run_idx));
-    paired.extend(others.zip((0..expectations.len()).filter(|&at| expectations[at].id.is_none())));
-    Ok(paired.into_values().collect())
+    for (run, at) in others.into_iter().zip(by_position) {
+        runs[run] = Some(at);
+    }
+    Ok(Paired { runs, without_run })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::evaluate::parameters::optional::written;
 use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
 use crate::text::hex;
 
-pub use expectation::{Expectation, Unfit, pair};
+pub use expectation::{Expectation, Paired, Unfit, pair};
 pub(super) use invalid::Applied;
 pub use invalid::InvalidCriterion;
 pub use selector::{Glob, Selector};

@@ -147,7 +147,10 @@ impl Evaluate for Constraints {
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
         let named = |rule: &'_ Rule| {
             // Other rules are kept by runs without such calls.
-            let is_expected = matches!(rule, Rule::Existence(_) | Rule::Init(_) | Rule::End(_));
+            let is_expected = matches!(
+                rule,
+                Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
+            );
             let (a, b) = words::kinds(rule);
             [Some(a), b].into_iter().flatten().map(move |pattern| (&pattern.name, is_expected))
         };

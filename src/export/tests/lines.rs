@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::fixture::{END, SPAN_ID, TRACE_ID, call, fail, with};
 use super::{lines, settings};
-use crate::evaluate::{Evaluation, EvaluationError, Verdict};
+use crate::evaluate::{Evaluation, EvaluationError, EvaluationText, Verdict};
 use crate::export::score_event;
-use crate::export::score_line::{self, Colour};
+use crate::export::score_line::{self, Colour, Look};
+use crate::extract::ExpectationAttributes;
 
 // === event ===
 
@@ -52,6 +53,11 @@ fn an_event_has_every_field_of_the_conventions() {
 
 // === lines ===
 
+const COLOURED: Look = Look {
+    colour: Colour::Ansi,
+    width: None,
+};
+
 #[test]
 fn the_jsonl_line_is_the_contract() {
     let line = serde_json::to_string(&score_line::json(&fail())).unwrap();
@@ -59,11 +65,13 @@ fn the_jsonl_line_is_the_contract() {
         line,
         concat!(
             r#"{"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","#,
-            r#""service":"shop","agent":"checkout","criterion":"checkout-order","#,
+            r#""time":"2026-09-21T14:13:20Z","service":"shop","root":"POST /checkout","#,
+            r#""agent":"checkout","session":"s-1","case_id":null,"criterion":"checkout-order","#,
             r#""evaluator":"tool_call_order","scope":"trace","threshold":0.8,"#,
             r#""score":0.6666666666666666,"label":"fail","#,
             r#""explanation":"`create_order` was called before `check_inventory`","#,
-            r#""completeness":"root_ended","revision":0,"#,
+            r#""completeness":"root_ended","revision":0,"n_calls":3,"#,
+            r#""calls":["validate_user","create_order","check_inventory"],"#,
             r#""details":{"lcs":["validate_user","create_order"]}}"#,
         )
     );
@@ -92,15 +100,14 @@ fn the_jsonl_line_is_the_contract() {
 
 #[test]
 fn people_read_a_block() {
-    insta::assert_snapshot!(score_line::human(&fail(), Colour::Plain), @r"
+    insta::assert_snapshot!(score_line::human(&fail(), Look::PLAIN), @r"
     FAIL  checkout-order  0.67 (threshold 0.80)
           `create_order` was called before `check_inventory`
           calls: validate_user, create_order, check_inventory
+          2026-09-21T14:13:20Z · POST /checkout · session s-1
           trace 4bf92f3577b34da6a3ce929d0e0e4736 · shop · checkout · root_ended
     ");
-    assert!(
-        score_line::human(&fail(), Colour::Ansi).starts_with("\u{1b}[1m\u{1b}[31mFAIL \u{1b}[0m")
-    );
+    assert!(score_line::human(&fail(), COLOURED).starts_with("\u{1b}[1m\u{1b}[31mFAIL \u{1b}[0m"));
 }
 
 #[test]
@@ -108,9 +115,36 @@ fn names_from_the_network_cannot_drive_a_terminal() {
     let evil = with(fail(), |trajectory| {
         trajectory.tool_calls = vec![call(0, "rm\u{1b}[2J\rPASS\u{202e}")]
     });
-    let block = score_line::human(&evil, Colour::Plain);
+    let block = score_line::human(&evil, Look::PLAIN);
     assert!(
         block.contains(r"calls: rm\u{1b}[2J\rPASS\u{202e}"),
+        "{block}"
+    );
+}
+
+#[test]
+fn a_line_break_in_a_name_forges_no_line() {
+    let forged = "pay`\nPASS  never-pay  1.00\u{2028}\u{85}\u{200f}";
+    let evil = with(fail(), |trajectory| {
+        trajectory.tool_calls = vec![call(0, forged)];
+        trajectory.root = forged.into();
+        trajectory.expectation_attributes = ExpectationAttributes {
+            case_id: Some(forged.into()),
+            ..ExpectationAttributes::default()
+        }
+        .into();
+    });
+    let evil = Evaluation {
+        findings: EvaluationText::from(format!("`{forged}` was not called")).into(),
+        ..evil
+    };
+    let block = score_line::human(&evil, Look::PLAIN);
+    assert!(
+        block.lines().count() == 5 && !block.contains("\nPASS"),
+        "{block}"
+    );
+    assert!(
+        !block.contains(['\u{2028}', '\u{85}', '\u{200f}']),
         "{block}"
     );
 }

@@ -8,7 +8,7 @@ use crate::support::program::run;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 /// A folder with recordings, each of one run: its case id, and the names of its calls.
-fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String>) {
+pub(super) fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String>) {
     let folder = TempDir::new().unwrap();
     let write = |(at, (case, names)): (usize, &(Option<&str>, &[&str]))| {
         let args = |name: &str| Some(json!({ "to": name }));
@@ -176,8 +176,8 @@ fn what_does_not_go_together_is_said_and_exits_with_2() {
         (
             "",
             format!("examples:\n{one}{one}"),
-            "the recordings hold 3 runs (traces with a tool call or an agent run), the examples 2 \
-             entries",
+            "the recordings hold 3 runs (traces with a tool call or an agent run) that belong to no \
+             entry by `test.case.id`, the examples 2 entries without an `id`",
         ),
         (
             "",
@@ -187,7 +187,14 @@ fn what_does_not_go_together_is_said_and_exits_with_2() {
         (
             "",
             format!("examples:\n  - {{ id: a, expected_output: [a] }}\n{one}{one}"),
-            "2 runs carry `test.case.id` = `a` (traces 0000",
+            "the recordings hold 1 run (traces with a tool call or an agent run) that belong to no \
+             entry by `test.case.id`, the examples 2 entries without an `id`",
+        ),
+        (
+            "",
+            "examples:\n  - { id: a, expected_output: [a] }\n  - { id: a, expected_output: [b] }\n"
+                .to_owned(),
+            "a second example has the id `a`",
         ),
         (
             set,
@@ -235,4 +242,58 @@ fn an_entry_that_expects_nothing_warns_and_fail_under_looks_at_examples_too() {
         replayed(&folder, &files, "", examples, &["--fail-under", "0.6"]).0,
         1
     );
+}
+
+#[test]
+fn a_case_can_be_tried_again_and_not_every_case_need_be_recorded() {
+    let (folder, files) = recorded(&[
+        (Some("a"), &["a"]),
+        (Some("b"), &["b"]),
+        (Some("a"), &["x"]),
+        (Some("z"), &["z"]),
+    ]);
+    let examples = "examples:
+  - { id: a, expected_output: [a] }
+  - { id: never-recorded, expected_output: [c] }
+  - { id: b, expected_output: [b] }
+";
+    let (code, lines, err) = replayed(&folder, &files, "", examples, &[]);
+    assert_eq!(code, 1);
+    let found: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|line| {
+            (
+                line["case_id"].as_str().unwrap(),
+                line["label"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(found, [("a", "pass"), ("b", "pass"), ("a", "fail")]);
+    assert_eq!(
+        err,
+        "note: 1 of 4 runs belong to no example and are judged by the criteria alone\n\
+         note: 1 of 3 examples have no run in the recordings, the first is `never-recorded`\n"
+    );
+    // The trials of a case keep their names in a report.
+    let flags = ["--examples", "examples.yaml", "--format", "junit"];
+    let names = |out: &str| -> Vec<String> {
+        let cases = out.split("<testcase name=\"").skip(1);
+        cases
+            .map(|case| case.split('"').next().unwrap().to_owned())
+            .collect()
+    };
+    let examples = folder.path().join("examples.yaml");
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let (_, out, _) = run(&[
+        &[
+            "replay",
+            flags[0],
+            examples.to_str().unwrap(),
+            flags[2],
+            flags[3],
+        ],
+        &files[..],
+    ]
+    .concat());
+    assert_eq!(names(&out), ["a", "b", "a (2)"], "{out}");
 }

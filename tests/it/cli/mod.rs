@@ -5,6 +5,7 @@ mod coverage;
 mod criteria;
 mod examples;
 mod expectations;
+mod replay;
 mod start_and_end;
 mod tap;
 
@@ -66,8 +67,12 @@ fn replay_for_programs_keeps_its_contract() {
         [
             "trace_id",
             "span_id",
+            "time",
             "service",
+            "root",
             "agent",
+            "session",
+            "case_id",
             "criterion",
             "evaluator",
             "scope",
@@ -77,6 +82,8 @@ fn replay_for_programs_keeps_its_contract() {
             "explanation",
             "completeness",
             "revision",
+            "n_calls",
+            "calls",
             "details"
         ]
     );
@@ -103,12 +110,16 @@ fn replay_for_ci_is_junit() {
     assert!(out.contains(suite), "{out}");
     assert!(
         out.contains(
-            "<testcase name=\"invoke_agent billing_agent 827b1ba03b42deebf9171748d094dad8\""
+            "<testcase name=\"examples/recording/001.traces.pb #1\" \
+             classname=\"charge-exactly-once\" time=\""
         ),
         "{out}"
     );
     assert!(
-        out.contains("<failure message=\"`charge_card` was called twice, expected once\""),
+        out.contains(
+            "<failure message=\"`charge_card` was called twice, expected once\" \
+             type=\"tool_call_count\">trace 827b1ba03b42deebf9171748d094dad8"
+        ),
         "{out}"
     );
 }
@@ -342,10 +353,14 @@ fn the_flags_of_replay_say_what_a_failure_is() {
         0,
         "every mean is at least 0"
     );
+    let (code, _, err) = replay(&["--fail-under", "0.5"]);
     assert_eq!(
-        replay(&["--fail-under", "0.5"]).0,
-        1,
-        "the mean of charge-exactly-once is 0"
+        (code, err.as_str()),
+        (
+            1,
+            "error: the mean score of criterion `charge-exactly-once` is 0.0000, below \
+             --fail-under 0.5\n"
+        )
     );
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("criteria.yaml");

@@ -1,0 +1,187 @@
+//! Reads recordings and judges their traces with the sidecar's engine, without its clock: traces
+//! close only at the end of the input. Knows nothing of what is printed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+
+use super::args::{RecordedSignal, Recordings};
+use super::recording::{self, Unreadable};
+use crate::assemble::{Settings, Trace};
+use crate::config::Signal;
+use crate::extract::{self, Trajectory};
+use crate::pipeline::{Judged, Pipeline, Rules};
+use crate::receive::{scan, scan_logs, scan_metrics};
+use crate::sidecar;
+use crate::span::TraceId;
+
+/// The results of some recordings.
+#[derive(Debug, Default)]
+pub(super) struct Replayed {
+    pub(super) judged: Judged,
+    pub(super) n_requests: usize,
+    pub(super) n_spans: usize,
+    /// Where the first item of each trace was read.
+    places: HashMap<TraceId, RunPlace>,
+}
+
+/// Where the first item of a trace was read.
+#[derive(Debug)]
+pub(super) struct RunPlace {
+    pub(super) file: String,
+    /// The file, and the line if it has lines.
+    pub(super) line: String,
+    /// Its position among the traces of this file, counted from 1.
+    pub(super) position: usize,
+}
+
+impl Replayed {
+    /// Where a run was read.
+    pub(super) fn place(&self, trajectory: &Trajectory) -> Option<&RunPlace> {
+        self.places.get(&trajectory.trace_id)
+    }
+
+    /// Late results of other traces revise earlier evaluations: only the last revision counts.
+    fn drop_superseded(&mut self) {
+        let mut latest = HashMap::new();
+        for (idx, evaluation) in self.judged.evaluations.iter().enumerate() {
+            let trajectory = &evaluation.trajectory;
+            let previous = evaluation.previous.map(|previous| previous.subject);
+            let subject = trajectory.subject.as_ref().map(|subject| subject.span_id);
+            let key = |subject| (trajectory.trace_id, evaluation.criterion.name(), subject);
+            if let Some(previous) = previous {
+                latest.remove(&key(previous));
+            }
+            latest.insert(key(subject), idx);
+        }
+        let kept: BTreeSet<usize> = latest.into_values().collect();
+        let mut idx = 0;
+        self.judged.evaluations.retain(|_| {
+            idx += 1;
+            kept.contains(&(idx - 1))
+        });
+    }
+}
+
+/// Judges the traces of some recordings.
+pub(super) fn judge(recordings: &Recordings, rules: &Rules) -> Result<Replayed, Unreadable> {
+    judge_files(&recordings.files, signal(recordings.signal), rules)
+}
+
+/// The signal of a body that nothing identifies.
+pub(super) fn signal(signal: RecordedSignal) -> Signal {
+    match signal {
+        RecordedSignal::Traces => Signal::Traces,
+        RecordedSignal::Logs => Signal::Logs,
+        RecordedSignal::Metrics => Signal::Metrics,
+    }
+}
+
+/// Like [`judge`], for plain files.
+pub(super) fn judge_files(
+    files: &[PathBuf],
+    signal: Signal,
+    rules: &Rules,
+) -> Result<Replayed, Unreadable> {
+    judge_watched(files, signal, rules, &mut Unwatched)
+}
+
+/// Callbacks for each request and trace.
+pub(super) trait Watcher {
+    /// A valid request with spans was read.
+    fn request(&mut self, body: &Bytes);
+    /// A trace was closed.
+    fn trace(&mut self, trace: &Trace);
+}
+
+struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn request(&mut self, _: &Bytes) {}
+    fn trace(&mut self, _: &Trace) {}
+}
+
+/// Like [`judge_files`], with callbacks for each request and trace.
+pub(super) fn judge_watched(
+    files: &[PathBuf],
+    signal: Signal,
+    rules: &Rules,
+    watcher: &mut dyn Watcher,
+) -> Result<Replayed, Unreadable> {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    let mut replayed = Replayed::default();
+    for file in files {
+        let mut places = Places {
+            file: file.display().to_string(),
+            position: 0,
+            known: &mut replayed.places,
+        };
+        for request in recording::read(file, signal)? {
+            replayed.n_requests += 1;
+            let place = &request.place;
+            match request.signal {
+                Signal::Traces => {
+                    let scanned = scan::scan(&request.body, Some(rules.keys()))
+                        .map_err(|error| not_otlp(place, "trace", &error))?;
+                    replayed.n_spans += scanned.n_spans;
+                    let spans = scanned.batch.spans.iter();
+                    places.note(place, spans.map(|span| span.trace_id));
+                    watcher.request(&request.body);
+                    pipeline.accept(rules, scanned.batch, now);
+                }
+                Signal::Logs => {
+                    let scanned = scan_logs::scan(&request.body, Some(rules.keys()))
+                        .map_err(|error| not_otlp(place, "logs", &error))?;
+                    let records = scanned.batch.log_records.iter();
+                    let placed = records.flat_map(|record| {
+                        let placed = extract::place(record.clone());
+                        [record.named_trace(), placed.map(|placed| placed.trace_id)]
+                    });
+                    places.note(place, placed.flatten());
+                    pipeline.accept(rules, scanned.batch, now);
+                }
+                Signal::Metrics => {
+                    scan_metrics::scan(&request.body)
+                        .map_err(|error| not_otlp(place, "metrics", &error))?;
+                }
+            }
+        }
+    }
+    replayed.judged = pipeline.end_of_input(rules, now, |trace| watcher.trace(trace));
+    replayed.drop_superseded();
+    Ok(replayed)
+}
+
+/// Notes the places of the traces of one file.
+struct Places<'a> {
+    file: String,
+    position: usize,
+    known: &'a mut HashMap<TraceId, RunPlace>,
+}
+
+impl Places<'_> {
+    fn note(&mut self, line: &str, trace_ids: impl Iterator<Item = TraceId>) {
+        for trace_id in trace_ids {
+            self.known.entry(trace_id).or_insert_with(|| {
+                self.position += 1;
+                RunPlace {
+                    file: self.file.clone(),
+                    line: line.to_owned(),
+                    position: self.position,
+                }
+            });
+        }
+    }
+}
+
+fn not_otlp(place: &str, what: &str, error: &impl Display) -> Unreadable {
+    Unreadable::new(
+        place,
+        format!(
+            "is not an OTLP {what} request ({error}); if it holds another signal, pass --signal"
+        ),
+    )
+}

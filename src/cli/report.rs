@@ -1,0 +1,190 @@
+//! Prints for people what `replay` found: the verdicts of each run together, those first that need
+//! attention, then a table by criterion. Knows no evaluator.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::replayed::Replayed;
+use crate::evaluate::{Coverage, Evaluation, Verdict};
+use crate::export::score_line::{self, Clean, Look};
+use crate::extract::Trajectory;
+use crate::text::wrapped;
+
+/// Narrower than this, the table is a list.
+const MIN_TABLE_WIDTH: usize = 60;
+
+/// What became of one criterion.
+#[derive(Debug, Default)]
+struct Row {
+    n_pass: usize,
+    n_fail: usize,
+    n_not_evaluated: usize,
+    n_error: usize,
+    /// Of all verdicts but `not_evaluated`; an `error` counts as 0.
+    score_sum: f64,
+}
+
+/// Prints the verdicts with these labels, or all if there are none, below the run that they are
+/// about.
+pub(super) fn write_runs(
+    replayed: &Replayed,
+    is_shown: impl Fn(&Evaluation) -> bool,
+    look: Look,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut runs: Vec<(u64, Vec<&Evaluation>)> = Vec::new();
+    let mut positions = BTreeMap::new();
+    for evaluation in replayed
+        .judged
+        .evaluations
+        .iter()
+        .filter(|evaluation| is_shown(evaluation))
+    {
+        let arrival = evaluation.trajectory.arrival;
+        let position = *positions.entry(arrival).or_insert_with(|| {
+            runs.push((arrival, Vec::new()));
+            runs.len() - 1
+        });
+        runs[position].1.push(evaluation);
+    }
+    for (_, evaluations) in &mut runs {
+        evaluations.sort_by_key(|evaluation| rank(evaluation.verdict));
+    }
+    // Stable: runs of one rank stay in the order of their arrival.
+    runs.sort_by_key(|(_, evaluations)| {
+        let first = evaluations.first();
+        first.map(|evaluation| rank(evaluation.verdict))
+    });
+    let whole: BTreeMap<u64, &Arc<Trajectory>> = replayed
+        .judged
+        .trajectories
+        .iter()
+        .map(|trajectory| (trajectory.arrival, trajectory))
+        .collect();
+    for (arrival, evaluations) in runs {
+        let Some(first) = evaluations.first() else {
+            continue;
+        };
+        // With `scope: agent`, the trajectory of an evaluation is that of one agent.
+        let trajectory = whole.get(&arrival).copied().unwrap_or(&first.trajectory);
+        let place = replayed.place(trajectory).map(|place| place.line.as_str());
+        write!(out, "{}", score_line::human_run(trajectory, place, look))?;
+        for evaluation in evaluations {
+            write!(out, "{}", score_line::human_verdict(evaluation, look))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn rank(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Error | Verdict::Fail => 0,
+        Verdict::NotEvaluated => 1,
+        Verdict::Pass => 2,
+    }
+}
+
+/// Prints a row for each criterion: how many runs it selected, and what became of them.
+pub(super) fn write_table(
+    coverage: &Coverage,
+    evaluations: &[Evaluation],
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows = rows(evaluations);
+    let n_runs = coverage.counts().map(|(_, n_seen, _)| n_seen).max();
+    let matched: BTreeMap<&str, u64> = coverage
+        .counts()
+        .map(|(criterion, _, n_matched)| (criterion, n_matched))
+        .collect();
+    let mut names: Vec<&str> = coverage.counts().map(|(criterion, ..)| criterion).collect();
+    // Expectations of single runs have no row of their own in the coverage.
+    names.extend(rows.keys().filter(|name| !matched.contains_key(*name)));
+    if names.is_empty() {
+        return Ok(());
+    }
+    let none = Row::default();
+    let table: Vec<[String; 7]> = names
+        .iter()
+        .map(|name| {
+            let row = rows.get(name).unwrap_or(&none);
+            let n_matched = matched.get(name);
+            let mean = row.mean();
+            [
+                Clean(name).to_string(),
+                n_matched.map_or_else(|| "-".to_owned(), u64::to_string),
+                row.n_pass.to_string(),
+                row.n_fail.to_string(),
+                row.n_not_evaluated.to_string(),
+                row.n_error.to_string(),
+                mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}")),
+            ]
+        })
+        .collect();
+    let matched = match n_runs {
+        Some(n_runs) => format!("matched of {n_runs}"),
+        None => "matched".to_owned(),
+    };
+    let words = [&matched, "pass", "fail", "not evaluated", "error", "mean"];
+    if width.is_some_and(|width| width < MIN_TABLE_WIDTH) {
+        for row in &table {
+            let cells: Vec<String> = row[1..]
+                .iter()
+                .zip(words)
+                .map(|(cell, word)| format!("{word}: {cell}"))
+                .collect();
+            let text = format!("{}\n  {}\n", row[0], cells.join(", "));
+            write!(out, "{}", wrapped(&text, width))?;
+        }
+        return writeln!(out);
+    }
+    let widest = table.iter().map(|row| row[0].chars().count()).max();
+    let first = widest.unwrap_or_default().max("criterion".len());
+    write!(out, "{:first$}", "criterion")?;
+    for word in words {
+        write!(out, "  {word}")?;
+    }
+    writeln!(out)?;
+    for row in &table {
+        write!(out, "{:first$}", row[0])?;
+        for (cell, word) in row[1..].iter().zip(words) {
+            write!(out, "  {cell:>0$}", word.len())?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out)
+}
+
+/// The criteria whose mean score is below a number, each with its mean.
+pub(super) fn means_below(floor: f64, evaluations: &[Evaluation]) -> Vec<(&str, f64)> {
+    let rows = rows(evaluations).into_iter();
+    rows.filter_map(|(criterion, row)| Some((criterion, row.mean()?)))
+        .filter(|(_, mean)| *mean < floor)
+        .collect()
+}
+
+fn rows(evaluations: &[Evaluation]) -> BTreeMap<&str, Row> {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for evaluation in evaluations {
+        let row = rows.entry(evaluation.criterion.name()).or_default();
+        match evaluation.verdict {
+            Verdict::Pass => row.n_pass += 1,
+            Verdict::Fail => row.n_fail += 1,
+            Verdict::NotEvaluated => row.n_not_evaluated += 1,
+            Verdict::Error => row.n_error += 1,
+        }
+        if evaluation.verdict != Verdict::NotEvaluated {
+            row.score_sum += evaluation.value.unwrap_or_default();
+        }
+    }
+    rows
+}
+
+impl Row {
+    fn mean(&self) -> Option<f64> {
+        let n = self.n_pass + self.n_fail + self.n_error;
+        (n > 0).then(|| self.score_sum / n as f64)
+    }
+}
