@@ -77,9 +77,10 @@ pub(super) fn rewrite_key(key: &str, value: Option<&Node>, siblings: &Node) -> O
             })
         }
         _ if key.starts_with("x-") => Some(Rewrite {
-            remedy: "no key is kept for anchors: write `&name` where the value is used first, and \
-                `*name` where it is used again"
-                .to_owned(),
+            remedy:
+                "keys for anchors, which begin with `x-`, belong to the top of the file, beside \
+                `criteria`"
+                    .to_owned(),
             example: None,
         }),
         "type" | "config" if siblings.get("type").is_some() && siblings.get("config").is_some() => {

@@ -23,6 +23,8 @@ pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(Config).to_value();
     if let Some(object) = schema.as_object_mut() {
         object.insert("title".to_owned(), "configuration of spanscore".into());
+        // Values for anchors; nothing reads them.
+        object.insert("patternProperties".to_owned(), json!({ "^x-": true }));
     }
     allow_variables(&mut schema);
     allow_empty_sections(&mut schema);

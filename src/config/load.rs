@@ -98,6 +98,7 @@ impl Config {
             root = parse(&texts, source, &mut problems)
                 .filter(|node| !node.is_null())
                 .unwrap_or(root);
+            drop_extensions(&mut root);
             interpolation.apply(&mut root, &mut texts, &mut problems);
             read_key_files(&mut root, &mut interpolation, &texts, &mut problems);
             // A value that a variable overrides is still a mistake in the file.
@@ -450,5 +451,12 @@ fn append_to(root: &mut Node, key: &str, items: Vec<Node>) {
     }
     if let NodeValue::List(list) = &mut value.value {
         list.extend(items);
+    }
+}
+
+/// Removes top-level keys that begin with `x-`: they hold values for anchors, as in Compose files.
+fn drop_extensions(root: &mut Node) {
+    if let NodeValue::Map(map) = &mut root.value {
+        map.entries.retain(|entry| !entry.key.starts_with("x-"));
     }
 }

@@ -112,6 +112,9 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
                 ..reported
             }
         }
+        _ if message.contains("mismatched bracket") => {
+            reported.with_remedy("close each `[` with `]` and each `{` with `}`")
+        }
         _ if message.contains("unknown anchor") => {
             reported.with_remedy("write `&` and this name before a value above")
         }

@@ -137,7 +137,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "a key for anchors",
-        "x-common: &c\n  tool_calls: { required: [a] }\ncriteria:\n  - { name: a, evaluate: *c }\n",
+        "forward:\n  x-common: &c 5s\n  timeout: *c\n",
     ),
     ("a dotted key", "forward.endpoint: http://localhost:4319\n"),
     ("a section of the Collector", "exporters: {}\n"),

@@ -498,3 +498,18 @@ fn mistakes_of_all_criteria_files_are_reported_at_once() {
         .messages()
     );
 }
+
+#[test]
+fn top_level_keys_for_anchors_are_not_read() {
+    let text = "x-order: &order { tool_calls_order: [pay, \"${env:NOT_SET:-ship}\"] }
+x-unused: { anything: \"${env:NOT_SET}\" }
+criteria:
+  - { name: a, evaluate: { tool_call_order: *order } }
+";
+    let config = config(text);
+    let criteria = serde_json::to_value(&config.criteria).unwrap();
+    assert_eq!(
+        criteria[0]["evaluate"],
+        serde_json::json!({ "tool_call_order": { "tool_calls_order": ["pay", "ship"], "strict": false } })
+    );
+}
