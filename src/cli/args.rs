@@ -416,7 +416,7 @@ pub enum CriteriaFormat {
 /// `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// Process id of the sidecar; in a container, it is 1.
+    /// Process id of the sidecar; in a container, it is 1. Other programs are left alone.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 }

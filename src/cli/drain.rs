@@ -1,30 +1,138 @@
 //! `spanscore drain`: announces to a running sidecar that it will be stopped, so that traces whose
-//! root has ended are judged sooner. Sends SIGUSR1; knows nothing of how the sidecar reacts.
+//! root has ended are judged sooner. Sends SIGUSR1, which ends any program that does not expect it,
+//! and so only to a sidecar. Knows nothing of how the sidecar reacts.
 
+use std::fs;
 use std::io;
+use std::path::Path;
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::args::Drain;
 use super::{Exit, Streams};
 
+const NAME: &str = "spanscore";
+const REMEDY: &str =
+    "pass the sidecar's process id with --pid; in a container of its own it is 1, the default";
+
+/// What a process is, as far as the system tells.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Sidecar,
+    /// Our program, but not `run`: SIGUSR1 would end it.
+    OtherCommand,
+    /// Another program, by its name.
+    OtherProgram(String),
+}
+
 /// Runs the command.
 pub(super) fn drain(args: &Drain, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let Some(pid) = Pid::from_raw(args.pid) else {
+    let id = args.pid;
+    let Some(pid) = Pid::from_raw(id) else {
         return streams
             .complain("a process id must be at least 1")
             .map(|()| Exit::Usage);
     };
-    match kill_process(pid, Signal::USR1) {
-        Ok(()) => Ok(Exit::Fine),
+    match test_kill_process(pid) {
+        // It exists, and may still turn out to be another program.
+        Ok(()) | Err(Errno::PERM) => {}
         Err(error) => {
-            let remedy = "pass the sidecar's process id with --pid; in its own container it is 1";
-            streams
-                .complain(&format!(
-                    "cannot signal process {}: {error}; {remedy}",
-                    args.pid
-                ))
-                .map(|()| Exit::NoStart)
+            return streams
+                .complain(&format!("there is no process {id}: {error}; {REMEDY}"))
+                .map(|()| Exit::NoStart);
         }
+    }
+    let why = match found(id) {
+        Found::Sidecar => match kill_process(pid, Signal::USR1) {
+            Ok(()) => {
+                writeln!(
+                    streams.out,
+                    "process {id} drains: it is no longer ready, closes traces sooner and sends \
+                     scores at once; stop it with SIGTERM"
+                )?;
+                return Ok(Exit::Fine);
+            }
+            Err(error) => {
+                let error = format!("cannot signal process {id}: {error}; {REMEDY}");
+                return streams.complain(&error).map(|()| Exit::NoStart);
+            }
+        },
+        Found::OtherCommand => "is spanscore, but no running sidecar".to_owned(),
+        Found::OtherProgram(name) => format!("is `{name}`, not spanscore"),
+    };
+    streams
+        .complain(&format!("process {id} {why}, and was left alone; {REMEDY}"))
+        .map(|()| Exit::Usage)
+}
+
+fn found(id: i32) -> Found {
+    let name = name_of(id);
+    if name != NAME && Some(&name) != own_name().as_ref() {
+        return Found::OtherProgram(name);
+    }
+    match fs::read_to_string(format!("/proc/{id}/status")) {
+        Ok(status) if !catches_usr1(&status) => Found::OtherCommand,
+        // Without /proc the name has to do.
+        _ => Found::Sidecar,
+    }
+}
+
+/// The name of a process's program: that of its executable, which only its owner may read, else what
+/// the system calls it.
+fn name_of(id: i32) -> String {
+    let executable = fs::read_link(format!("/proc/{id}/exe"));
+    if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {
+        return name;
+    }
+    let comm = fs::read_to_string(format!("/proc/{id}/comm"));
+    let name = comm.or_else(|_| {
+        let arguments = ["-o", "comm=", "-p", &id.to_string()];
+        let listed = Command::new("ps").args(arguments).output()?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&listed.stdout).into_owned())
+    });
+    let name = name.unwrap_or_default();
+    file_name(Path::new(name.trim())).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn own_name() -> Option<String> {
+    file_name(&std::env::current_exe().ok()?)
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_string_lossy();
+    // An update has replaced the file of the running program.
+    Some(name.trim_end_matches(" (deleted)").to_owned())
+}
+
+/// Does a process with this `/proc/…/status` handle SIGUSR1?
+fn catches_usr1(status: &str) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signal 1 is bit 0.
+    let bit = 1 << (Signal::USR1.as_raw() - 1);
+    caught.is_none_or(|caught| caught & bit != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_catches_is_read_from_its_status() {
+        assert!(catches_usr1(
+            "Name:\tspanscore\nSigCgt:\t0000000000000200\n"
+        ));
+        assert!(!catches_usr1(
+            "Name:\tspanscore\nSigCgt:\t0000000000004002\n"
+        ));
+        assert!(catches_usr1("Name:\tspanscore\n"), "not told");
+    }
+
+    #[test]
+    fn an_updated_program_keeps_its_name() {
+        let path = Path::new("/usr/bin/spanscore (deleted)");
+        assert_eq!(file_name(path).as_deref(), Some("spanscore"));
     }
 }
