@@ -70,6 +70,17 @@ fn n_visible(text: &str) -> usize {
     text.chars().filter(is_visible).count()
 }
 
+/// Could this character rewrite a terminal's screen, break a line, or reorder it? Those are control
+/// characters (C0 and C1), line separators, and marks of the writing direction.
+pub(crate) fn is_unsafe_on_terminals(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
+                | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
 /// A number and its noun: "1 entry", "3 entries".
 pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

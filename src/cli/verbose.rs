@@ -9,9 +9,11 @@ use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use prost::Message;
+use serde_json::json;
 
 use super::replayed::Watcher;
 use crate::assemble::Trace;
+use crate::config;
 use crate::evaluate::{FromSpans, SpanExpectations};
 use crate::export::score_line::Clean;
 use crate::extract::{self, CRITERIA, EXPECT, SpanReport, SpanRole, Trajectory};
@@ -281,19 +283,11 @@ impl<'a> Spelling<'a> {
     }
 
     fn yaml(&self) -> String {
-        // Every JSON string is valid YAML.
-        let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let Some((key, value)) = self.mark else {
-            return format!(
-                "tools:\n  name_attributes: [tool.name, {}]\n",
-                quoted(self.name.unwrap_or_default())
-            );
+            let name = self.name.unwrap_or_default();
+            return config::yaml(&json!({ "tools": { "name_attributes": ["tool.name", name] } }));
         };
-        let mut text = format!(
-            "tools:\n  conventions:\n    - name: house\n      match: {{ {}: {} }}\n",
-            quoted(key),
-            quoted(value)
-        );
+        let mut convention = json!({ "name": "house", "match": { key: value } });
         for (word, key) in [
             ("name_from", self.name),
             ("args_from", self.args),
@@ -301,10 +295,10 @@ impl<'a> Spelling<'a> {
             ("id_from", self.call_id),
         ] {
             if let Some(key) = key {
-                let _ = writeln!(text, "      {word}: {}", quoted(key));
+                convention[word] = key.into();
             }
         }
-        text
+        config::yaml(&json!({ "tools": { "conventions": [convention] } }))
     }
 }
 

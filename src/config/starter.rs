@@ -78,8 +78,8 @@ pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
 
 /// Runs of one kind, and the calls that all of them made in one order.
 struct Kind<'a> {
-    root: &'a str,
-    agent: Option<&'a str>,
+    root: String,
+    agent: Option<String>,
     shared: Vec<&'a str>,
     n_runs: usize,
 }
@@ -90,12 +90,17 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
         .iter()
         .filter(|trajectory| !trajectory.tool_calls.is_empty())
     {
-        let (root, agent) = (&*trajectory.root, trajectory.agent.as_deref());
-        // Retries and loops are rarely part of the rule: repeated calls of one tool count once.
+        let (root, agent) = (
+            glob(&trajectory.root),
+            trajectory.agent.as_deref().map(glob),
+        );
+        // Retries and loops are rarely part of the rule: repeated calls of one tool count once. A
+        // name that holds an id is never called again.
         let mut names: Vec<&str> = trajectory
             .tool_calls
             .iter()
             .map(|call| &*call.name)
+            .filter(|name| !holds_id(name))
             .collect();
         names.dedup();
         match kinds
@@ -126,12 +131,14 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
                  shared,
                  n_runs,
              }| {
+                // A glob that matches everything selects nothing.
+                let is_selective = |glob: &String| !glob.is_empty() && glob != "*";
                 let mut select = serde_json::Map::new();
-                if !root.is_empty() {
-                    select.insert("root".to_owned(), glob(root).into());
+                if is_selective(&root) {
+                    select.insert("root".to_owned(), root.as_str().into());
                 }
-                if let Some(agent) = agent {
-                    select.insert("agent".to_owned(), glob(agent).into());
+                if let Some(agent) = agent.as_ref().filter(|agent| is_selective(agent)) {
+                    select.insert("agent".to_owned(), agent.as_str().into());
                 }
                 let runs = if n_runs == 1 {
                     "one recorded run".to_owned()
@@ -139,7 +146,7 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
                     format!("all {n_runs} recorded runs")
                 };
                 json!({
-                    "name": unused(&slug(agent.unwrap_or(root)), &mut taken),
+                    "name": unused(&slug(agent.as_deref().unwrap_or(&root)), &mut taken),
                     "description": format!("what {runs} did, in this order"),
                     "select": select,
                     "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
@@ -167,9 +174,67 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// A name as a glob that it matches: `*` and `?` cannot be escaped, but a `?` matches either.
+/// A name as a glob that it matches, and that the next run matches, too: an id (`Crew_<uuid>.kickoff`)
+/// becomes `*`. `*` and `?` cannot be escaped, but a `?` matches either.
 fn glob(name: &str) -> String {
-    name.replace('*', "?")
+    let mut glob = String::new();
+    for (part, is_id) in parts(name) {
+        match is_id {
+            true if glob.ends_with('*') => {}
+            true => glob.push('*'),
+            false => glob.push_str(&part.replace('*', "?")),
+        }
+    }
+    glob
+}
+
+fn holds_id(name: &str) -> bool {
+    parts(name).into_iter().any(|(_, is_id)| is_id)
+}
+
+/// The parts of a name in order, and whether each is an id.
+fn parts(name: &str) -> Vec<(&str, bool)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let word = rest
+            .find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(rest.len());
+        let (len, is_id) = match (uuid_len(rest), word) {
+            (Some(len), _) => (len, true),
+            (None, 0) => (first.len_utf8(), false),
+            (None, word) => (word, is_id(&rest[..word])),
+        };
+        parts.push((&rest[..len], is_id));
+        rest = &rest[len..];
+    }
+    parts
+}
+
+/// The length of the UUID at the start of a text.
+fn uuid_len(text: &str) -> Option<usize> {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    const LEN: usize = 36;
+    let mut groups = text.get(..LEN)?.split('-');
+    let is_uuid = GROUPS.into_iter().all(|len| {
+        groups
+            .next()
+            .is_some_and(|group| group.len() == len && group.bytes().all(|b| b.is_ascii_hexdigit()))
+    });
+    let ends = !text[LEN..].starts_with(char::is_alphanumeric);
+    (is_uuid && groups.next().is_none() && ends).then_some(LEN)
+}
+
+/// Is this word an id rather than a word of a name? A long number, a long hexadecimal number, or a
+/// long mix of digits and letters, such as a ULID. A year or a version (`2024`, `v2`) is none.
+fn is_id(word: &str) -> bool {
+    let n_digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let is = |is: fn(&u8) -> bool| word.bytes().all(|byte| is(&byte));
+    match word.len() {
+        len if n_digits == len => len >= 5,
+        len if n_digits > 0 && is(u8::is_ascii_hexdigit) => len >= 8,
+        len => n_digits >= 3 && len >= 12 && is(u8::is_ascii_alphanumeric),
+    }
 }
 
 fn slug(name: &str) -> String {
@@ -192,5 +257,32 @@ fn unused(slug: &str, taken: &mut BTreeMap<String, usize>) -> String {
         slug.to_owned()
     } else {
         format!("{slug}-{n}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_in_names_become_stars() {
+        for (name, expected) in [
+            (
+                "Crew_c9e4a5d1-3b1f-4f62-9a43-0b7a3a5d7e11.kickoff",
+                "Crew_*.kickoff",
+            ),
+            ("c9e4a5d1-3b1f-4f62-9a43-0b7a3a5d7e11", "*"),
+            ("run 01JD5Z3K8QWERTY2X4ABCDEFGH", "run *"),
+            ("task:827b1ba03b42deebf9171748d094dad8", "task:*"),
+            ("job-1732262400123 of 17", "job-* of 17"),
+            ("agent_7f3a21bc_9c0d11ee", "agent_*_*"),
+            ("invoke_agent billing_agent", "invoke_agent billing_agent"),
+            ("gpt-4o-2024 v2", "gpt-4o-2024 v2"),
+            ("what * is", "what ? is"),
+            ("décade 12345é", "décade 12345é"),
+            ("", ""),
+        ] {
+            assert_eq!(glob(name), expected, "{name}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::score_span::score_time;
 use crate::evaluate::Evaluation;
 use crate::extract::Trajectory;
-use crate::text::{rfc3339, wrapped};
+use crate::text::{is_unsafe_on_terminals, rfc3339, wrapped};
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;
@@ -323,13 +323,7 @@ pub(crate) struct Clean<'a>(pub(crate) &'a str);
 impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            let is_unsafe = c.is_control()
-                || matches!(
-                    c,
-                    '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
-                        | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-                );
-            match is_unsafe {
+            match is_unsafe_on_terminals(c) {
                 true => write!(f, "{}", c.escape_default())?,
                 false => f.write_char(c)?,
             }

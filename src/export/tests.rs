@@ -23,7 +23,7 @@ use super::score_line::{self, Look};
 use super::score_span::{Settings, score_span_id};
 use super::{score_event, score_span};
 use crate::config::{OnRevision, StatusOnFail};
-use crate::evaluate::{Evaluation, EvaluationError, EvaluationText, Explain, Verdict};
+use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
 use crate::extract::Payload;
 use crate::span::{SpanId, TraceId};
 use fixture::{

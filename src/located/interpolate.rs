@@ -2,6 +2,7 @@
 //! hides secrets in its texts. Variables and files are passed in, and so is which values are
 //! secret.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -139,7 +140,7 @@ impl Interpolation<'_> {
             let inner = &after[..end];
             rest = &after[end + 1..];
             // `$${env:X}` is the text `${env:X}`, as for the Collector.
-            if before.ends_with('$') && (inner.starts_with("env:") || inner.starts_with("file:")) {
+            if before.ends_with('$') && is_replaced(inner) {
                 out.push_str(&before[..before.len() - 1]);
                 out.push_str(&format!("${{{inner}}}"));
                 continue;
@@ -158,12 +159,7 @@ impl Interpolation<'_> {
                     ));
                 }
                 out.push_str(&self.file(path)?);
-            } else if !inner.is_empty()
-                && inner
-                    .chars()
-                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-                && !starts_with_digit(inner)
-            {
+            } else if is_variable_name(inner) {
                 return Err((
                     format!("`${{{inner}}}` is not replaced by anything"),
                     format!("write `${{env:{inner}}}`"),
@@ -209,6 +205,43 @@ impl Interpolation<'_> {
     }
 }
 
+/// A text that [`Interpolation`] turns into this one: `$${env:X}` for `${env:X}`. Whatever is
+/// written for a person to put into a file goes through it, or a name from the network would be
+/// replaced by a secret of the reader.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains("${") {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 1);
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        let Some(end) = after.find('}') else { break };
+        let inner = &after[..end];
+        out.push_str(before);
+        if is_replaced(inner) {
+            out.push('$');
+        }
+        out.push_str(&rest[at..at + 2 + end + 1]);
+        rest = &after[end + 1..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Is `${inner}` replaced, or refused as a mistake?
+fn is_replaced(inner: &str) -> bool {
+    inner.starts_with("env:") || inner.starts_with("file:") || is_variable_name(inner)
+}
+
+fn is_variable_name(inner: &str) -> bool {
+    !inner.is_empty()
+        && !starts_with_digit(inner)
+        && inner
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
 /// `https://user:password@host`: refused later, and the message must not show it.
 pub(crate) fn holds_credentials(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| {
@@ -220,4 +253,56 @@ pub(crate) fn holds_credentials(text: &str) -> bool {
 
 fn starts_with_digit(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoFiles;
+
+    impl Files for NoFiles {
+        fn read(&self, _: &Path) -> Result<String, String> {
+            Err("there are no files".to_owned())
+        }
+
+        fn list(&self, _: &Path, _: &str) -> Result<Vec<PathBuf>, String> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn what_was_escaped_is_read_back_as_it_was() {
+        let environment = BTreeMap::from([("X".to_owned(), "s3cr3t".to_owned())]);
+        let mut interpolation = Interpolation {
+            environment: &environment,
+            files: &NoFiles,
+            folder: Path::new(""),
+            secrets: Secrets {
+                is_secret: |_| false,
+                may_be_secret: |_| false,
+                description: "",
+            },
+            read: Vec::new(),
+        };
+        for text in [
+            "${env:X}",
+            "$${env:X}",
+            "$$${env:X}",
+            "a${X}b${file:/etc/x}${env:",
+            "${x}",
+            "$$",
+            "$${x}",
+            "${${env:X}}",
+            "${a${env:X}",
+            "${}",
+            "${env:X:-$}${X}",
+            "no",
+        ] {
+            assert_eq!(
+                interpolation.expand(&escaped(text), false).as_deref(),
+                Ok(text)
+            );
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! Messages that a person can act on: what is wrong, where, the line with a caret, and the remedy.
 //! Knows how messages look; knows nothing of what can be wrong.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use super::texts::{MAX_EXCERPT_CHARS, Spot, floor_char_boundary};
+use crate::text::is_unsafe_on_terminals;
 
 /// Most problems that are kept; the others are only counted. A caller of the API can fill a
 /// document with mistakes.
@@ -97,7 +99,7 @@ impl Problem {
             out,
             "{}{}",
             paint.with(style, word),
-            paint.with("1", &format!(": {}", self.title))
+            paint.with("1", &format!(": {}", shown(&self.title)))
         );
         let mut gutter = 2;
         match &self.spot {
@@ -119,7 +121,7 @@ impl Problem {
                             "^".repeat(width),
                             self.label
                                 .iter()
-                                .map(|label| format!(" {label}"))
+                                .map(|label| format!(" {}", shown(label)))
                                 .collect::<String>()
                         );
                         let line_no = paint.with("1;34", &format!("{:>gutter$}", spot.line));
@@ -146,10 +148,10 @@ impl Problem {
                 "{:gutter$} {} {}",
                 "",
                 paint.with("1;34", "="),
-                lines.next().unwrap_or_default()
+                shown(lines.next().unwrap_or_default())
             );
             for line in lines {
-                let _ = writeln!(out, "{:gutter$}   {line}", "");
+                let _ = writeln!(out, "{:gutter$}   {}", "", shown(line));
             }
         }
         out
@@ -157,6 +159,7 @@ impl Problem {
 
     fn write_label_below(&self, out: &mut String, gutter: usize, paint: Paint) {
         if let Some(label) = &self.label {
+            let label = shown(label);
             let _ = writeln!(out, "{:gutter$} {} {label}", "", paint.with("1;34", "="));
         }
     }
@@ -181,12 +184,27 @@ impl Paint {
     }
 }
 
+/// A text that may hold keys and values of the document, made safe for a terminal.
+fn shown(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe_on_terminals) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |c: char| match is_unsafe_on_terminals(c) {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    Cow::Owned(text.chars().map(escaped).collect())
+}
+
 fn cropped(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     // A tab is one column wide to YAML, so it is shown as one space: the caret must be below its
     // character.
     let letters: Vec<char> = line
         .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .map(|letter| match is_unsafe_on_terminals(letter) {
+            true => ' ',
+            false => letter,
+        })
         .collect();
     if letters.len() <= MAX_EXCERPT_CHARS {
         return (letters.into_iter().collect(), column, width);

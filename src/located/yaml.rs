@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use super::interpolate::escaped;
+use crate::text::is_unsafe_on_terminals;
+
 /// A shorter list of plain values is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
 
@@ -111,7 +114,7 @@ fn flow(value: &Value) -> String {
                 .collect();
             format!("{{ {} }}", entries.join(", "))
         }
-        Value::String(text) => scalar(text),
+        Value::String(text) => scalar(&escaped(text)),
         other => other.to_string(),
     }
 }
@@ -137,6 +140,15 @@ pub(crate) fn scalar(text: &str) -> String {
     if (is_word || is_amount) && !is_reserved {
         text.to_owned()
     } else {
-        Value::from(text).to_string()
+        // JSON leaves some characters as they are that would confuse a terminal.
+        let quoted = Value::from(text).to_string();
+        let escaped = |c: char| match is_unsafe_on_terminals(c) {
+            true => format!("\\u{:04x}", u32::from(c)),
+            false => c.to_string(),
+        };
+        match quoted.chars().any(is_unsafe_on_terminals) {
+            true => quoted.chars().map(escaped).collect(),
+            false => quoted,
+        }
     }
 }

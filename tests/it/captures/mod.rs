@@ -7,6 +7,7 @@
 
 mod coverage;
 pub(crate) mod load;
+mod proposals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

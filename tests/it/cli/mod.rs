@@ -12,7 +12,7 @@ mod tap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -345,6 +345,69 @@ fn a_recorded_session_proposes_a_criterion_that_judges_it() {
     );
 }
 
+/// An agent of CrewAI, whose root is named by a UUID, with a tool whose name would be replaced.
+fn crew(run: &str, tool: &str) -> String {
+    let span = |id: &str, parent: &str, name: &str, attributes: &[(&str, &str)]| {
+        let attributes: Vec<Value> = attributes
+            .iter()
+            .map(
+                |(key, value)| serde_json::json!({ "key": key, "value": { "stringValue": value } }),
+            )
+            .collect();
+        serde_json::json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": id, "parentSpanId": parent, "name": name,
+            "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000001000000000", "attributes": attributes })
+    };
+    let spans = [
+        span(
+            "b7ad6b7169203331",
+            "",
+            &format!("Crew_{run}.kickoff"),
+            &[("openinference.span.kind", "CHAIN")],
+        ),
+        span(
+            "b7ad6b7169203332",
+            "b7ad6b7169203331",
+            "look up.run",
+            &[("openinference.span.kind", "TOOL"), ("tool.name", tool)],
+        ),
+    ];
+    serde_json::json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string()
+}
+
+#[test]
+fn a_proposal_fits_the_next_run_and_tells_no_secret() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, next) = (path("first.traces.json"), path("next.traces.json"));
+    for tool in [
+        "look_up",
+        "${env:DB_PASSWORD}",
+        "${DB_PASSWORD}",
+        "$${env:X}",
+        "\u{202e}\u{85}\n",
+    ] {
+        std::fs::write(&first, crew("c9e4a5d1-3b1f-4f62-9a43-0b7a3a5d7e11", tool)).unwrap();
+        std::fs::write(&next, crew("0d4f9a77-aaaa-4c0e-8f7e-1b2c3d4e5f60", tool)).unwrap();
+        let (code, out, err) = run(&["init", "-o", "-", "--from", &first]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        assert!(!out.contains(['\u{202e}', '\u{85}']), "{out}");
+        let config = path("proposed.yaml");
+        std::fs::write(&config, &out).unwrap();
+        let arguments = [
+            "replay", "-c", &config, "--format", "jsonl", "--strict", &next,
+        ];
+        let output = spanscore(&arguments)
+            .env("DB_PASSWORD", "hunter2")
+            .env("X", "hunter2")
+            .output();
+        let (code, lines, err) = told(output.unwrap());
+        assert_eq!((code, err.as_str()), (0, ""), "{out}\n{lines}");
+        let line: Value = serde_json::from_str(&lines).unwrap();
+        assert_eq!(line["label"], "pass", "{out}");
+        assert!(!lines.contains("hunter2"), "{lines}");
+    }
+}
+
 #[test]
 fn the_flags_of_replay_say_what_a_failure_is() {
     assert_eq!(replay(&["--exit-zero"]).0, 0);
@@ -584,9 +647,11 @@ fn a_drain_closes_what_can_be_closed_sooner() {
             &std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap(),
         );
     }
-    assert_eq!(
-        run(&["drain", "--pid", &sidecar.child.id().to_string()]).0,
-        0
+    let (code, out, err) = run(&["drain", "--pid", &sidecar.child.id().to_string()]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(
+        out.starts_with(&format!("process {} drains", sidecar.child.id())),
+        "{out}"
     );
     // Judged long before the hour is over, while the sidecar still runs.
     let mut out = BufReader::new(sidecar.child.stdout.take().unwrap());
@@ -596,6 +661,40 @@ fn a_drain_closes_what_can_be_closed_sooner() {
         serde_json::from_str::<Value>(&line).unwrap()["criterion"],
         "look-up-before-charge"
     );
+}
+
+/// SIGUSR1 ends a program that does not expect it.
+#[test]
+fn a_drain_leaves_other_programs_alone() {
+    let waiting = |command: &mut Command| {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let cases = [
+        (
+            waiting(&mut Command::new("cat")),
+            ", not spanscore, and was left alone",
+        ),
+        (
+            waiting(&mut spanscore(&["inspect", "-"])),
+            "is spanscore, but no running sidecar",
+        ),
+    ];
+    for (mut child, why) in cases {
+        let id = child.id().to_string();
+        let (code, out, err) = run(&["drain", "--pid", &id]);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        assert!(
+            err.starts_with(&format!("error: process {id} ")) && err.contains(why),
+            "{err}"
+        );
+        assert_eq!(child.try_wait().unwrap(), None, "it still runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (code, _, err) = run(&["drain", "--pid", &id]);
+        assert_eq!(code, 4, "{err}");
+        assert!(err.contains(&format!("there is no process {id}")), "{err}");
+    }
 }
 
 #[test]

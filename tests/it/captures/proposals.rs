@@ -1,0 +1,118 @@
+//! Criteria that are proposed from a run judge that run, and the next one: every capture is proposed
+//! from, and judged again with other ids. Proves nothing about what should be proposed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use regex::{Captures, Regex};
+use spanscore::cli::configuration::Disk;
+use spanscore::config::{self, Config, Sources};
+use spanscore::evaluate::{Explain, Verdict, judge};
+use spanscore::extract::{Tools, Trajectory};
+use spanscore::pipeline::Rules;
+
+use super::load::{self, Scenario};
+use super::{items, trajectories};
+
+/// The same run another time: every id in its texts is another one of the same length.
+fn next_run(scenario: &Scenario) -> Scenario {
+    let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
+    let ids = Regex::new(&format!(r"{uuid}|\b[0-9a-f]{{16}}\b|\b[0-9a-f]{{32}}\b")).unwrap();
+    let other = |body: &[u8]| -> Vec<u8> {
+        // One character for each byte, so that protobuf stays protobuf.
+        let text: String = body.iter().map(|byte| char::from(*byte)).collect();
+        let replaced = ids.replace_all(&text, |found: &Captures<'_>| {
+            // A number may be a time.
+            if found[0].bytes().all(|byte| byte.is_ascii_digit()) {
+                return found[0].to_owned();
+            }
+            let digits = found[0].chars().map(|c| match c {
+                '0'..='8' | 'a'..='e' | 'A'..='E' => char::from(c as u8 + 1),
+                '9' => '0',
+                'f' => 'a',
+                'F' => 'A',
+                c => c,
+            });
+            digits.collect::<String>()
+        });
+        replaced.chars().map(|c| c as u8).collect()
+    };
+    Scenario {
+        name: scenario.name.clone(),
+        expected: scenario.expected.clone(),
+        requests: scenario
+            .requests
+            .iter()
+            .map(|(file, body)| (file.clone(), other(body)))
+            .collect(),
+    }
+}
+
+fn read(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
+    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    trajectories(items(scenario, &rules), &rules)
+}
+
+/// What `init` writes, loaded as `run` loads it.
+fn loaded(text: &str) -> Config {
+    let sources = Sources {
+        file: Some((Path::new("spanscore.yaml"), text)),
+        environment: &BTreeMap::new(),
+        flags: &[],
+        files: &Disk,
+    };
+    let loaded = Config::load(&sources).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    loaded.config
+}
+
+/// How many runs with calls the criteria of a configuration select, and whether none fails.
+fn judged(text: &str, runs: &[Arc<Trajectory>]) -> (usize, bool) {
+    let criteria: Vec<_> = loaded(text).criteria.into_iter().map(Arc::new).collect();
+    let with_calls = runs.iter().filter(|run| !run.tool_calls.is_empty());
+    let evaluations = with_calls.map(|run| judge(&criteria, run, &Explain::default()));
+    let evaluations: Vec<_> = evaluations.filter(|judged| !judged.is_empty()).collect();
+    let fails = evaluations
+        .iter()
+        .flatten()
+        .any(|evaluation| !matches!(evaluation.verdict, Verdict::Pass | Verdict::NotEvaluated));
+    (evaluations.len(), !fails)
+}
+
+#[test]
+fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
+    let mut n_renamed = 0;
+    for scenario in load::scenarios() {
+        let first: Vec<Arc<Trajectory>> = read(&scenario);
+        let next = read(&next_run(&scenario));
+        n_renamed += usize::from(
+            first
+                .iter()
+                .zip(&next)
+                .any(|(first, next)| first.session != next.session),
+        );
+        let owned: Vec<Trajectory> = first.iter().map(|run| Trajectory::clone(run)).collect();
+        let written = config::starter(Some(&owned));
+        let n_selected = judged(&written, &first);
+        assert!(n_selected.1, "{}\n{written}", scenario.name);
+        assert_eq!(judged(&written, &next), n_selected, "{}", scenario.name);
+        // What `run` shows of a single run.
+        for (run, next) in owned.iter().zip(&next) {
+            let Some(proposal) = config::proposal(std::slice::from_ref(run)) else {
+                continue;
+            };
+            for again in [&Arc::new(run.clone()), next] {
+                assert_eq!(
+                    judged(&proposal, std::slice::from_ref(again)),
+                    (1, true),
+                    "{}\n{proposal}",
+                    scenario.name
+                );
+            }
+        }
+    }
+    assert!(
+        n_renamed > 0,
+        "no capture holds an id: the test proves nothing"
+    );
+}
