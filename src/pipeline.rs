@@ -19,7 +19,7 @@ use hashbrown::{DefaultHashBuilder, HashSet};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans};
-use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
+use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory, Unrecognised};
 use crate::span::{Batch, KeySet, Now, TraceId};
 
 use cross_trace_results::CrossTraceResults;
@@ -170,6 +170,8 @@ pub struct Judged {
     pub reasons: Vec<CloseReason>,
     /// Traces with neither a tool call nor an agent run.
     pub n_no_trajectory: usize,
+    /// The first of these that looks like an agent's all the same.
+    pub unrecognised: Option<Unrecognised>,
     /// Number of judgements that late spans did not change.
     pub n_unchanged: usize,
 }
@@ -318,7 +320,13 @@ impl Pipeline {
                         &self.hasher,
                     );
                 }
-                None => judged.n_no_trajectory += usize::from(closed.first),
+                None if closed.first => {
+                    judged.n_no_trajectory += 1;
+                    if judged.unrecognised.is_none() {
+                        judged.unrecognised = extract::unrecognised(&closed.trace);
+                    }
+                }
+                None => {}
             }
             self.buffer.remember(closed, now);
         }

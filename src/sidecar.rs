@@ -2,12 +2,15 @@
 //! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
 
 mod cgroup;
+mod judgements;
+mod record;
 mod scoring;
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -34,13 +37,14 @@ use crate::register::{self, ConfigOrigin, Register, StateError};
 use crate::span::{KeySet, Now};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    CoverageProblem, DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped,
-    Telemetry, write_coverage,
+    DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
 };
 use crate::tls::{PortTls, TlsError};
 use crate::transport::{QueueRefusal, Undelivered};
 
-use scoring::{Judge, ScoringQueue};
+use judgements::{coverage_metrics, judge};
+use record::{Recorder, Recording};
+use scoring::ScoringQueue;
 
 pub use cgroup::memory_limit;
 
@@ -86,6 +90,8 @@ pub struct Plan {
     pub print: Option<export::Print>,
     /// Sees every judgement, on the scoring thread.
     pub observer: Option<Observer>,
+    /// The folder to which requests are recorded, if they are.
+    pub record: Option<PathBuf>,
 }
 
 /// Sees every judgement; must return at once.
@@ -146,6 +152,7 @@ pub struct Sidecar {
     doors: Doors,
     admin: Doors,
     scoring: Option<JoinHandle<()>>,
+    recording: Recording,
     forwarding: JoinSet<Undelivered>,
     exporting: export::ExportTasks,
     /// Ends when it is dropped.
@@ -164,6 +171,7 @@ impl Sidecar {
             cgroup_limit,
             print,
             observer,
+            record,
         } = plan;
         let started = now();
         let telemetry = Arc::new(Telemetry::default());
@@ -235,9 +243,11 @@ impl Sidecar {
             (None, None)
         };
 
+        let (recorder, recording) = Recorder::start(record.as_deref())?;
         let intake = Arc::new(Intake {
             forward,
             scoring,
+            recorder,
             rules,
             started: started.instant,
             last_offer: Arc::default(),
@@ -287,6 +297,7 @@ impl Sidecar {
             doors,
             admin,
             scoring: thread,
+            recording,
             forwarding,
             exporting,
             _silence: silence,
@@ -318,6 +329,7 @@ impl Sidecar {
             doors,
             admin,
             scoring,
+            recording,
             mut forwarding,
             exporting,
             _silence,
@@ -352,6 +364,7 @@ impl Sidecar {
             )
             .await;
         }
+        recording.finish(LAST_REQUESTS).await;
         forward.close(deadline_at);
         // A delivery that died was reported, and is no reason for a disorderly stop.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
@@ -370,52 +383,6 @@ impl Sidecar {
             n_undelivered_scores: scores_left.values().sum(),
         }
     }
-}
-
-/// Exports each judgement on the scoring thread, counts what each criterion selects, and shows the
-/// judgement to the observer.
-fn judge(
-    exporter: Exporter,
-    coverage: Arc<Mutex<Coverage>>,
-    mut observer: Option<Observer>,
-) -> Judge {
-    Box::new(move |judged, rules| {
-        let Judged {
-            evaluations,
-            trajectories,
-            ..
-        } = judged;
-        if !evaluations.is_empty() || !trajectories.is_empty() {
-            let mut coverage = coverage.lock();
-            coverage.note(&rules.criteria, trajectories, evaluations);
-            let due = coverage.due();
-            // One line, however many there are: `/v1/status` lists all of them.
-            if let Some(first) = due.first() {
-                CoverageProblem {
-                    criterion: first.criterion,
-                    problem: first.problem.as_deref().unwrap_or_default(),
-                    n_seen: first.n_seen,
-                    n_matched: first.n_matched,
-                    n_others: due.len() - 1,
-                }
-                .emit();
-            }
-        }
-        if !judged.evaluations.is_empty() {
-            exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
-        }
-        if let Some(observer) = &mut observer {
-            observer(judged, rules);
-        }
-    })
-}
-
-fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
-    Arc::new(move |page| {
-        let coverage = coverage.lock();
-        let counts = coverage.counts();
-        write_coverage(&counts.collect::<Vec<_>>(), page);
-    })
 }
 
 // === Ports and Doors ===
@@ -520,6 +487,7 @@ impl Doors {
 struct Intake {
     forward: ForwardHandle,
     scoring: Option<ScoringQueue>,
+    recorder: Option<Recorder>,
     rules: Arc<ArcSwap<Rules>>,
     started: Instant,
     /// Milliseconds from the start to the last request; 0 before the first.
@@ -549,7 +517,11 @@ impl receive::RequestSink for Intake {
         } = received;
         self.last_offer.store(self.millis(), Ordering::Relaxed);
         // Forward first: a refused request is retried, and must not be scored twice.
+        let recorded = self.recorder.is_some().then(|| body.clone());
         self.forward.offer(signal, body, n_items, headers)?;
+        if let (Some(recorder), Some(body)) = (&self.recorder, recorded) {
+            recorder.offer(signal, &body, now().unix_nanos);
+        }
         if let Some(scoring) = &self.scoring {
             scoring.offer(batch);
         }

@@ -41,8 +41,9 @@ pub use registering::{
     RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    ConfigurationInForce, DrainBegun, SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping,
-    TracesClosed, TracesHeld, TracesJudged, TrajectoriesSeen,
+    ConfigurationInForce, DrainBegun, NothingRecognised, RecordingBegun, RecordingFailed,
+    SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TracesClosed, TracesHeld,
+    TracesJudged, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;

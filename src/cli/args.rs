@@ -124,6 +124,10 @@ pub struct Run {
     /// Keep criteria registered by the API in this file over restarts (`admin.state_file`).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state_file: Option<PathBuf>,
+    /// Write every request to files in this folder, for `inspect`, `replay` and `init`: 64 MiB at
+    /// most, then the oldest are deleted. They hold all that agents send.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub record: Option<PathBuf>,
 }
 
 impl Run {
@@ -144,7 +148,7 @@ impl Run {
 #[derive(Debug, Clone, Args)]
 pub struct Recordings {
     /// Recordings, read in this order: OTLP JSON lines or .json and .pb request bodies, also as .gz
-    /// and .zst; - is standard input.
+    /// and .zst; a folder stands for the files in it; - is standard input.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Signal of request bodies that neither their file name nor their content identifies.

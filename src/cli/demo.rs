@@ -193,6 +193,7 @@ async fn start(backend: &Backend) -> Result<(mpsc::Receiver<Seen>, Sidecar, bool
             cgroup_limit: None,
             print: None,
             observer: Some(observer),
+            record: None,
         };
         match Sidecar::start(plan).await {
             Err(StartError::Bind(_)) if !moved => {}

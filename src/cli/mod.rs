@@ -223,7 +223,7 @@ fn dispatch(
                         files: Arc::new(configuration::Disk),
                         settle_time: register::SETTLE_TIME,
                     };
-                    run::run(loaded, Some(origin), environment, streams)?
+                    run::run(args, loaded, Some(origin), environment, streams)?
                 }
                 None => Exit::Usage,
             }

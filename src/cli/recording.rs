@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
@@ -46,6 +46,35 @@ impl fmt::Display for Unreadable {
     }
 }
 
+/// These files, and those in these folders: in the order of their names, without hidden ones.
+pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let place = path.display().to_string();
+        let unreadable = |error: io::Error| Unreadable::new(&place, explain(&error));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(unreadable)? {
+            let file = entry.map_err(unreadable)?.path();
+            let is_hidden = file
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            if !is_hidden && file.is_file() {
+                inside.push(file);
+            }
+        }
+        if inside.is_empty() {
+            return Err(Unreadable::new(place, "is a folder without recordings"));
+        }
+        inside.sort();
+        files.append(&mut inside);
+    }
+    Ok(files)
+}
+
 /// The request bodies of one file, in order; `-` is standard input. `signal` is used for a body
 /// that neither its name nor its content identifies.
 pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadable> {
@@ -81,9 +110,6 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::IsADirectory => {
-            "is a folder; pass the files in it, for example with a `*`".to_owned()
-        }
         _ => format!("cannot be read: {error}"),
     }
 }

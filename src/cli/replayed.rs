@@ -113,7 +113,7 @@ pub(super) fn judge_watched(
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     let mut replayed = Replayed::default();
-    for file in files {
+    for file in &recording::files(files)? {
         let mut places = Places {
             file: file.display().to_string(),
             position: 0,

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::args::Run;
 use super::watch::Watch;
 use super::{Exit, Streams, logging, rules};
 use crate::config::{Config, Loaded, Shape};
@@ -27,6 +28,7 @@ const PROXIES: [&str; 6] = [
 
 /// Runs the command.
 pub(super) fn run(
+    args: &Run,
     loaded: Loaded,
     origin: Option<ConfigOrigin>,
     environment: &BTreeMap<String, String>,
@@ -55,6 +57,7 @@ pub(super) fn run(
         print: print(&config, streams.look),
         observer: Some(Watch::new(io::stdout().is_terminal(), streams.look.width).observer()),
         origin,
+        record: args.record.clone(),
         config,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()

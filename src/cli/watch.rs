@@ -1,5 +1,5 @@
 //! Shows `run`'s first trajectories, then one a minute, while there is no criterion, ready to be
-//! pasted into one. Without a terminal it only counts them.
+//! pasted into one. Without a terminal it only counts them. Says once if nothing is recognised.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::config;
 use crate::extract::Trajectory;
 use crate::pipeline::Judged;
 use crate::sidecar::{self, Observer};
-use crate::telemetry::TrajectoriesSeen;
+use crate::telemetry::{NothingRecognised, TrajectoriesSeen};
 use crate::text::wrapped;
 
 /// Trajectories shown without a pause.
@@ -25,6 +25,8 @@ pub(super) struct Watch {
     n_seen: u64,
     n_shown: u64,
     last: Option<Instant>,
+    /// A trajectory was seen, or that none is recognised was said.
+    is_quiet: bool,
 }
 
 impl Watch {
@@ -35,15 +37,35 @@ impl Watch {
             n_seen: 0,
             n_shown: 0,
             last: None,
+            is_quiet: false,
         }
     }
 
     pub(super) fn observer(mut self) -> Observer {
         Box::new(move |judged, rules| {
+            self.notice_unrecognised(judged);
             if rules.criteria.is_empty() {
                 self.see(judged, sidecar::now().instant);
             }
         })
+    }
+
+    /// Says once if agents seem to send spans that nothing is recognised in. Where a trajectory was
+    /// seen, a trace without one is no surprise.
+    fn notice_unrecognised(&mut self, judged: &Judged) {
+        self.is_quiet |= !judged.trajectories.is_empty();
+        if self.is_quiet {
+            return;
+        }
+        if let Some(unrecognised) = &judged.unrecognised {
+            self.is_quiet = true;
+            NothingRecognised {
+                service: &unrecognised.service,
+                n_models: unrecognised.n_models,
+                span_name: unrecognised.span_name.as_deref().unwrap_or_default(),
+            }
+            .emit();
+        }
     }
 
     fn see(&mut self, judged: &Judged, now: Instant) {

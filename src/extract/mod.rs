@@ -27,7 +27,7 @@ mod trajectory;
 mod tests;
 
 pub use glob::glob_matches;
-pub use settings::{CustomConvention, Handoffs, Tools};
+pub use settings::{CustomConvention, Handoffs, SpanKind, Tools};
 pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPolicy};
 pub use spans::kept_keys::kept_keys;
 pub use spans::log_records::{PlacedRecord, place};
@@ -37,6 +37,7 @@ pub use tool_call::{CallPart, Payload, ToolCall};
 pub use trace::cross_trace_results::{CrossTraceResult, cross_trace_results};
 pub use trace::expectation_attributes::{ExpectationAttributes, StatedValue};
 pub use trace::span_report::{SpanReport, SpanRole, span_reports};
+pub use trace::unrecognised::{Unrecognised, unrecognised};
 pub use trajectory::{AgentRun, Subject, Trajectory, trajectory};
 pub use uncertainty::{CallUncertainty, TrajectoryUncertainty};
 pub(crate) use values::equality;

@@ -46,11 +46,17 @@ pub enum Handoffs {
 pub struct CustomConvention {
     /// What `inspect` and the exported calls name it.
     pub name: String,
-    /// Attributes and their values, all of which a span must have to be a tool call; numbers and
+    /// What the spans are: `tool` calls, `agent` runs, or calls of a `model`.
+    #[serde(default)]
+    pub kind: SpanKind,
+    /// Attributes and their values, all of which a span must have to be of this kind; numbers and
     /// booleans as their JSON text.
     #[serde(rename = "match")]
     pub matches: BTreeMap<String, String>,
-    /// The attribute that holds the tool's name; without it the span's name.
+    /// Attributes and their values, all of which mark a call that failed, beside the span's status.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub error_match: BTreeMap<String, String>,
+    /// The attribute that holds the name of the tool or agent; without it the span's name.
     #[serde(default)]
     pub name_from: Option<String>,
     /// The attribute that holds the arguments.
@@ -62,6 +68,19 @@ pub struct CustomConvention {
     /// The attribute that holds the model's call id.
     #[serde(default)]
     pub id_from: Option<String>,
+}
+
+/// What the spans of a convention of your own are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SpanKind {
+    /// Tool calls.
+    #[default]
+    Tool,
+    /// Agent runs.
+    Agent,
+    /// Calls of a model.
+    Model,
 }
 
 impl Default for Tools {
@@ -112,6 +131,13 @@ impl Tools {
                                such as `{ \"acme.kind\": tool }`";
                 problems.push((format!("conventions[{at}].match"), problem.to_owned()));
             }
+            for unused in custom.unused() {
+                let problem = format!(
+                    "nothing reads this of spans of `kind: {}`; leave it out, or write `kind: tool`",
+                    custom.kind.as_str()
+                );
+                problems.push((format!("conventions[{at}].{unused}"), problem));
+            }
         }
         problems
     }
@@ -126,7 +152,37 @@ impl CustomConvention {
             &self.id_from,
         ];
         let from = from.into_iter().filter_map(|name| name.as_deref());
-        self.matches.keys().map(String::as_str).chain(from)
+        let matched = self.matches.keys().chain(self.error_match.keys());
+        matched.map(String::as_str).chain(from)
+    }
+
+    /// Keys that this kind of span does not use.
+    fn unused(&self) -> Vec<&'static str> {
+        let of_calls = [
+            ("args_from", self.args_from.is_some()),
+            ("result_from", self.result_from.is_some()),
+            ("id_from", self.id_from.is_some()),
+            ("error_match", !self.error_match.is_empty()),
+        ];
+        let of_names = ("name_from", self.name_from.is_some());
+        let unused: Vec<_> = match self.kind {
+            SpanKind::Tool => Vec::new(),
+            SpanKind::Agent => of_calls.to_vec(),
+            SpanKind::Model => [&of_calls[..], &[of_names]].concat(),
+        };
+        let unused = unused.into_iter().filter(|(_, is_given)| *is_given);
+        unused.map(|(key, _)| key).collect()
+    }
+}
+
+impl SpanKind {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Agent => "agent",
+            Self::Model => "model",
+        }
     }
 }
 

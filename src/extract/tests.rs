@@ -399,6 +399,66 @@ fn the_ignore_list_is_the_list() {
 }
 
 #[test]
+fn house_made_agents_models_and_failures_are_configured() {
+    let conventions = serde_json::from_value(json!([
+        {
+            "name": "acme",
+            "match": { "acme.kind": "tool" },
+            "error_match": { "acme.outcome": "bad" },
+        },
+        {
+            "name": "acme-agent",
+            "kind": "agent",
+            "match": { "acme.kind": "agent" },
+            "name_from": "acme.name",
+        },
+        { "name": "acme-model", "kind": "model", "match": { "acme.kind": "llm" } },
+    ]));
+    let tools = Tools {
+        conventions: conventions.unwrap(),
+        ..Tools::default()
+    };
+    assert!(tools.problems().is_empty());
+    let trajectory = taken_with(
+        &[
+            span(1, 0, "run", 0, 99)
+                .with("acme.kind", "agent")
+                .with("acme.name", "desk"),
+            span(2, 1, "ask", 1, 2).with("acme.kind", "llm"),
+            span(3, 1, "search", 3, 4).with("acme.kind", "tool"),
+            span(4, 1, "ask", 5, 6).with("acme.kind", "llm"),
+            span(5, 1, "pay", 7, 8)
+                .with("acme.kind", "tool")
+                .with("acme.outcome", "bad"),
+        ],
+        &tools,
+    );
+    assert_eq!(trajectory.agent.as_deref(), Some("desk"));
+    let calls: Vec<_> = trajectory
+        .tool_calls
+        .iter()
+        .map(|call| (&*call.name, call.step, call.error, call.agent.as_deref()))
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            ("search", 0, false, Some("desk")),
+            ("pay", 1, true, Some("desk"))
+        ]
+    );
+    let unused = serde_json::from_value(json!([
+        { "name": "m", "kind": "model", "match": { "a": "b" }, "name_from": "c" },
+    ]));
+    let tools = Tools {
+        conventions: unused.unwrap(),
+        ..Tools::default()
+    };
+    let problems = tools.problems();
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].0, "conventions[0].name_from");
+}
+
+#[test]
 fn house_made_spellings_are_configured() {
     let house: CustomConvention = serde_json::from_value(json!({
         "name": "house", "match": { "acme.kind": "tool", "acme.version": "2" },

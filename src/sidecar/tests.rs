@@ -17,6 +17,7 @@ fn intake() -> Intake {
         forward::start(settings, &Arc::default(), fastrand::Rng::with_seed(1)).unwrap();
     let rules = Rules::new(Vec::new(), &config.tools, config.explain, &[]);
     Intake {
+        recorder: None,
         forward,
         scoring: None,
         rules: Arc::new(ArcSwap::from_pointee(rules)),

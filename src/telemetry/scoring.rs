@@ -208,6 +208,78 @@ impl TrajectoriesSeen {
     }
 }
 
+/// A trace looked like an agent's, but nothing in it was recognised, nor in any trace before it.
+#[derive(Debug)]
+pub struct NothingRecognised<'a> {
+    /// Its service.
+    pub service: &'a str,
+    /// How many of its spans are model calls.
+    pub n_models: usize,
+    /// The name of a span that looks like a tool call or an agent run; empty if there is none.
+    pub span_name: &'a str,
+}
+
+impl NothingRecognised<'_> {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self {
+            service,
+            n_models,
+            span_name,
+        } = self;
+        tracing::warn!(
+            service,
+            n_models,
+            span_name,
+            "a trace looks like an agent's, but no span is recognised as a tool call or an agent \
+             run, so it is not judged (further ones are only counted); to see its spans, start \
+             `spanscore run --record DIR` and look with `spanscore inspect -v DIR`"
+        );
+    }
+}
+
+/// Requests are written to a folder (`run --record`).
+#[derive(Debug)]
+pub struct RecordingBegun {
+    /// The folder.
+    pub folder: String,
+    /// Most bytes of all files.
+    pub max_size: u64,
+}
+
+impl RecordingBegun {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self { folder, max_size } = self;
+        tracing::warn!(
+            folder,
+            max_size,
+            "recording every request, with all that agents send; the oldest files are deleted"
+        );
+    }
+}
+
+/// A request could not be recorded.
+#[derive(Debug)]
+pub struct RecordingFailed {
+    /// The folder.
+    pub folder: String,
+    /// Why.
+    pub error: String,
+}
+
+impl RecordingFailed {
+    /// Logs it; the caller does so once.
+    pub fn emit(self) {
+        let Self { folder, error } = self;
+        tracing::warn!(
+            folder,
+            error,
+            "a request was not recorded (further ones are not reported)"
+        );
+    }
+}
+
 /// The sidecar will be stopped soon.
 #[derive(Debug)]
 pub struct DrainBegun;

@@ -3,6 +3,7 @@
 //! asking again when its trace is closed. Looks at one span at a time.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -13,7 +14,7 @@ use super::expectation_keys::{ExpectationKeys, SpanExpectationPolicy};
 use super::kept_keys::kept_keys;
 use super::keys;
 use super::view::{View, attribute_text};
-use crate::extract::settings::{CustomConvention, Tools};
+use crate::extract::settings::{CustomConvention, SpanKind, Tools};
 use crate::span::{KeyId, KeySet, Span, Value};
 use crate::span::{Recognition, SpanClass};
 
@@ -38,7 +39,9 @@ pub struct Recogniser {
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledConvention {
     name: Arc<str>,
+    kind: SpanKind,
     matches: Vec<(KeyId, String)>,
+    error_match: Vec<(KeyId, String)>,
     name_from: Option<KeyId>,
     args_from: Option<KeyId>,
     result_from: Option<KeyId>,
@@ -52,7 +55,7 @@ pub(crate) struct Recognised<'a> {
     pub(crate) call: Option<CallSource<'a>>,
     pub(crate) agent: Option<RecognisedRun<'a>>,
     /// A model call, and the convention that recognised it. Never beside a tool call.
-    pub(crate) model: Option<ConventionId>,
+    pub(crate) model: Option<ConventionRef<'a>>,
     /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
     pub(crate) synthesized: bool,
 }
@@ -60,9 +63,16 @@ pub(crate) struct Recognised<'a> {
 /// An agent run.
 #[derive(Debug)]
 pub(crate) struct RecognisedRun<'a> {
-    pub(crate) convention: ConventionId,
+    pub(crate) convention: ConventionRef<'a>,
     /// The name of the agent.
     pub(crate) name: Cow<'a, str>,
+}
+
+/// A convention of the table, or of the settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ConventionRef<'a> {
+    BuiltIn(ConventionId),
+    Custom(&'a CompiledConvention),
 }
 
 /// Where the parts of a call are found.
@@ -154,24 +164,37 @@ impl Recogniser {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
         }
-        let agent = ConventionId::from_note(note.agent).and_then(|convention| {
-            let name = convention.get().agent_run(span)?;
-            Some(RecognisedRun { convention, name })
-        });
+        let agent = self
+            .convention_from_note(note.agent)
+            .and_then(|convention| {
+                let name = convention.agent_run(span)?;
+                Some(RecognisedRun { convention, name })
+            });
         Recognised {
             call: self.call_from_note(note.call),
             agent,
-            model: ConventionId::from_note(note.model),
+            model: self.convention_from_note(note.model),
             synthesized: note.call == SYNTHESIZED,
         }
     }
 
     fn recognise<'a>(&'a self, span: &View<'a>) -> Recognised<'a> {
         let mut recognised = Recognised::default();
-        let custom = self.custom.iter().find(|custom| custom.is_call(span));
-        recognised.call = custom.map(CallSource::Custom);
+        let custom = |kind: SpanKind| {
+            let mut custom = self.custom.iter();
+            custom.find(|custom| custom.kind == kind && custom.is_match(span))
+        };
+        recognised.call = custom(SpanKind::Tool).map(CallSource::Custom);
+        if recognised.call.is_none() {
+            recognised.model = custom(SpanKind::Model).map(ConventionRef::Custom);
+        }
+        recognised.agent = custom(SpanKind::Agent).map(|custom| RecognisedRun {
+            convention: ConventionRef::Custom(custom),
+            name: custom.name(span),
+        });
+        let is_custom_run = recognised.agent.is_some();
         candidates(span).for_each(|id| recognised.ask(id, span));
-        if recognised.call.is_none() && recognised.model.is_none() {
+        if recognised.call.is_none() && recognised.model.is_none() && !is_custom_run {
             let mut names = self.names.iter();
             if let Some(&key) = names.find(|&&key| tool_name::is_named_in(span, key)) {
                 recognised.call = Some(CallSource::Named(key));
@@ -195,12 +218,12 @@ impl<'a> Recognised<'a> {
         if self.agent.is_none() {
             let name = convention.agent_run(span);
             self.agent = name.map(|name| RecognisedRun {
-                convention: id,
+                convention: ConventionRef::BuiltIn(id),
                 name,
             });
         }
         if self.call.is_none() && self.model.is_none() && convention.is_model(span) {
-            self.model = Some(id);
+            self.model = Some(ConventionRef::BuiltIn(id));
         }
     }
 
@@ -210,11 +233,32 @@ impl<'a> Recognised<'a> {
         let of_run = self.agent.as_ref().map(|run| run.convention);
         match self.call {
             Some(source) => source.convention(),
-            None => [of_run, self.model]
-                .into_iter()
-                .flatten()
-                .min()
-                .map_or("", |id| id.get().name),
+            None => match (of_run, self.model) {
+                (Some(ConventionRef::Custom(custom)), _)
+                | (_, Some(ConventionRef::Custom(custom))) => &custom.name,
+                (of_run, model) => [of_run, model]
+                    .into_iter()
+                    .filter_map(|convention| convention?.built_in())
+                    .min()
+                    .map_or("", |id| id.get().name),
+            },
+        }
+    }
+}
+
+impl<'a> ConventionRef<'a> {
+    /// The convention of the table.
+    pub(crate) fn built_in(self) -> Option<ConventionId> {
+        match self {
+            Self::BuiltIn(id) => Some(id),
+            Self::Custom(_) => None,
+        }
+    }
+
+    fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
+        match self {
+            Self::BuiltIn(id) => id.get().agent_run(span),
+            Self::Custom(custom) => Some(custom.name(span)),
         }
     }
 }
@@ -243,12 +287,17 @@ impl<'a> CallSource<'a> {
 impl CompiledConvention {
     fn new(settings: &CustomConvention, keys: &KeySet) -> Self {
         let id = |name: &Option<String>| name.as_deref().and_then(|name| keys.id(name));
-        let matches = settings.matches.iter();
+        let compiled = |matches: &BTreeMap<String, String>| {
+            let matches = matches.iter();
+            matches
+                .filter_map(|(key, value)| Some((keys.id(key)?, value.clone())))
+                .collect()
+        };
         Self {
             name: settings.name.as_str().into(),
-            matches: matches
-                .filter_map(|(key, value)| Some((keys.id(key)?, value.clone())))
-                .collect(),
+            kind: settings.kind,
+            matches: compiled(&settings.matches),
+            error_match: compiled(&settings.error_match),
             name_from: id(&settings.name_from),
             args_from: id(&settings.args_from),
             result_from: id(&settings.result_from),
@@ -256,23 +305,34 @@ impl CompiledConvention {
         }
     }
 
-    fn is_call(&self, span: &View<'_>) -> bool {
-        self.matches.iter().all(|(key, word)| {
-            let text = span.get(*key).and_then(attribute_text);
-            text.is_some_and(|text| text == *word)
-        })
+    fn is_match(&self, span: &View<'_>) -> bool {
+        has_all(span, &self.matches)
+    }
+
+    /// The name of the tool or agent.
+    fn name<'a>(&self, span: &View<'a>) -> Cow<'a, str> {
+        let name = self.name_from.and_then(|key| span.text(key));
+        let name = name.filter(|name| !name.is_empty());
+        name.unwrap_or(Cow::Borrowed(span.name()))
     }
 
     fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
-        let name = self.name_from.and_then(|key| span.text(key));
         SpanCall {
-            name: Some(name.unwrap_or(Cow::Borrowed(span.name()))),
+            name: Some(self.name(span)),
             call_id: self.id_from.and_then(|key| span.text(key)),
             args: self.args_from.and_then(|key| span.raw(key)),
             result: self.result_from.and_then(|key| span.raw(key)),
+            failed: !self.error_match.is_empty() && has_all(span, &self.error_match),
             ..SpanCall::default()
         }
     }
+}
+
+fn has_all(span: &View<'_>, attributes: &[(KeyId, String)]) -> bool {
+    attributes.iter().all(|(key, word)| {
+        let text = span.get(*key).and_then(attribute_text);
+        text.is_some_and(|text| text == *word)
+    })
 }
 
 // === Notes ===
@@ -305,14 +365,7 @@ impl Recogniser {
             None if recognised.synthesized => Some(SYNTHESIZED),
             None => Some(0),
             Some(CallSource::BuiltIn(id)) => Some(id.note()),
-            Some(CallSource::Custom(custom)) => {
-                let mut all = self.custom.iter();
-                in_range(
-                    CUSTOM,
-                    NAMED,
-                    all.position(|other| std::ptr::eq(other, custom)),
-                )
-            }
+            Some(CallSource::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
             Some(CallSource::Named(key)) => {
                 let mut all = self.names.iter();
                 in_range(NAMED, SYNTHESIZED, all.position(|other| *other == key))
@@ -321,12 +374,36 @@ impl Recogniser {
         let Some(call) = call else {
             return Recognition::default();
         };
+        let of_convention = |convention: Option<ConventionRef<'_>>| match convention {
+            None => Some(0),
+            Some(ConventionRef::BuiltIn(id)) => Some(id.note()),
+            Some(ConventionRef::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
+        };
         let agent = recognised.agent.as_ref().map(|run| run.convention);
+        let (Some(agent), Some(model)) = (of_convention(agent), of_convention(recognised.model))
+        else {
+            return Recognition::default();
+        };
         Recognition {
             recogniser_version: self.recogniser_version,
             call,
-            agent: agent.map_or(0, ConventionId::note),
-            model: recognised.model.map_or(0, ConventionId::note),
+            agent,
+            model,
+        }
+    }
+
+    fn custom_idx(&self, custom: &CompiledConvention) -> Option<usize> {
+        let mut all = self.custom.iter();
+        all.position(|other| std::ptr::eq(other, custom))
+    }
+
+    fn convention_from_note(&self, note: u8) -> Option<ConventionRef<'_>> {
+        match note {
+            CUSTOM.. => {
+                let custom = self.custom.get(usize::from(note - CUSTOM))?;
+                Some(ConventionRef::Custom(custom))
+            }
+            _ => ConventionId::from_note(note).map(ConventionRef::BuiltIn),
         }
     }
 

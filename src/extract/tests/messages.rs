@@ -1,5 +1,7 @@
 //! Calls and results that only messages mention.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::{agent, args, model, names, result, span, taken, tool, trace};
@@ -82,6 +84,8 @@ fn what_other_settings_recognised_is_looked_at_again() {
     let house = |kind: &str| CustomConvention {
         name: "acme".into(),
         matches: [("acme.kind".to_owned(), kind.to_owned())].into(),
+        kind: SpanKind::Tool,
+        error_match: BTreeMap::new(),
         name_from: None,
         args_from: None,
         result_from: None,

@@ -24,3 +24,4 @@ pub(crate) mod expectation_attributes;
 pub(crate) mod log_trajectory;
 pub(crate) mod node_visits;
 pub(crate) mod span_report;
+pub(super) mod unrecognised;

@@ -150,7 +150,7 @@ impl<'a> SpanRoles<'a> {
             self.conventions.push(convention);
             let run = recognised.agent;
             self.run_conventions
-                .push(run.as_ref().map(|run| run.convention));
+                .push(run.as_ref().and_then(|run| run.convention.built_in()));
             self.calls.push(call);
             single.agents.push(run.map(|run| run.name));
             single.is_model.push(is_model);

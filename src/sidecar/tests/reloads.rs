@@ -142,6 +142,7 @@ async fn start(path: &std::path::Path, scores: &Scores) -> Sidecar {
         cgroup_limit: None,
         print: None,
         observer: Some(observer),
+        record: None,
     };
     Sidecar::start(plan).await.unwrap()
 }

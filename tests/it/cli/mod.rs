@@ -5,6 +5,7 @@ mod coverage;
 mod criteria;
 mod examples;
 mod expectations;
+mod record;
 mod replay;
 mod start_and_end;
 mod tap;
@@ -492,6 +493,7 @@ fn recordings_come_packed_in_many_ways() {
 
 #[test]
 fn what_cannot_be_read_is_told_with_its_place() {
+    let empty = TempDir::new().unwrap();
     let folder = TempDir::new().unwrap();
     let write = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);
@@ -503,7 +505,10 @@ fn what_cannot_be_read_is_told_with_its_place() {
             folder.path().join("none.pb").to_str().unwrap().to_owned(),
             "no such file",
         ),
-        (folder.path().to_str().unwrap().to_owned(), "is a folder"),
+        (
+            empty.path().to_str().unwrap().to_owned(),
+            "is a folder without recordings",
+        ),
         (write("empty.json", b" \n"), "is empty"),
         (
             write("text.pb", b"\xff\xff\xff"),

@@ -198,6 +198,7 @@ pub(crate) async fn start(config: &Config) -> (Sidecar, Seen) {
         cgroup_limit: None,
         print: None,
         observer: Some(observer),
+        record: None,
     };
     (Sidecar::start(plan).await.unwrap(), seen)
 }

@@ -1,0 +1,59 @@
+//! What happens with each judgement on the scoring thread: it is exported, counted by what the
+//! criteria select, and shown. Must not know how traces are judged.
+
+use std::sync::Arc;
+
+use super::scoring::Judge;
+use super::{Observer, now};
+use crate::evaluate::Coverage;
+use crate::export::Exporter;
+use crate::pipeline::Judged;
+use crate::sync::Mutex;
+use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
+
+/// Exports each judgement on the scoring thread, counts what each criterion selects, and shows the
+/// judgement to the observer.
+pub(super) fn judge(
+    exporter: Exporter,
+    coverage: Arc<Mutex<Coverage>>,
+    mut observer: Option<Observer>,
+) -> Judge {
+    Box::new(move |judged, rules| {
+        let Judged {
+            evaluations,
+            trajectories,
+            ..
+        } = judged;
+        if !evaluations.is_empty() || !trajectories.is_empty() {
+            let mut coverage = coverage.lock();
+            coverage.note(&rules.criteria, trajectories, evaluations);
+            let due = coverage.due();
+            // One line, however many there are: `/v1/status` lists all of them.
+            if let Some(first) = due.first() {
+                CoverageProblem {
+                    criterion: first.criterion,
+                    problem: first.problem.as_deref().unwrap_or_default(),
+                    n_seen: first.n_seen,
+                    n_matched: first.n_matched,
+                    n_others: due.len() - 1,
+                }
+                .emit();
+            }
+        }
+        if !judged.evaluations.is_empty() {
+            exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
+        }
+        if let Some(observer) = &mut observer {
+            observer(judged, rules);
+        }
+    })
+}
+
+/// What the criteria select, for `/metrics`.
+pub(super) fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
+    Arc::new(move |page| {
+        let coverage = coverage.lock();
+        let counts = coverage.counts();
+        write_coverage(&counts.collect::<Vec<_>>(), page);
+    })
+}
