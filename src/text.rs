@@ -29,43 +29,63 @@ pub(crate) fn abbreviated(text: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
-/// Breaks lines at spaces so that none is longer than `width` characters, unless a word is. The
-/// rest of a line is indented by two more than the line. Colour codes take no room. Without a width
-/// nothing is broken.
+/// Breaks lines so that none is longer than `width` characters: at spaces, and within a word that
+/// is longer than a line. The rest of a line is indented by two more than the line. Colour codes
+/// take no room. Without a width nothing is broken.
 pub(crate) fn wrapped(text: &str, width: Option<usize>) -> Cow<'_, str> {
     let Some(width) = width else {
         return Cow::Borrowed(text);
     };
     let mut out = String::with_capacity(text.len() + text.len() / 16);
     for line in text.split_inclusive('\n') {
-        let plain = match line.starts_with('\u{1b}') {
-            true => line.split_once('m').map_or(line, |(_, plain)| plain),
-            false => line,
-        };
-        let indent = plain.len() - plain.trim_start_matches(' ').len();
-        let hanging = (indent + 2).min(width / 2);
-        let mut column = 0;
-        for word in line.split_inclusive(' ') {
-            if column > hanging.max(indent) && column + n_visible(word.trim_end()) > width {
-                out.truncate(out.trim_end_matches(' ').len());
-                out.push('\n');
-                out.extend(std::iter::repeat_n(' ', hanging));
-                column = hanging;
-            }
-            out.push_str(word);
-            column += n_visible(word);
-        }
+        wrap_line(&mut out, line, width);
     }
     Cow::Owned(out)
 }
+
+fn wrap_line(out: &mut String, line: &str, width: usize) {
+    let plain = match line.starts_with(ESCAPE) {
+        true => line.split_once('m').map_or(line, |(_, plain)| plain),
+        false => line,
+    };
+    let indent = plain.len() - plain.trim_start_matches(' ').len();
+    let hanging = (indent + 2).min(width / 2);
+    let break_line = |out: &mut String| {
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+        out.extend(std::iter::repeat_n(' ', hanging));
+    };
+    let mut column = 0;
+    for word in line.split_inclusive(' ') {
+        let n_chars = n_visible(word.trim_end());
+        let fits_a_line = hanging + n_chars <= width;
+        if fits_a_line && column > hanging.max(indent) && column + n_chars > width {
+            break_line(out);
+            column = hanging;
+        }
+        let mut is_code = false;
+        for c in word.chars() {
+            let is_visible = !is_code && c != ESCAPE;
+            is_code = c == ESCAPE || (is_code && c != 'm');
+            if is_visible && column >= width && !c.is_whitespace() {
+                break_line(out);
+                column = hanging;
+            }
+            out.push(c);
+            column += usize::from(is_visible);
+        }
+    }
+}
+
+const ESCAPE: char = '\u{1b}';
 
 /// The number of characters without colour codes (ESC [ … m).
 fn n_visible(text: &str) -> usize {
     let mut is_code = false;
     let is_visible = |c: &char| {
-        let was_code = is_code;
-        is_code = *c == '\u{1b}' || (is_code && *c != 'm');
-        !was_code && !is_code
+        let is_visible = !is_code && *c != ESCAPE;
+        is_code = *c == ESCAPE || (is_code && *c != 'm');
+        is_visible
     };
     text.chars().filter(is_visible).count()
 }
@@ -159,10 +179,8 @@ mod tests {
         assert_eq!(wrapped(text, Some(10)), expected);
         assert_eq!(wrapped(text, Some(40)), text);
         assert_eq!(wrapped(text, None), text);
-        assert_eq!(
-            wrapped("a-word-that-is-too-long b", Some(8)),
-            "a-word-that-is-too-long\n  b"
-        );
+        let too_long = wrapped("see a-word-that-is-too-long b", Some(8));
+        assert_eq!(too_long, "see a-wo\n  rd-tha\n  t-is-t\n  oo-lon\n  g b");
     }
 
     /// Expected by `date -u -d @SECONDS +%FT%TZ`.

@@ -185,7 +185,8 @@ pub struct Replay {
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
-    /// Print only verdicts with this label (repeatable); the table and the exit code still count all.
+    /// Print only verdicts with this label (repeatable); the table and the exit code still count
+    /// all.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
     pub only: Vec<String>,
     /// Also fail on `not_evaluated`, and on a criterion that selects no run or names a tool that no

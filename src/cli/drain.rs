@@ -79,8 +79,8 @@ fn found(id: i32) -> Found {
     }
 }
 
-/// The name of a process's program: that of its executable, which only its owner may read, else what
-/// the system calls it.
+/// The name of a process's program: that of its executable, which only its owner may read, else
+/// what the system calls it.
 fn name_of(id: i32) -> String {
     let executable = fs::read_link(format!("/proc/{id}/exe"));
     if let Some(name) = executable.ok().and_then(|path| file_name(&path)) {

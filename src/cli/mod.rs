@@ -199,14 +199,16 @@ fn dispatch(
             let global = args.applied_to(global);
             let started = match configuration::load(&global, environment) {
                 Ok((loaded, path)) => {
-                    validate::report_warnings(&loaded, streams.err, streams.err_colour)?;
+                    let colour = streams.err_colour();
+                    validate::report_warnings(&loaded, streams.err, colour)?;
                     Some((loaded, path, Start::Sound))
                 }
                 // The log reports the mistakes, and so do a metric and the status.
                 Err(unusable) => match configuration::load_sound(&global, environment) {
                     Some((loaded, path)) => Some((loaded, Some(path), Start::Unsound)),
                     None => {
-                        unusable.print(streams.err, streams.err_colour)?;
+                        let colour = streams.err_colour();
+                        unusable.print(streams.err, colour)?;
                         None
                     }
                 },

@@ -1,5 +1,5 @@
-//! `spanscore replay`: scores recorded traces, with an exit code for CI. Knows neither how recordings
-//! are read nor how results are laid out.
+//! `spanscore replay`: scores recorded traces, with an exit code for CI. Knows neither how
+//! recordings are read nor how results are laid out.
 
 use std::io;
 

@@ -174,8 +174,8 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
-/// A name as a glob that it matches, and that the next run matches, too: an id (`Crew_<uuid>.kickoff`)
-/// becomes `*`. `*` and `?` cannot be escaped, but a `?` matches either.
+/// A name as a glob that it matches, and that the next run matches, too: an id
+/// (`Crew_<uuid>.kickoff`) becomes `*`. `*` and `?` cannot be escaped, but a `?` matches either.
 fn glob(name: &str) -> String {
     let mut glob = String::new();
     for (part, is_id) in parts(name) {

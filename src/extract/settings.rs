@@ -133,7 +133,8 @@ impl Tools {
             }
             for unused in custom.unused() {
                 let problem = format!(
-                    "nothing reads this of spans of `kind: {}`; leave it out, or write `kind: tool`",
+                    "nothing reads this of spans of `kind: {}`; leave it out, or write \
+                     `kind: tool`",
                     custom.kind.as_str()
                 );
                 problems.push((format!("conventions[{at}].{unused}"), problem));

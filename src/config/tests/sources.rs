@@ -510,6 +510,8 @@ criteria:
     let criteria = serde_json::to_value(&config.criteria).unwrap();
     assert_eq!(
         criteria[0]["evaluate"],
-        serde_json::json!({ "tool_call_order": { "tool_calls_order": ["pay", "ship"], "strict": false } })
+        serde_json::json!({
+            "tool_call_order": { "tool_calls_order": ["pay", "ship"], "strict": false },
+        })
     );
 }

@@ -171,8 +171,9 @@ struct Item {
 }
 
 impl Alignment<'_> {
-    /// Long runs of entries of one kind are folded, so that the places where the sequences part stay
-    /// in sight: `… 35 more, search, +37 others, -authenticate`. Missing names are never folded.
+    /// Long runs of entries of one kind are folded, so that the places where the sequences part
+    /// stay in sight: `… 35 more, search, +37 others, -authenticate`. Missing names are never
+    /// folded.
     fn items(&self) -> Vec<Item> {
         let entries = self.entries();
         let mut items = Vec::new();

@@ -145,22 +145,20 @@ impl Evaluate for Constraints {
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
-        let named = |rule: &'_ Rule| {
+        let mut named = Vec::new();
+        for rule in &self.rules {
             // Other rules are kept by runs without such calls.
             let is_expected = matches!(
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
             );
             let (a, b) = words::kinds(rule);
-            [Some(a), b].into_iter().flatten().map(move |pattern| (&pattern.name, is_expected))
-        };
-        let named = self.rules.iter().flat_map(named);
-        named
-            .map(|(pattern, is_expected)| NamedTool {
-                name: ToolName::Pattern(pattern),
+            named.extend([Some(a), b].into_iter().flatten().map(|pattern| NamedTool {
+                name: ToolName::Pattern(&pattern.name),
                 is_expected,
-            })
-            .collect()
+            }));
+        }
+        named
     }
 
     fn reads_order(&self) -> bool {

@@ -119,8 +119,8 @@ impl Coverage {
             .map(|tally| tally.coverage(&self.names))
     }
 
-    /// The name of every criterion in force, how many trajectories were judged, and how many of them
-    /// it selected.
+    /// The name of every criterion in force, how many trajectories were judged, and how many of
+    /// them it selected.
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         let tallies = self.criteria.iter();
         tallies.map(|tally| (&*tally.criterion.name, tally.n_seen, tally.n_matched))

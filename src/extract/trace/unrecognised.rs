@@ -1,5 +1,5 @@
-//! Pure. Finds traces that look like an agent's although nothing in them was recognised as a tool call
-//! or an agent run. Guesses from names; nothing is judged by it.
+//! Pure. Finds traces that look like an agent's although nothing in them was recognised as a tool
+//! call or an agent run. Guesses from names; nothing is judged by it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Criteria that are proposed from a run judge that run, and the next one: every capture is proposed
-//! from, and judged again with other ids. Proves nothing about what should be proposed.
+//! Criteria that are proposed from a run judge that run, and the next one: every capture is
+//! proposed from, and judged again with other ids. Proves nothing about what should be proposed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -67,9 +67,10 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
 /// A tool that must not be called, and is not, is no mistake.
 #[test]
 fn criteria_that_fit_are_not_named() {
-    let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }\n  \
-                     - { name: y, evaluate: { tool_call_count: { tool_calls_count: { refund: [=, \
-                     0], delete: [<, 3] } } } }\n";
+    let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }
+  - name: y
+    evaluate: { tool_call_count: { tool_calls_count: { refund: [=, 0], delete: [<, 3] } } }
+";
     let (code, err) = replayed(&format!("{FITS}{forbidden}"), &["--strict", "--exit-zero"]);
     assert!(code == 0 && !err.contains("warning"), "{err}");
 }
@@ -79,8 +80,11 @@ fn a_sidecar_says_so_after_a_hundred_trajectories() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("spanscore.yaml");
     let criteria = "criteria:
-  - { name: misses, select: { agent: testr }, evaluate: { tool_call_count: { tool_calls_count: { a: [\"<\", 9] } } } }
-  - { name: counts, evaluate: { tool_call_count: { tool_calls_count: { pay: [\">=\", 1] } } } }
+  - name: misses
+    select: { agent: testr }
+    evaluate: { tool_call_count: { tool_calls_count: { a: [\"<\", 9] } } }
+  - name: counts
+    evaluate: { tool_call_count: { tool_calls_count: { pay: [\">=\", 1] } } }
 assemble: { settle: 100ms }
 shutdown: { quiet: 0s }
 ";

@@ -176,8 +176,8 @@ fn what_does_not_go_together_is_said_and_exits_with_2() {
         (
             "",
             format!("examples:\n{one}{one}"),
-            "the recordings hold 3 runs (traces with a tool call or an agent run) that belong to no \
-             entry by `test.case.id`, the examples 2 entries without an `id`",
+            "the recordings hold 3 runs (traces with a tool call or an agent run) that belong to \
+             no entry by `test.case.id`, the examples 2 entries without an `id`",
         ),
         (
             "",

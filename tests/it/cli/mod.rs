@@ -355,8 +355,15 @@ fn crew(run: &str, tool: &str) -> String {
                 |(key, value)| serde_json::json!({ "key": key, "value": { "stringValue": value } }),
             )
             .collect();
-        serde_json::json!({ "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": id, "parentSpanId": parent, "name": name,
-            "startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000001000000000", "attributes": attributes })
+        serde_json::json!({
+            "traceId": "0af7651916cd43dd8448eb211c80319c",
+            "spanId": id,
+            "parentSpanId": parent,
+            "name": name,
+            "startTimeUnixNano": "1700000000000000000",
+            "endTimeUnixNano": "1700000001000000000",
+            "attributes": attributes,
+        })
     };
     let spans = [
         span(

@@ -1,5 +1,5 @@
-//! A sidecar that understands nothing: what it says, and what `run --record` writes for those who want
-//! to know why. Does not prove that a framework is recognised.
+//! A sidecar that understands nothing: what it says, and what `run --record` writes for those who
+//! want to know why. Does not prove that a framework is recognised.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;

@@ -9,7 +9,9 @@ use crate::support::program::run;
 const CRITERIA: &str = "criteria:
   - { name: order, evaluate: { tool_call_order: { tool_calls_order: [a, b] } } }
   - { name: never-x, evaluate: { tool_calls: { disallowed: [^x$] } } }
-  - { name: elsewhere, select: { service: other }, evaluate: { tool_call_order: { tool_calls_order: [a] } } }
+  - name: elsewhere
+    select: { service: other }
+    evaluate: { tool_call_order: { tool_calls_order: [a] } }
 ";
 
 /// Exit code, output and messages; the names of the files are those in the folder.
@@ -35,12 +37,14 @@ const BAD: (Option<&str>, &[&str]) = (Some("case-7"), &["x", "b"]);
 fn verdicts_are_grouped_by_run_and_failures_come_first() {
     let (code, out, err) = replayed(&[GOOD, BAD], &[]);
     assert_eq!(code, 1);
+    let out = out.replace(" Alignment", "\n Alignment");
     insta::assert_snapshot!(out, @r"
     trace 00000000000000070000000000000002 · tests · tester · root_ended · 1.traces.pb
       2023-11-14T22:13:20Z · invoke_agent tester · case case-7
       calls: x, b
       FAIL  order  0.50 (threshold 1.00)
-            `a` was not called; 1 of 2 expected calls made in order. Alignment (+ called, - expected): +x, -a, b
+            `a` was not called; 1 of 2 expected calls made in order.
+     Alignment (+ called, - expected): +x, -a, b
       FAIL  never-x  0.00 (threshold 1.00)
             `x` (call 1) is disallowed by `^x$`
 
