@@ -101,6 +101,21 @@ pub(crate) fn is_unsafe_on_terminals(c: char) -> bool {
         )
 }
 
+/// JSON whose strings hold no character that is unsafe on terminals: JSON itself leaves C1 and
+/// bidirectional controls as they are. Equal as JSON.
+pub(crate) fn safe_json(json: String) -> String {
+    if !json.chars().any(|c| is_unsafe_on_terminals(c) && c != '\n') {
+        return json;
+    }
+    let escaped = |c: char| match c {
+        // Between the values of indented JSON.
+        '\n' => c.to_string(),
+        c if is_unsafe_on_terminals(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    json.chars().map(escaped).collect()
+}
+
 /// A number and its noun: "1 entry", "3 entries".
 pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -181,6 +196,20 @@ mod tests {
         assert_eq!(wrapped(text, None), text);
         let too_long = wrapped("see a-word-that-is-too-long b", Some(8));
         assert_eq!(too_long, "see a-wo\n  rd-tha\n  t-is-t\n  oo-lon\n  g b");
+    }
+
+    #[test]
+    fn json_is_safe_on_terminals_and_stays_the_same_value() {
+        let value = serde_json::json!({ "a\u{202e}": ["\u{9b}2J\n", "\u{2028}", "é"] });
+        for json in [value.to_string(), format!("{value:#}")] {
+            let safe = safe_json(json.clone());
+            assert!(!safe.contains(['\u{202e}', '\u{9b}', '\u{2028}']), "{safe}");
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&safe).unwrap(),
+                value
+            );
+        }
+        assert_eq!(safe_json("\"é\"".to_owned()), "\"é\"");
     }
 
     /// Expected by `date -u -d @SECONDS +%FT%TZ`.

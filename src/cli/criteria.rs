@@ -18,6 +18,7 @@ use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
 use super::{Exit, Streams};
 use crate::config::{self, Config};
 use crate::export::score_line::Clean;
+use crate::text::safe_json;
 
 /// Runs the command. `config` supplies the address of the sidecar unless the arguments do.
 pub(super) fn criteria(
@@ -118,11 +119,10 @@ impl Client<'_, '_> {
         };
         let out = &mut *self.streams.out;
         match output {
-            CriteriaFormat::Json => writeln!(
-                out,
-                "{:#}",
-                json!({ "criteria": entries, "revision": revision })
-            )?,
+            CriteriaFormat::Json => {
+                let list = json!({ "criteria": entries, "revision": revision });
+                writeln!(out, "{}", safe_json(format!("{list:#}")))?;
+            }
             CriteriaFormat::Yaml => {
                 let criteria: Vec<Value> = entries
                     .into_iter()
@@ -179,7 +179,7 @@ impl Client<'_, '_> {
         let entry = self.call(Method::GET, &path_of(name), None, b"", None)?;
         let out = &mut *self.streams.out;
         match output {
-            CriteriaFormat::Json => writeln!(out, "{entry:#}")?,
+            CriteriaFormat::Json => writeln!(out, "{}", safe_json(format!("{entry:#}")))?,
             CriteriaFormat::Yaml => write!(out, "{}", config::yaml(&entry["criterion"]))?,
             CriteriaFormat::Human => {
                 for key in ["revision", "source", "expires_at", "etag"] {

@@ -13,7 +13,7 @@ use super::{Exit, Streams};
 use crate::export::score_line::Clean;
 use crate::extract::{Payload, ToolCall, Trajectory};
 use crate::pipeline::Rules;
-use crate::text::{counted, truncated, wrapped};
+use crate::text::{counted, safe_json, truncated, wrapped};
 
 /// Most characters of arguments or of a result in the human format.
 const MAX_SHOWN: usize = 160;
@@ -49,7 +49,8 @@ pub(super) fn inspect(
     match (args.format, args.verbose) {
         (InspectFormat::Jsonl, _) => {
             for trajectory in &replayed.judged.trajectories {
-                writeln!(streams.out, "{}", to_json(trajectory))?;
+                let line = to_json(trajectory).to_string();
+                writeln!(streams.out, "{}", safe_json(line))?;
             }
         }
         (InspectFormat::Human, false) => {

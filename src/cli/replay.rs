@@ -3,8 +3,6 @@
 
 use std::io;
 
-use serde_json::Value;
-
 use super::args::{Replay, ReplayFormat};
 use super::replayed::{self, Replayed};
 use super::{Exit, Streams, examples, junit, report};
@@ -87,7 +85,7 @@ fn print(
         }
         ReplayFormat::Jsonl => {
             for evaluation in evaluations.iter().filter(|evaluation| is_shown(evaluation)) {
-                writeln!(out, "{}", Value::Object(score_line::json(evaluation)))?;
+                writeln!(out, "{}", score_line::json_text(evaluation))?;
             }
             Ok(())
         }

@@ -413,9 +413,6 @@ fn limit_name(folded: Folded) -> &'static str {
 fn print_text(form: PrintForm, evaluation: &Evaluation) -> String {
     match form {
         PrintForm::Human(look) => format!("{}\n", score_line::human(evaluation, look)),
-        PrintForm::Jsonl => format!(
-            "{}\n",
-            serde_json::Value::Object(score_line::json(evaluation))
-        ),
+        PrintForm::Jsonl => format!("{}\n", score_line::json_text(evaluation)),
     }
 }

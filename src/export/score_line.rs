@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::score_span::score_time;
 use crate::evaluate::Evaluation;
 use crate::extract::Trajectory;
-use crate::text::{is_unsafe_on_terminals, rfc3339, wrapped};
+use crate::text::{is_unsafe_on_terminals, rfc3339, safe_json, wrapped};
 
 /// Most names of calls shown to people.
 const MAX_NAMES: usize = 16;
@@ -90,6 +90,11 @@ pub fn json(evaluation: &Evaluation) -> Map<String, Value> {
     put("calls", json!(names.1));
     put("details", evaluation.details().clone());
     line
+}
+
+/// The line of an evaluation as text, safe for a terminal.
+pub fn json_text(evaluation: &Evaluation) -> String {
+    safe_json(Value::Object(json(evaluation)).to_string())
 }
 
 /// What identifies a run, and the names of its first calls.

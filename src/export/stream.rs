@@ -9,7 +9,6 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
-use serde_json::Value;
 
 use super::score_line;
 use crate::evaluate::{Evaluation, Verdict};
@@ -112,7 +111,7 @@ impl ScoreStream {
                 recent.lines.lose(1);
                 continue;
             }
-            let text = Bytes::from(Value::Object(score_line::json(evaluation)).to_string());
+            let text = Bytes::from(score_line::json_text(evaluation));
             for listener in wanted {
                 let n_items = listener.push(text.clone());
                 if n_items > 0 {

@@ -24,7 +24,7 @@ use super::score_span::{Settings, score_span_id};
 use super::{score_event, score_span};
 use crate::config::{OnRevision, StatusOnFail};
 use crate::evaluate::{Evaluation, EvaluationError, Explain, Verdict};
-use crate::extract::Payload;
+use crate::extract::{ExpectationAttributes, Payload};
 use crate::span::{SpanId, TraceId};
 use fixture::{
     END, SECRET, SPAN_ID, TRACE_ID, call, criterion, fail, pass, previous, resource, saying, with,
@@ -553,4 +553,22 @@ proptest! {
             format!("service.name: {}\n", service)
         );
     }
+}
+
+#[test]
+fn a_score_span_names_the_case_of_its_run() {
+    let of_case = with(fail(), |trajectory| {
+        trajectory.expectation_attributes = ExpectationAttributes {
+            case_id: Some("refund-7".into()),
+            ..ExpectationAttributes::default()
+        }
+        .into();
+    });
+    let span = only_span(of_case, &settings());
+    assert_eq!(
+        attribute(&span, "test.case.id").as_deref(),
+        Some("refund-7")
+    );
+    let span = only_span(fail(), &settings());
+    assert_eq!(attribute(&span, "test.case.id"), None);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::interpolate::escaped;
-use crate::text::is_unsafe_on_terminals;
+use crate::text::safe_json;
 
 /// A shorter list of plain values is written on one line.
 const MAX_FLOW_CHARS: usize = 100;
@@ -140,15 +140,6 @@ pub(crate) fn scalar(text: &str) -> String {
     if (is_word || is_amount) && !is_reserved {
         text.to_owned()
     } else {
-        // JSON leaves some characters as they are that would confuse a terminal.
-        let quoted = Value::from(text).to_string();
-        let escaped = |c: char| match is_unsafe_on_terminals(c) {
-            true => format!("\\u{:04x}", u32::from(c)),
-            false => c.to_string(),
-        };
-        match quoted.chars().any(is_unsafe_on_terminals) {
-            true => quoted.chars().map(escaped).collect(),
-            false => quoted,
-        }
+        safe_json(Value::from(text).to_string())
     }
 }

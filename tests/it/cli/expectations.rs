@@ -4,7 +4,8 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::program::{RECORDING, run};
+use crate::support::program::{RECORDING, Running, http, run};
+use crate::support::spans::{SpanCall, request, spans_of_run};
 
 const RECORDED: &str = "tests/data/pydantic-ai-expect.traces.pb.gz";
 const CRITERION: &str = "{ name: weather-first, select: { service: nobody }, \
@@ -155,4 +156,42 @@ fn what_runs_bring_is_added_to_what_examples_expect() {
         (0, 4, 3, 1),
         "{err}{out}"
     );
+}
+
+#[test]
+fn a_sidecar_does_not_say_that_nothing_judges_a_run_which_its_own_expectation_judged() {
+    let call = SpanCall {
+        name: "pay".to_owned(),
+        ..SpanCall::default()
+    };
+    let expect = "{\"execution_order\": {\"expected_output\": [\"pay\"]}}";
+    let runs: [(&[(&str, &str)], bool); 2] =
+        [(&[("spanscore.expect", expect)], false), (&[], true)];
+    for (attributes, is_unjudged) in runs {
+        let mut sidecar = Running::start(&[
+            "--set",
+            "expectations.from_spans=full",
+            "--set",
+            "shutdown.quiet=0s",
+        ]);
+        let [otlp, _] = sidecar.addresses();
+        let spans = spans_of_run(1, attributes, std::slice::from_ref(&call));
+        http(&otlp, "POST /v1/traces", &request(spans));
+        sidecar.signal(rustix::process::Signal::TERM);
+        let mut said = false;
+        loop {
+            let line = sidecar.line();
+            let message = line["message"].as_str().unwrap_or_default().to_owned();
+            said |= message.contains("no criterion judges them");
+            if message.starts_with("stopped") {
+                break;
+            }
+        }
+        assert_eq!(said, is_unjudged, "{attributes:?}");
+        let (code, out) = sidecar.ended();
+        assert_eq!(
+            (code, out.contains("\"label\":\"pass\"")),
+            (0, !is_unjudged)
+        );
+    }
 }

@@ -321,6 +321,11 @@ fn names_from_the_network_cannot_play_with_the_terminal() {
         "{out}"
     );
     assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{out}");
+    let (code, out, _) = run(&["inspect", "--format", "jsonl", file.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    let line: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(line["tool_calls"][0]["args"], "a\u{202e}b\nc");
+    assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{out}");
 }
 
 #[test]
