@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::args::Global;
+use super::terminal;
 use crate::config::{AtStart, Config, Files, Loaded, Problems, Sources};
+use crate::export::score_line::Look;
 
 /// The file that is read without `--config`, if it exists.
 pub const DEFAULT_FILE: &str = "spanscore.yaml";
@@ -28,14 +30,14 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// Prints every problem, in colour on request.
+    /// Prints every problem.
     ///
     /// # Errors
     /// Writing to `out` failed.
-    pub fn print(&self, out: &mut dyn Write, colour: bool) -> io::Result<()> {
+    pub fn print(&self, out: &mut dyn Write, look: Look) -> io::Result<()> {
         match self {
             Self::Unreadable { .. } => writeln!(out, "{self}"),
-            Self::Wrong(problems) => write!(out, "{}", problems.render(colour)),
+            Self::Wrong(problems) => write!(out, "{}", terminal::rendered(problems, look)),
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::time;
 
 use super::api::{Api, ApiFailure, PATIENCE, escaped};
 use super::args::{Criteria, CriteriaCommand, CriteriaFormat};
-use super::{Exit, Streams};
+use super::{Exit, Streams, terminal};
 use crate::config::{self, Config};
 use crate::export::score_line::Clean;
 use crate::text::safe_json;
@@ -207,7 +207,7 @@ impl Client<'_, '_> {
         ) {
             Ok(parsed) => parsed,
             Err(problems) => {
-                let text = problems.render(self.streams.err_colour());
+                let text = terminal::rendered(&problems, self.streams.err_look);
                 let text = text.replace("--> body", &format!("--> {shown}"));
                 write!(self.streams.err, "{text}")?;
                 return Err(Failed::Exit(Exit::Usage));

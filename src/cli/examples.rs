@@ -43,8 +43,7 @@ pub(super) fn read(
     let entries = match entries {
         Ok(entries) => entries,
         Err(unusable) => {
-            let colour = streams.err_colour();
-            return unusable.print(streams.err, colour).map(|()| None);
+            return unusable.print(streams.err, streams.err_look).map(|()| None);
         }
     };
     let examples = Examples {

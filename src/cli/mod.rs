@@ -162,7 +162,7 @@ fn dispatch(
                 environment,
                 streams.out,
                 streams.err,
-                streams.err_look.colour == Colour::Ansi,
+                streams.err_look,
             );
         }
         Command::Schema => return schema::schema(streams.out),
@@ -199,16 +199,14 @@ fn dispatch(
             let global = args.applied_to(global);
             let started = match configuration::load(&global, environment) {
                 Ok((loaded, path)) => {
-                    let colour = streams.err_colour();
-                    validate::report_warnings(&loaded, streams.err, colour)?;
+                    validate::report_warnings(&loaded, streams.err, streams.err_look)?;
                     Some((loaded, path, Start::Sound))
                 }
                 // The log reports the mistakes, and so do a metric and the status.
                 Err(unusable) => match configuration::load_sound(&global, environment) {
                     Some((loaded, path)) => Some((loaded, Some(path), Start::Unsound)),
                     None => {
-                        let colour = streams.err_colour();
-                        unusable.print(streams.err, colour)?;
+                        unusable.print(streams.err, streams.err_look)?;
                         None
                     }
                 },
@@ -258,14 +256,10 @@ fn load(
 ) -> io::Result<Option<(Loaded, Option<PathBuf>)>> {
     match configuration::load(global, environment) {
         Ok((loaded, path)) => {
-            let colour = streams.err_colour();
-            validate::report_warnings(&loaded, streams.err, colour)?;
+            validate::report_warnings(&loaded, streams.err, streams.err_look)?;
             Ok(Some((loaded, path)))
         }
-        Err(unusable) => {
-            let colour = streams.err_colour();
-            unusable.print(streams.err, colour).map(|()| None)
-        }
+        Err(unusable) => unusable.print(streams.err, streams.err_look).map(|()| None),
     }
 }
 

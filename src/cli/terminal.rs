@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
+use crate::config::Problems;
 use crate::export::score_line::{Colour, Look};
+use crate::text::wrapped;
 
 /// Narrower than this, lines are not wrapped: there is nothing left to read.
 const MIN_WIDTH: usize = 20;
@@ -34,6 +36,29 @@ pub(super) fn look(
     }
 }
 
+/// Messages about a document, as they look on this output. Lines of the document stay whole: a
+/// caret below points into them.
+pub(super) fn rendered(problems: &Problems, look: Look) -> String {
+    let text = problems.render(look.colour == Colour::Ansi);
+    let line = |line: &str| {
+        let mut letters = without_codes(line).trim_start().to_owned();
+        letters.truncate(letters.find(' ').unwrap_or_default());
+        let is_numbered = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_digit());
+        match is_numbered {
+            true => line.to_owned(),
+            false => wrapped(line, look.width).into_owned(),
+        }
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+fn without_codes(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    let others = parts.map(|part| part.split_once('m').map_or("", |(_, rest)| rest));
+    others.fold(first, |text, part| text + part)
+}
+
 /// `NO_COLOR` (https://no-color.org) wins over `CLICOLOR_FORCE` and `CLICOLOR`
 /// (https://bixense.com/clicolors), and these over what the terminal says about itself.
 fn shows_colours(is_terminal: bool, environment: &BTreeMap<String, String>) -> bool {
@@ -50,6 +75,8 @@ fn shows_colours(is_terminal: bool, environment: &BTreeMap<String, String>) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
+    use crate::evaluate::PatternLimits;
 
     #[test]
     fn variables_decide_about_colours() {
@@ -78,6 +105,20 @@ mod tests {
                 expected,
                 "{variables:?} {is_terminal}"
             );
+        }
+    }
+    #[test]
+    fn messages_are_wrapped_and_lines_of_the_document_are_not() {
+        let text = "{ name: a, thresholdd: 0.5, description: a text that goes on and on }";
+        let problems = config::criterion(text, None, PatternLimits::FILE).unwrap_err();
+        for colour in [Colour::Plain, Colour::Ansi] {
+            let width = Some(40);
+            let message = without_codes(&rendered(&problems, Look { colour, width }));
+            assert!(message.contains(&format!(" 1 | {text}\n")), "{message}");
+            let others = message.lines().filter(|line| !line.contains("description"));
+            assert!(others.clone().count() > 4, "{message}");
+            let longest = others.map(|line| line.trim_end().chars().count()).max();
+            assert!(longest <= Some(40), "{message}");
         }
     }
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use super::args::{Global, Validate};
 use super::configuration::{self, Unusable};
+use super::terminal;
 use crate::config::Loaded;
+use crate::export::score_line::Look;
 use crate::text::counted;
 
 /// The name of the configuration if there is no file.
@@ -22,7 +24,7 @@ pub(super) fn validate(
     environment: &BTreeMap<String, String>,
     out: &mut dyn Write,
     err: &mut dyn Write,
-    colour: bool,
+    look: Look,
 ) -> io::Result<u8> {
     let results: Vec<(String, Result<Loaded, Unusable>)> = if args.files.is_empty() {
         let result = configuration::load(global, environment);
@@ -49,7 +51,7 @@ pub(super) fn validate(
     for (name, result) in results {
         match result {
             Ok(loaded) => {
-                report_warnings(&loaded, err, colour)?;
+                report_warnings(&loaded, err, look)?;
                 if args.print {
                     if n_files > 1 {
                         writeln!(out, "# {name}")?;
@@ -71,7 +73,7 @@ pub(super) fn validate(
             Err(unusable) => {
                 n_wrong += 1;
                 let mut message = Vec::new();
-                unusable.print(&mut message, colour)?;
+                unusable.print(&mut message, look)?;
                 // A mistake in a variable is reported once, not with every file.
                 if !printed.contains(&message) {
                     err.write_all(&message)?;
@@ -103,15 +105,11 @@ fn counted_criteria(n_criteria: usize) -> String {
 ///
 /// # Errors
 /// Writing to `err` failed.
-pub(super) fn report_warnings(
-    loaded: &Loaded,
-    err: &mut dyn Write,
-    colour: bool,
-) -> io::Result<()> {
+pub(super) fn report_warnings(loaded: &Loaded, err: &mut dyn Write, look: Look) -> io::Result<()> {
     if loaded.warnings.is_empty() {
         return Ok(());
     }
-    writeln!(err, "{}", loaded.warnings.render(colour))
+    writeln!(err, "{}", terminal::rendered(&loaded.warnings, look))
 }
 
 #[cfg(test)]
@@ -136,7 +134,7 @@ mod tests {
             &environment,
             &mut out,
             &mut err,
-            false,
+            Look::PLAIN,
         )
         .unwrap();
         (

@@ -302,7 +302,7 @@ fn what_inspect_proposes_for_an_unknown_framework_works() {
 fn names_from_the_network_cannot_play_with_the_terminal() {
     let span = r#"{
         "traceId":"0102030405060708090a0b0c0d0e0f10","spanId":"0102030405060708",
-        "name":"run\u001b[2J","startTimeUnixNano":"1","endTimeUnixNano":"2",
+        "name":"run\u001b[2J\u202e","startTimeUnixNano":"1","endTimeUnixNano":"2",
         "attributes":[
             {"key":"tool.name","value":{"stringValue":"drop\u001b]0;x\u0007"}},
             {"key":"tool.parameters","value":{"stringValue":"a\u202eb\nc"}}
@@ -324,7 +324,7 @@ fn names_from_the_network_cannot_play_with_the_terminal() {
     let (code, out, _) = run(&["inspect", "--format", "jsonl", file.to_str().unwrap()]);
     assert_eq!(code, 0);
     let line: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(line["tool_calls"][0]["args"], "a\u{202e}b\nc");
+    assert_eq!(line["root"], "run\u{1b}[2J\u{202e}");
     assert!(!out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{out}");
 }
 
