@@ -122,7 +122,12 @@ impl Section {
                 .iter()
                 .position(|line| line.starts_with(['}', ')']))
                 .unwrap();
-        let own = lines[start..=end].join("\n");
+        let mut own = lines[start..=end].join("\n");
+        let kinds = format!("const {constant}_KINDS: Kinds = Kinds {{");
+        if let Some(start) = lines.iter().position(|line| *line == kinds) {
+            let kinds = lines[start..].iter().take_while(|line| **line != "};");
+            kinds.for_each(|line| own.extend(["\n", line]));
+        }
         let is_row = own.contains("row(");
         let (introduction, code) = match is_row {
             true => (introduction, own.clone()),
@@ -136,11 +141,11 @@ impl Section {
         };
         let name = match own.split_once("name: \"") {
             Some((_, rest)) => rest,
-            None => {
-                own.split_once("row(\n    \"")
-                    .expect("a row begins with its name")
-                    .1
-            }
+            None => own
+                .split_once("row(")
+                .expect("a row begins with its name")
+                .1
+                .trim_start_matches([' ', '\n', '"']),
         };
         Self {
             name: name.split('"').next().unwrap_or_default().to_owned(),

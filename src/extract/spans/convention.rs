@@ -218,7 +218,7 @@ impl Kinds {
         kind.is_some_and(|kind| words.iter().any(|word| span.is(kind, word)))
     }
 
-    fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
+    pub(crate) fn call<'a>(&self, span: &View<'a>) -> SpanCall<'a> {
         let in_span = |part: Option<fn(&str) -> Option<&str>>| part?(span.name());
         SpanCall {
             name: span

@@ -60,6 +60,7 @@ keys! {
     MCP_METHOD = "mcp.method.name" Value Kind,
     SPAN_TYPE = "span.type" Value Kind,
     SPAN_TYPE_FLAT = "span_type" Value Kind,
+    ENTITY_TYPE = "entity.type" Value Mark,
     TOOL_NAME = "tool.name" Value Mark,
     GEN_AI_TOOL_NAME = "gen_ai.tool.name" Value Mark,
     AGENT_NAME = "agent.name" Value Mark,
@@ -74,7 +75,7 @@ keys! {
     PLAIN_TOOL_NAME = "tool_name" Value Field,
     PLAIN_FUNCTION_NAME = "function_name" Value Field,
 
-    // SpanCall ids.
+    // Call ids.
     GEN_AI_CALL_ID = "gen_ai.tool.call.id" Value Field,
     GEN_AI_CALL_ID_FLAT = "gen_ai.tool.call_id" Value Field,
     OI_CALL_ID = "tool_call.id" Value Field,
@@ -131,6 +132,7 @@ keys! {
     // Errors.
     ERROR_TYPE = "error.type" Value Field,
     TOOL_STATUS = "gen_ai.tool.status" Value Field,
+    PLAIN_TOOL_STATUS = "tool.status" Value Field,
     TASK_STATUS = "gen_ai.task.status" Value Field,
     LANGFUSE_LEVEL = "langfuse.observation.level" Value Field,
     GENKIT_STATE = "genkit:state" Value Field,
@@ -181,12 +183,14 @@ keys! {
     ADK_RESPONSE = "gcp.vertex.agent.llm_response" Messages Message,
     OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Messages Message,
     COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Messages Message,
+    COMPLETION_FUNCTIONS = "gen_ai.completion.*function_call*" Messages Message,
     LOG_BODY = "spanscore.log.body" Own Message,
     INPUT_MESSAGES = "gen_ai.input.messages" Messages Message,
     OI_INPUT_MESSAGES = "llm.input_messages." Value Message,
 
     // Events, and what they carry.
     EXCEPTION = "exception" Presence Field,
+    EXCEPTION_MESSAGE = "exception.message" Value Payload,
     TOOL_MESSAGE = "gen_ai.tool.message" Presence Field,
     CHOICE = "gen_ai.choice" Presence Field,
     CONTENT = "content" Value Payload,
@@ -330,6 +334,7 @@ pub(super) const NODES: &[(KeyId, KeyId)] = &[
 /// Attributes that mark a failed call, and the word that does so.
 pub(super) const FAILURES: &[(KeyId, &str)] = &[
     (TOOL_STATUS, "error"),
+    (PLAIN_TOOL_STATUS, "error"),
     (TASK_STATUS, "failure"),
     (LANGFUSE_LEVEL, "ERROR"),
 ];

@@ -17,6 +17,7 @@ use crate::span::Value;
 const MAY_ANNOUNCE: KeyBits = KeyBits::new(keys::REPLIES).union(KeyBits::new(&[
     keys::OI_OUTPUT_MESSAGES,
     keys::COMPLETION_CALLS,
+    keys::COMPLETION_FUNCTIONS,
 ]));
 /// Keys without which a span holds no results.
 const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
@@ -108,14 +109,15 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 
 // === flattened attributes ===
 
-/// `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`, and the older
-/// `gen_ai.completion.0.tool_calls.1.name`.
+/// `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`, the older
+/// `gen_ai.completion.0.tool_calls.1.name`, and `gen_ai.completion.1.function_call.name`, whose
+/// number counts the calls.
 fn flattened_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
     let mut calls: Vec<(&str, AnnouncedCall)> = Vec::new();
     let attributes = span.attributes().filter(|attribute| {
         matches!(
             attribute.key,
-            keys::OI_OUTPUT_MESSAGES | keys::COMPLETION_CALLS
+            keys::OI_OUTPUT_MESSAGES | keys::COMPLETION_CALLS | keys::COMPLETION_FUNCTIONS
         )
     });
     for attribute in attributes {
@@ -152,8 +154,12 @@ fn flattened_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
         .collect()
 }
 
-/// `0.message.tool_calls.1.tool_call.id` is the field `tool_call.id` of `0.message.tool_calls.1`.
+/// `0.message.tool_calls.1.tool_call.id` is the field `tool_call.id` of `0.message.tool_calls.1`,
+/// and `1.function_call.name` the field `name` of `1`.
 fn split_call(suffix: &str) -> Option<(&str, &str)> {
+    if let Some(parts) = suffix.split_once(".function_call.") {
+        return Some(parts);
+    }
     let word = "tool_calls.";
     let number = suffix.find(word)? + word.len();
     let dot = number + suffix[number..].find('.')?;

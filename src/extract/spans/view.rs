@@ -154,6 +154,16 @@ impl<'a> View<'a> {
     }
 }
 
+/// The value of an event's attribute.
+pub(crate) fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
+    let attribute = event.attributes().find(|attribute| attribute.key == key)?;
+    Some(Raw {
+        value: attribute.value,
+        cut: attribute.cut,
+        plain: false,
+    })
+}
+
 /// Some SDKs write a string with its quotes, `"\"billing_agent\""`, and `<not specified>` where
 /// there is no call id.
 pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {

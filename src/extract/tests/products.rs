@@ -49,9 +49,13 @@ fn langsmith_fails_with_a_status_ok() {
             .with("gen_ai.completion", "{}")
             .with("langsmith.metadata.lc_agent_name", "billing")
             .status(Status::Ok)
-            .event("exception", &[]),
+            .event(
+                "exception",
+                &[("exception.message", "ValueError('card declined')")],
+            ),
     );
     assert!(call.error);
+    assert_eq!(result(&call), json!("ValueError('card declined')"));
     assert_eq!(
         (&*call.convention, args(&call), call.agent.as_deref()),
         ("langsmith", json!({"amount": 42.5}), Some("billing"))
@@ -110,6 +114,136 @@ fn traceloop_for_javascript_tells_the_name_in_the_result() {
         (args(&call), result(&call)),
         (json!({"city": "Oslo"}), json!({"temp": 3}))
     );
+}
+
+/// A reply of a model that asks for calls, as JavaScript's OpenLLMetry records it.
+fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
+    let parts = calls.iter().map(|(name, args)| {
+        let id = format!("call_{name}");
+        json!({ "type": "tool_call", "id": id, "name": name, "arguments": args })
+    });
+    let parts: Vec<_> = parts.collect();
+    let messages = json!([{ "role": "assistant", "parts": parts }]).to_string();
+    model(id, parent, start, start + 5).with("gen_ai.output.messages", messages)
+}
+
+/// A failed call of it: the span's name holds the class, and there is no result.
+fn failed_class(id: u64, parent: u64, start: u64, args: &str) -> Made {
+    span(
+        id,
+        parent,
+        "execute_tool DynamicStructuredTool",
+        start,
+        start + 5,
+    )
+    .with("traceloop.span.kind", "task")
+    .with("gen_ai.operation.name", "execute_tool")
+    .with(
+        "traceloop.entity.input",
+        json!({ "args": [args] }).to_string(),
+    )
+    .status(Status::Error)
+}
+
+#[test]
+fn a_failed_tool_has_its_name_from_the_reply_that_asked_for_it() {
+    let run = |calls: &[(&str, &str)]| {
+        taken(&[
+            agent(1, 0, "travel_desk", 0, 90),
+            reply(2, 1, 1, calls),
+            failed_class(3, 1, 10, r#"{"city":"Oslo"}"#),
+        ])
+    };
+    let calls = run(&[("get_weather", r#"{"city":"Oslo"}"#)]);
+    assert_eq!(names(&calls), ["get_weather"]);
+    assert_eq!(
+        calls.tool_calls[0].call_id.as_deref(),
+        Some("call_get_weather")
+    );
+    assert!(calls.tool_calls[0].error);
+    // Other arguments are another call's, and two tools with the same arguments tell nothing.
+    let calls = run(&[("get_weather", r#"{"city":"Bergen"}"#)]);
+    assert_eq!(names(&calls), ["DynamicStructuredTool"]);
+    let calls = run(&[
+        ("get_weather", r#"{"city":"Oslo"}"#),
+        ("get_time", r#"{"city":"Oslo"}"#),
+    ]);
+    assert_eq!(names(&calls), ["DynamicStructuredTool"]);
+}
+
+#[test]
+fn a_run_of_voltagent_is_one_without_a_call_too() {
+    let calls = taken(&[
+        span(1, 0, "travel-desk", 0, 90)
+            .with("entity.type", "agent")
+            .with("entity.name", "Travel desk"),
+        // Every span below repeats the type of its entity.
+        span(2, 1, "llm:streamText", 1, 80)
+            .with("span.type", "llm")
+            .with("entity.type", "agent")
+            .with("entity.name", "Travel desk"),
+    ]);
+    assert_eq!(names(&calls), [""; 0]);
+    assert_eq!(calls.agent.as_deref(), Some("Travel desk"));
+}
+
+#[test]
+fn a_run_of_dspy_is_one_without_a_call_too() {
+    let chain = |id, parent, name, start, end| {
+        span(id, parent, name, start, end).with("openinference.span.kind", "CHAIN")
+    };
+    let calls = taken(&[
+        chain(1, 0, "ReAct.forward", 0, 90),
+        chain(2, 1, "Predict.forward", 1, 80),
+    ]);
+    assert_eq!(
+        (names(&calls), calls.agent.as_deref()),
+        (vec![], Some("ReAct"))
+    );
+}
+
+#[test]
+fn a_flattened_function_call_without_an_id_is_a_call() {
+    let calls = taken(&[model(1, 0, 0, 9)
+        .with(
+            "gen_ai.output.messages",
+            r#"[{"role":"assistant","parts":[]}]"#,
+        )
+        .with("gen_ai.completion.0.function_call.name", "get_weather")
+        .with(
+            "gen_ai.completion.0.function_call.arguments",
+            r#"{"city":"Oslo"}"#,
+        )
+        .with("gen_ai.completion.1.function_call.name", "search")
+        .with("gen_ai.completion.1.function_call.arguments", "{}")]);
+    assert_eq!(names(&calls), ["get_weather", "search"]);
+    assert_eq!(args(&calls.tool_calls[0]), json!({"city": "Oslo"}));
+}
+
+#[test]
+fn strands_older_status_fails_a_call() {
+    let call = |status| only(tool(1, 0, "search", 1, 2).with("tool.status", status));
+    assert!(call("error").error && !call("success").error);
+}
+
+#[test]
+fn adks_answer_in_place_of_a_failed_tool_is_a_failure() {
+    let answer = json!({
+        "response_type": "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN",
+        "error_type": "ValueError", "error_details": "card declined", "retry_count": 1,
+        "reflection_guidance": "The call to tool `charge_card` failed.",
+    });
+    let call = |answer: &Json| {
+        only(
+            tool(1, 0, "charge_card", 1, 2)
+                .with("gcp.vertex.agent.tool_response", answer.to_string())
+                .status(Status::Ok),
+        )
+    };
+    assert!(call(&answer).error);
+    assert!(!call(&json!({ "response_type": "receipt" })).error);
+    // A tool that reads such a text did not fail.
+    assert!(!call(&json!({ "log": answer.to_string() })).error);
 }
 
 #[test]

@@ -81,20 +81,27 @@ fn join_replies(
         }
     }
     // Where one side has no id, a call is the n-th of its name in the reply of its turn; equal
-    // arguments go first, since calls of one turn can start in any order.
-    for by_args in [true, false] {
+    // arguments go first, since calls of one turn can start in any order. A call whose name is
+    // poor (a class) is matched last, by its arguments alone, if they are those of one tool.
+    for by in [MatchBy::NameAndArgs, MatchBy::Name, MatchBy::Args] {
         for (draft, joined) in drafts
             .iter_mut()
             .zip(&mut joined)
-            .filter(|(_, joined)| !**joined)
+            .filter(|(draft, joined)| !**joined && (by != MatchBy::Args || draft.poorly_named))
         {
             let Some(model) = turns.model_at(draft.owner, draft.call.step) else {
                 continue;
             };
             let slots = of_model.get(&model).map(Vec::as_slice).unwrap_or_default();
-            if let Some(&at) = slots
-                .iter()
-                .find(|&&at| announced[at].fits(&draft.call, by_args))
+            let mut fitting =
+                (slots.iter().copied()).filter(|&at| announced[at].fits(&draft.call, by));
+            let found = fitting.next();
+            let mut is_one_tool = |at: usize| {
+                let name = &announced[at].call.name;
+                by != MatchBy::Args || fitting.all(|other| announced[other].call.name == *name)
+            };
+            if let Some(at) = found
+                && is_one_tool(at)
             {
                 // A model's turn that is still to come could move the call to another reply.
                 draft.call.uncertainty.args |= announced[at].gives_args(draft);
@@ -166,6 +173,14 @@ pub(crate) fn results(
     results
 }
 
+/// What an announced call and a call without an id must have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MatchBy {
+    NameAndArgs,
+    Name,
+    Args,
+}
+
 /// An announced call, until a draft takes it.
 struct Slot {
     call: AnnouncedCall,
@@ -173,13 +188,13 @@ struct Slot {
 }
 
 impl Slot {
-    fn fits(&self, call: &ToolCall, by_args: bool) -> bool {
+    fn fits(&self, call: &ToolCall, by: MatchBy) -> bool {
         let named = self.call.name == *call.name || &*call.name == UNNAMED;
         let ids_agree = self.call.call_id.is_none() || call.call_id.is_none();
         !self.taken
-            && named
             && ids_agree
-            && (!by_args || same_args(self.call.args.as_ref(), call.args.as_ref()))
+            && (named || by == MatchBy::Args)
+            && (by == MatchBy::Name || same_args(self.call.args.as_ref(), call.args.as_ref()))
     }
 
     fn give(&mut self, draft: &mut Draft) {

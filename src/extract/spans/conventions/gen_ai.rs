@@ -6,9 +6,8 @@ use std::borrow::Cow;
 use super::super::convention::{Convention, SpanCall};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
-use super::super::view::{View, name_after};
-use crate::extract::values::{Envelope, Raw};
-use crate::span::{Event, KeyId};
+use super::super::view::{View, event_value, name_after};
+use crate::extract::values::Envelope;
 
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
 ///   there, and no attribute that names a kind of span.
@@ -19,8 +18,10 @@ use crate::span::{Event, KeyId};
 ///   the event `gen_ai.tool.message`.
 /// - Result: `gen_ai.tool.call.result`, `gcp.vertex.agent.tool_response`; else `message` of the
 ///   event `gen_ai.choice`. A result beside `gcp.vertex.agent.event_id` is unwrapped from
-///   `{"result": …}`; one beside `gen_ai.tool.status`, or in an event, from its content blocks.
-/// - Error: `gen_ai.tool.status` is `error`, or `gen_ai.task.status` is `failure`.
+///   `{"result": …}`; one beside `gen_ai.tool.status` or `tool.status`, or in an event, from its
+///   content blocks.
+/// - Error: `gen_ai.tool.status` or `tool.status` is `error`, `gen_ai.task.status` is `failure`, or
+///   the result is the answer of ADK's plugin for retries.
 pub(super) const GEN_AI: Convention = Convention {
     name: "gen_ai",
     marks: KeyBits::new(&[keys::OPERATION, keys::GEN_AI_TOOL_NAME]),
@@ -56,13 +57,18 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         failed: span.is(keys::TOOL_STATUS, "error") || span.is(keys::TASK_STATUS, "failure"),
         ..SpanCall::default()
     };
+    // A span of ADK's does not fail when its plugin for retries answers in the tool's place.
+    call.failed |= [keys::ADK_RESULT, keys::GEN_AI_RESULT]
+        .into_iter()
+        .filter_map(|key| span.str(key))
+        .any(is_guidance_to_retry);
     // Google's ADK wraps any result that is no object, in Python and in JavaScript.
     let is_adk_result = !span.has(keys::GEN_AI_RESULT) && call.result.is_some();
     if is_adk_result || span.has(keys::ADK_EVENT) {
         call.result_in = Envelope::Result;
     }
     // Strands answers with content blocks, in an attribute or in an event.
-    if span.has(keys::TOOL_STATUS) {
+    if span.has(keys::TOOL_STATUS) || span.has(keys::PLAIN_TOOL_STATUS) {
         call.result_in = Envelope::Blocks;
     }
     for event in span.events() {
@@ -80,13 +86,12 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     call
 }
 
-fn event_value(event: Event<'_>, key: KeyId) -> Option<Raw<'_>> {
-    let attribute = event.attributes().find(|attribute| attribute.key == key)?;
-    Some(Raw {
-        value: attribute.value,
-        cut: attribute.cut,
-        plain: false,
-    })
+/// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
+/// end of the answer may be cut off.
+fn is_guidance_to_retry(result: &str) -> bool {
+    let handled = b"\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"";
+    memchr::memmem::find(result.as_bytes(), handled).is_some()
+        && memchr::memmem::find(result.as_bytes(), b"\"response_type\"").is_some()
 }
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {

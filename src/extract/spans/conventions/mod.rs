@@ -3,6 +3,7 @@
 
 mod autogen;
 mod claude_code;
+mod dspy;
 mod gen_ai;
 mod haystack;
 mod llama_index;
@@ -40,6 +41,7 @@ pub(crate) const CONVENTIONS: &[Convention] = &[
     smolagents::SMOLAGENTS,
     llama_index::LLAMA_INDEX,
     haystack::HAYSTACK,
+    dspy::DSPY,
     openinference::OPENINFERENCE,
     look_alikes::MCP,
     gen_ai::GEN_AI,
