@@ -105,7 +105,7 @@ mod tests {
         let (digits, exponent) = digits.split_once('e').unwrap_or((digits, "0"));
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let mut places = vec!['0'; 400];
-        let point = 200 + exponent.parse::<i32>().unwrap();
+        let point = 200 - exponent.parse::<i32>().unwrap();
         for (at, digit) in whole.chars().chain(fraction.chars()).enumerate() {
             places[(point - whole.len() as i32 + at as i32) as usize] = digit;
         }

@@ -1,6 +1,7 @@
 //! Criteria that do not fit the runs that are seen: a misspelt selector, an agent that is not the
 //! evaluated one, a tool under another name. Does not prove that fitting criteria judge rightly.
 
+use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use serde_json::Value;
 
 use crate::support::program::{RECORDING, Running, http, run};
@@ -139,4 +140,74 @@ shutdown: { quiet: 0s }
     ] {
         assert!(metrics.contains(sample), "{sample}\n{metrics}");
     }
+}
+
+/// Messages of `replay` about a recording, by one criterion.
+fn warnings(recording: &[u8], criterion: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recorded, config) = (path("run.traces.pb"), path("spanscore.yaml"));
+    std::fs::write(&recorded, recording).unwrap();
+    std::fs::write(&config, format!("criteria:\n  - {criterion}\n")).unwrap();
+    run(&[
+        "replay",
+        "--allow-empty",
+        "--exit-zero",
+        "-c",
+        &config,
+        &recorded,
+    ])
+    .2
+}
+
+#[test]
+fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
+    let mut spans = spans_of_run(1, &[], &[]);
+    let mut helper = spans[0].clone();
+    helper.parent_span_id = std::mem::replace(&mut helper.span_id, vec![9; 8]);
+    for attribute in &mut helper.attributes {
+        if attribute.key == "gen_ai.agent.name" {
+            let name = any_value::Value::StringValue("helper".to_owned());
+            attribute.value = Some(AnyValue { value: Some(name) });
+        }
+    }
+    spans.push(helper);
+    let recording = request(spans);
+    let order = "evaluate: { execution_order: { expected_output: [], should_exact_match: true } }";
+    assert_eq!(
+        warnings(
+            &recording,
+            &format!("{{ name: x, select: {{ agent: helper }}, {order} }}")
+        ),
+        "warning: criterion `x`: no trajectory of agent `helper`: it runs below `tester`; \
+         `scope: agent` judges each agent's own run\n"
+    );
+    let by_agent = format!("{{ name: x, scope: agent, select: {{ agent: helper }}, {order} }}");
+    assert_eq!(warnings(&recording, &by_agent), "");
+    let both = format!("{{ name: x, select: {{ agent: tester, calls: \"*\" }}, {order} }}");
+    assert_eq!(
+        warnings(&recording, &both),
+        "warning: criterion `x`: no trajectory with a call of `*`; seen: nothing\n"
+    );
+}
+
+/// Names are remembered up to a number: beyond it nothing is said about them.
+#[test]
+fn more_tools_than_are_remembered_give_no_false_warning() {
+    let calls = |n: usize| -> Vec<SpanCall> {
+        let call = |at: usize| SpanCall {
+            name: format!("tool_{at}"),
+            ..SpanCall::default()
+        };
+        (0..n).map(call).collect()
+    };
+    let last = "{ name: x, evaluate: { tool_call_count: { tool_calls_count: \
+                { tool_128: [\">=\", 1], other: [\">=\", 1] } } } }";
+    let recording = |n: usize| request(spans_of_run(1, &[], &calls(n)));
+    assert_eq!(warnings(&recording(129), last), "");
+    let warning = warnings(&recording(128), last);
+    assert!(
+        warning.starts_with("warning: criterion `x`: no run calls `tool_128`, `other`; seen: "),
+        "{warning}"
+    );
 }
