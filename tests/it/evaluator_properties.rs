@@ -113,6 +113,53 @@ fn required() -> impl Strategy<Value = Value> {
     ]
 }
 
+fn trajectory_match() -> impl Strategy<Value = Value> {
+    let scores = vec![
+        "exact",
+        "in_order",
+        "any_order",
+        "subset",
+        "superset",
+        "precision",
+        "recall",
+        "f1",
+        "lcs_ratio",
+        "edit",
+    ];
+    let expected = (names(2), prop::option::weighted(0.3, value())).prop_map(|(names, args)| {
+        let name = names.first().unwrap_or(&"a");
+        match args {
+            Some(args) => json!({"name": name, "args": args}),
+            None => json!(name),
+        }
+    });
+    let expected = prop::collection::vec(expected, 0..4);
+    let score = prop::sample::select(scores);
+    (expected, score, any::<bool>(), any::<bool>()).prop_map(|(expected, score, exact, failed)| {
+        json!({"trajectory_match": {
+            "expected": expected, "score": score, "exact_args": exact, "include_failed": failed,
+        }})
+    })
+}
+
+fn efficiency() -> impl Strategy<Value = Value> {
+    let limits = vec![
+        "max_calls",
+        "max_errors",
+        "max_retries",
+        "max_repeats",
+        "max_duplicates",
+    ];
+    let limits = prop::sample::subsequence(limits, 1..=3);
+    (limits, 0_u32..3, any::<bool>()).prop_map(|(limits, most, ignores)| {
+        let mut fields = json!({"ignore": if ignores { vec!["c"] } else { Vec::new() }});
+        for limit in limits {
+            fields[limit] = json!(most);
+        }
+        json!({ "efficiency": fields })
+    })
+}
+
 fn constraints() -> impl Strategy<Value = Value> {
     let concurrency = prop::sample::select(vec!["interval", "reply", "none"]);
     (prop::collection::vec(rule(), 0..3), concurrency).prop_map(
@@ -224,6 +271,8 @@ fn evaluate() -> impl Strategy<Value = Value> {
             json!({"tool_call_args": {"tool_calls": calls, "strict": strict, "exact": exact}})
         }),
         3 => constraints(),
+        2 => trajectory_match(),
+        2 => efficiency(),
         1 => (prop::collection::vec(names(2), 0..3), any::<bool>()).prop_map(|(names, strict)| {
             let output = |name: &Vec<&str>| {
                 json!({"name": name.first().unwrap_or(&"a"), "output": "ok"})

@@ -23,6 +23,7 @@ mod log_records;
 mod numbers;
 mod readme;
 mod rule_oracle;
+mod rules_page;
 mod span_expectations;
 mod tidy;
 mod timed_conformance;

@@ -377,3 +377,80 @@ proptest! {
         }
     }
 }
+
+// === references ===
+
+/// The longest common subsequence of names, by the classic table.
+fn common(expected: &[&str], made: &[&str]) -> usize {
+    let mut table = vec![vec![0; made.len() + 1]; expected.len() + 1];
+    for (i, expected) in expected.iter().enumerate() {
+        for (j, made) in made.iter().enumerate() {
+            table[i + 1][j + 1] = match expected == made {
+                true => table[i][j] + 1,
+                false => table[i][j + 1].max(table[i + 1][j]),
+            };
+        }
+    }
+    table[expected.len()][made.len()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_reference_is_matched_in_the_best_order_that_is_possible(
+        calls in calls(),
+        expected in prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..6),
+        concurrency in prop::sample::select(vec!["interval", "interval", "reply", "none"]),
+    ) {
+        let fields = json!({
+            "expected": expected, "score": "f1", "ordered": true, "concurrency": concurrency,
+        });
+        let evaluation = evaluated(&json!({ "trajectory_match": fields }), &calls, None);
+        let best = orders(&calls, concurrency).into_iter().map(|order| {
+            let made: Vec<&str> = order.iter().map(|&call| calls[call].name).collect();
+            common(&expected, &made)
+        });
+        let best = best.max().unwrap_or(0);
+        let (found, said) = (&evaluation.details()["matched"], evaluation.explanation());
+        prop_assert_eq!(found, &json!(best), "{}", said);
+        let aligned = evaluation.details()["alignment"].as_array().expect("a list");
+        let matched: Vec<usize> = aligned
+            .iter()
+            .filter(|entry| entry["kind"] == "match")
+            .map(|entry| entry["call"].as_u64().expect("a call") as usize - 1)
+            .collect();
+        for (at, later) in matched.iter().enumerate() {
+            for earlier in &matched[..at] {
+                prop_assert!(!is_before(&calls, concurrency, *later, *earlier), "{}", said);
+            }
+        }
+    }
+
+    /// Every block and every pair of calls, one by one.
+    #[test]
+    fn effort_is_counted_as_it_is_by_hand(calls in calls()) {
+        let limits = json!({ "max_repeats": 0, "max_duplicates": 0, "max_calls": 0 });
+        let evaluation = evaluated(&json!({ "efficiency": limits }), &calls, None);
+        let same = |x: usize, y: usize| {
+            calls[x].name == calls[y].name && calls[x].values == calls[y].values
+        };
+        let n_calls = calls.len();
+        let n_duplicates = (0..n_calls).filter(|&x| (0..x).any(|y| same(x, y))).count();
+        let mut n_repeats = 0;
+        for block in 1..=6 {
+            for start in 0..n_calls {
+                let comes_again = |n: usize| {
+                    let end = start + block * (n + 1);
+                    end <= n_calls && (start + block..end).all(|at| same(at, at - block))
+                };
+                let n_times = (1..=n_calls).take_while(|n| comes_again(*n)).count();
+                n_repeats = n_repeats.max(n_times);
+            }
+        }
+        let found = &evaluation.details()["limits"];
+        prop_assert_eq!(&found["max_repeats"]["actual"], &json!(n_repeats), "{}", found);
+        prop_assert_eq!(&found["max_duplicates"]["actual"], &json!(n_duplicates), "{}", found);
+        prop_assert_eq!(&found["max_calls"]["actual"], &json!(n_calls), "{}", found);
+    }
+}

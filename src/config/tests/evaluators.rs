@@ -1,26 +1,28 @@
-//! One file with every field of every evaluator wrong. It does not prove that a remedy works.
+//! Two files with every field of every evaluator wrong. It does not prove that a remedy works.
 
 use std::collections::BTreeSet;
 
 use super::{messages, titles};
 
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
+/// A file of its own, since a hundred mistakes of one file are reported.
+const RULES: &str = include_str!("wrong_rules.yaml");
 
-#[test]
-fn every_wrong_field_of_an_evaluator_is_reported_at_its_place() {
-    let report = messages(TEXT);
+/// The report, once each wrong line has its message.
+fn report_of(text: &str) -> String {
+    let report = messages(text);
     let lines: Vec<usize> = report
         .iter()
         .map(|problem| problem.spot.as_ref().unwrap().line)
         .collect();
-    let wrong: Vec<usize> = TEXT
+    let wrong: Vec<usize> = text
         .lines()
         .zip(1..)
         .filter(|(line, _)| line.trim_end().ends_with("# wrong"))
         .map(|(_, number)| number)
         .collect();
     let distinct: BTreeSet<usize> = lines.iter().copied().collect();
-    let missed: Vec<&str> = TEXT
+    let missed: Vec<&str> = text
         .lines()
         .zip(1..)
         .filter(|(_, n)| wrong.contains(n) && !distinct.contains(n))
@@ -35,11 +37,21 @@ fn every_wrong_field_of_an_evaluator_is_reported_at_its_place() {
         missed.is_empty() && made_up.is_empty(),
         "missed: {missed:#?}\nmade up: {made_up:#?}"
     );
-    insta::assert_snapshot!(report.render(false));
     assert_eq!(
         lines, wrong,
         "one message a mistake, in the order of the lines"
     );
+    report.render(false)
+}
+
+#[test]
+fn every_wrong_field_of_an_evaluator_is_reported_at_its_place() {
+    insta::assert_snapshot!(report_of(TEXT));
+}
+
+#[test]
+fn every_wrong_field_of_rules_references_and_limits_is_reported_at_its_place() {
+    insta::assert_snapshot!(report_of(RULES));
 }
 
 /// Fields of a criterion, one of them without a value, and the path of that one.

@@ -10,6 +10,8 @@ pub(super) mod assignment;
 pub(super) mod captured;
 pub(super) mod score;
 
+pub(super) mod best_order;
 mod bipartite;
+pub(super) mod matched;
 pub(super) mod order;
 pub(super) mod partners;

@@ -146,6 +146,18 @@ impl Intervals {
         }
     }
 
+    /// Some of the calls, counted anew.
+    pub(crate) fn only(&self, calls: &[usize]) -> Self {
+        let of = |times: &[i64]| calls.iter().map(|call| times[*call]).collect::<Vec<_>>();
+        Self {
+            start: of(&self.start),
+            end: of(&self.end),
+            begun: of(&self.begun),
+            done: of(&self.done),
+            concurrency: self.concurrency,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.start.len()
     }
@@ -157,6 +169,11 @@ impl Intervals {
     /// Sorts calls by start, and those that begin together by their own clock.
     pub(crate) fn by_start(&self, call: usize) -> (i64, i64, usize) {
         (self.start[call], self.begun[call], call)
+    }
+
+    /// Had `x` ended when `y` began?
+    pub(crate) fn is_before(&self, x: usize, y: usize) -> bool {
+        self.end[x] < self.start[y]
     }
 
     /// Are two calls near each other?

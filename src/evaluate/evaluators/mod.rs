@@ -2,6 +2,7 @@
 //! [`Evidence`] that its explanation is rendered from. Knows neither thresholds nor criteria.
 
 mod constraints;
+mod efficiency;
 mod execution_order;
 mod tool_call_args;
 mod tool_call_count;
@@ -9,6 +10,7 @@ mod tool_call_order;
 mod tool_call_output;
 mod tool_calls;
 mod tool_order;
+mod trajectory_match;
 
 use std::borrow::Cow;
 
@@ -17,12 +19,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::evaluate::comparison::assignment::Assignment;
+use crate::evaluate::comparison::matched::Matched;
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
 use crate::evaluate::parameters::pattern::{Pattern, PatternCompiler, PatternError, PlacedPattern};
 use crate::evaluate::rules::activations::RuleFound;
+use crate::evaluate::rules::effort::LimitFound;
 use crate::extract::Trajectory;
 
 use constraints::Constraints;
+use efficiency::Efficiency;
 pub(super) use execution_order::ExecutionOrder;
 use tool_call_args::ToolCallArgs;
 use tool_call_count::ToolCallCount;
@@ -31,6 +36,7 @@ use tool_call_output::ToolCallOutput;
 use tool_calls::ToolCalls;
 pub use tool_order::ExpectedTool;
 pub(super) use tool_order::ToolOrder;
+use trajectory_match::TrajectoryMatch;
 
 /// What is expected of the calls: one evaluator with its parameters. It is read as an
 /// [`WrittenEvaluator`].
@@ -53,6 +59,10 @@ pub enum Evaluator {
     ToolCallOutput(ToolCallOutput),
     /// Were rules over the calls and their order kept?
     Constraints(Constraints),
+    /// How well do the calls match a reference, by one of a family of scores?
+    TrajectoryMatch(TrajectoryMatch),
+    /// Did the run stay within limits of effort?
+    Efficiency(Efficiency),
 }
 
 /// An evaluator as it is written: its patterns are not compiled yet.
@@ -73,6 +83,8 @@ pub(super) enum Evidence {
     ToolCallArgs(Assignment),
     ToolCallOutput(Assignment),
     Constraints(Vec<RuleFound>),
+    TrajectoryMatch(Matched),
+    Efficiency(Vec<LimitFound>),
 }
 
 /// A tool that an evaluator names.
@@ -115,6 +127,8 @@ impl Evaluator {
             Self::ToolCallArgs(evaluator) => evaluator,
             Self::ToolCallOutput(evaluator) => evaluator,
             Self::Constraints(evaluator) => evaluator,
+            Self::TrajectoryMatch(evaluator) => evaluator,
+            Self::Efficiency(evaluator) => evaluator,
         }
     }
 
@@ -128,11 +142,13 @@ impl Evaluator {
         match self {
             Self::ToolCalls(evaluator) => evaluator.patterns_mut(),
             Self::Constraints(evaluator) => evaluator.patterns_mut(),
+            Self::Efficiency(evaluator) => evaluator.patterns_mut(),
             Self::ToolCallOrder(_)
             | Self::ToolCallCount(_)
             | Self::ToolOrder(_)
             | Self::ExecutionOrder(_)
             | Self::ToolCallArgs(_)
+            | Self::TrajectoryMatch(_)
             | Self::ToolCallOutput(_) => Vec::new(),
         }
     }

@@ -58,6 +58,17 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(NumberVisitor(field, least))
 }
 
+/// A number that is not to be exceeded, 0 or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Most(pub u32);
+
+impl<'de> Deserialize<'de> for Most {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        whole_number(deserializer, "a limit", 0).map(Self)
+    }
+}
+
 /// A duration that is not zero: `500ms`, `2s`, `15m`, `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(std::time::Duration);
@@ -68,6 +79,13 @@ impl Period {
         i64::try_from(self.0.as_nanos())
             .unwrap_or(i64::MAX / 4)
             .min(i64::MAX / 4)
+    }
+}
+
+impl Period {
+    /// In milliseconds.
+    pub(crate) fn millis(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Pure. What a rule over calls comes to: which calls it asks something of, and which of them break
-//! it. Knows single rules, not the score that they make together.
+//! Pure. What a rule or a limit over calls comes to: which calls it asks something of, and which of
+//! them break it. Knows single rules, not the score that they make together.
 
 pub(super) mod activations;
+pub(super) mod effort;
 pub(super) mod judged;
 pub(super) mod pairs;
 pub(super) mod words;

@@ -1,7 +1,7 @@
 //! Pure. Tells in words how a rule was broken. Knows the names of the calls, and no values.
 
 use super::activations::{Breach, RuleFound};
-use crate::evaluate::comparison::alignment::times;
+use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::partners::Lack;
 use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::limits::Period;
@@ -228,7 +228,7 @@ impl Words<'_> {
         let (a, _) = kinds(self.rule);
         match (self.rule, breach) {
             (Rule::Existence(of), Breach::Count(n, _)) => {
-                format!("{a} was called {}, at least {} needed", times(*n), of.min.0)
+                format!("{a} {}, at least {} needed", was_called(*n), of.min.0)
             }
             (Rule::Absence(of), Breach::Count(n, beyond)) => match of.max.0 {
                 0 => format!("{} was called, {a} must not be", self.all_called(beyond)),
@@ -240,8 +240,8 @@ impl Words<'_> {
             },
             (Rule::Exactly(of), Breach::Count(n, _)) => {
                 format!(
-                    "{a} was called {}, expected {}",
-                    times(*n),
+                    "{a} {}, expected {}",
+                    was_called(*n),
                     times(of.count.0 as usize)
                 )
             }

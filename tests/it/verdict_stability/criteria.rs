@@ -25,6 +25,19 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
         for names in [&names, &backwards] {
             add(json!({ "tool_call_order": { "tool_calls_order": names } }));
             add(json!({ "tool_call_order": { "tool_calls_order": names, "strict": true } }));
+            for score in [
+                "exact",
+                "in_order",
+                "superset",
+                "precision",
+                "lcs_ratio",
+                "edit",
+            ] {
+                let fields = json!({ "expected": names, "score": score });
+                add(json!({ "trajectory_match": fields }));
+            }
+            let fields = json!({ "expected": &names[..1], "score": "f1", "include_failed": false });
+            add(json!({ "trajectory_match": fields }));
             add(json!({ "execution_order": { "expected_output": names } }));
             add(json!({ "execution_order": {
                 "expected_output": names,
@@ -64,6 +77,17 @@ pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
             "should_consider_ordering": true,
             "over": "nodes",
         } }));
+        for limit in [
+            "max_calls",
+            "max_errors",
+            "max_duplicates",
+            "max_repeats",
+            "max_retries",
+        ] {
+            add(json!({ "efficiency": { limit: 0 } }));
+            add(json!({ "efficiency": { limit: calls.len() / 2 } }));
+        }
+        add(json!({ "efficiency": { "max_duration": "1ms" } }));
         for call in calls.iter().take(MAX_CALLS) {
             of_call(
                 call,

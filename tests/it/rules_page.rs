@@ -1,0 +1,76 @@
+//! Every example of `docs/rules.md`: the criterion loads, the run that keeps it passes, and the run
+//! that breaks it fails with the words that the page shows. Does not prove that the rules are wise.
+
+use serde::Deserialize;
+use spanscore::evaluate::{Criterion, Expectations, Explain, Verdict};
+
+use crate::support::calls::{Call, Written, judged};
+
+const PAGE: &str = include_str!("../../docs/rules.md");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Example {
+    keeps: Vec<Call>,
+    breaks: Vec<Call>,
+    explanation: String,
+}
+
+fn blocks() -> Vec<&'static str> {
+    PAGE.split("```yaml\n")
+        .skip(1)
+        .map(|block| block.split("```").next().expect("a block ends"))
+        .collect()
+}
+
+#[test]
+fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
+    let blocks = blocks();
+    let (examples, rest) = blocks.as_chunks::<2>();
+    assert_eq!(
+        (examples.len(), rest.len()),
+        (12, 0),
+        "a rule, then its runs"
+    );
+    for [criterion, example] in examples {
+        let criterion: Criterion = serde_saphyr::from_str(criterion)
+            .unwrap_or_else(|error| panic!("{criterion}: {error}"));
+        let name = criterion.name.clone();
+        assert_eq!(criterion.warnings(), Vec::<String>::new(), "{name}");
+        let Example {
+            keeps,
+            breaks,
+            explanation,
+        } = serde_saphyr::from_str(example).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let criteria = [criterion.into()];
+        let judge = |calls: Vec<Call>| {
+            let written = Written {
+                calls,
+                ..Written::default()
+            };
+            judged(
+                &criteria,
+                &Expectations::default(),
+                &written,
+                &Explain::default(),
+            )
+            .pop()
+            .unwrap_or_else(|| panic!("{name}: the run is selected"))
+        };
+        let kept = judge(keeps);
+        assert_eq!(
+            kept.verdict,
+            Verdict::Pass,
+            "{name}: {}",
+            kept.explanation()
+        );
+        let broken = judge(breaks);
+        assert_eq!(broken.verdict, Verdict::Fail, "{name}");
+        let said = broken.explanation();
+        assert!(said.contains(&explanation), "{name}: {said}");
+        assert!(
+            !broken.offending().is_empty() || said.contains("never"),
+            "{name}: {said}"
+        );
+    }
+}
