@@ -23,8 +23,8 @@ fn keys() -> KeySet {
     let mut keys = KeySet::new(&[
         rule("tool.name", Keep::Value),
         rule("input.value", Keep::Value),
-        rule("output.messages", Keep::Messages),
-        rule("llm.", Keep::Messages),
+        rule("output.messages", Keep::Reply),
+        rule("llm.", Keep::Reply),
         rule("marked", Keep::Presence),
         rule("exception", Keep::Presence),
     ]);

@@ -84,7 +84,7 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
         assert_eq!(span.status, status);
         assert_eq!(span.name(), expected.name);
         assert_eq!(span.kept.trace_state(), expected.trace_state);
-        compare_attributes(span.kept.attributes(), &expected.attributes, keys);
+        compare_span_attributes(span.kept.attributes(), &expected.attributes, keys);
         let expected_events = expected.events.iter().filter_map(|event| {
             let kept = keys
                 .find(event.name.as_bytes())
@@ -133,26 +133,53 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     }
 }
 
+/// A span's requests come last.
+fn compare_span_attributes<'a>(
+    actual: impl Iterator<Item = Attribute<'a>>,
+    expected: &[KeyValue],
+    keys: &KeySet,
+) {
+    let is_request = |attribute: &&KeyValue| {
+        let kept = keys.find(attribute.key.as_bytes());
+        kept.is_some_and(|kept| kept.keep == Keep::Request)
+    };
+    let requests = expected.iter().filter(is_request);
+    let requests = requests.filter_map(|request| expected_attribute(request, keys));
+    let others = expected.iter().filter(|attribute| !is_request(attribute));
+    let expected = others.filter_map(|attribute| expected_attribute(attribute, keys));
+    assert_eq!(
+        actual.map(as_expected).collect::<Vec<_>>(),
+        expected.chain(requests).collect::<Vec<_>>()
+    );
+}
+
+/// Requests are kept of spans only.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
     keys: &KeySet,
 ) {
-    let actual: Vec<_> = actual
-        .map(|attribute| {
-            (
-                attribute.key,
-                attribute.suffix.to_owned(),
-                text_of(attribute.value),
-                attribute.cut,
-            )
-        })
-        .collect();
-    let expected: Vec<_> = expected
+    let is_request = |key: &str| {
+        let kept = keys.find(key.as_bytes());
+        kept.is_some_and(|kept| kept.keep == Keep::Request)
+    };
+    let expected = expected
         .iter()
-        .filter_map(|attribute| expected_attribute(attribute, keys))
-        .collect();
-    assert_eq!(actual, expected);
+        .filter(|attribute| !is_request(&attribute.key))
+        .filter_map(|attribute| expected_attribute(attribute, keys));
+    assert_eq!(
+        actual.map(as_expected).collect::<Vec<_>>(),
+        expected.collect::<Vec<_>>()
+    );
+}
+
+fn as_expected(attribute: Attribute<'_>) -> (KeyId, String, String, bool) {
+    (
+        attribute.key,
+        attribute.suffix.to_owned(),
+        text_of(attribute.value),
+        attribute.cut,
+    )
 }
 
 /// A value as text that tells its kind.
@@ -178,12 +205,19 @@ fn expected_attribute(
     }
     let value = attribute.value.as_ref()?.value.as_ref()?;
     let limit = match kept.keep {
-        Keep::Messages => keys.max_messages_size,
+        Keep::Reply if kept.suffix.is_empty() => keys.max_messages_size,
+        Keep::Request => keys.max_messages_size,
         _ => keys.max_value_size,
     };
     let (text, cut) = match value {
         Any::StringValueStrindex(_) => return None,
         _ if kept.keep == Keep::Presence => ("str ".to_owned(), false),
+        Any::StringValue(text) if kept.keep == Keep::Request && text.is_empty() => return None,
+        Any::BytesValue(_) | Any::BoolValue(_) | Any::IntValue(_) | Any::DoubleValue(_)
+            if kept.keep == Keep::Request =>
+        {
+            return None;
+        }
         Any::StringValue(text) => (format!("str {}", head(text, limit)), text.len() > limit),
         Any::BytesValue(bytes) => (
             format!("bytes {:?}", &bytes[..bytes.len().min(limit)]),
@@ -197,22 +231,30 @@ fn expected_attribute(
             (format!("json {}", head(&json, limit)), json.len() > limit)
         }
     };
-    if kept.keep == Keep::Messages {
-        let messages = match value {
-            Any::StringValue(text) => text.clone(),
-            Any::BytesValue(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Any::ArrayValue(_) | Any::KvlistValue(_) => json_of(value),
-            _ => String::new(),
-        };
-        // The words of the captures and of the generator.
-        let speaks_of_tools = |text: &str| {
-            text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
-        };
-        if !speaks_of_tools(&messages) && !speaks_of_tools(suffix) {
-            return None;
-        }
+    let is_message = matches!(kept.keep, Keep::Reply | Keep::Request);
+    if is_message && !mentions_call(attribute) && !speaks_of_tools(suffix) {
+        return None;
     }
     Some((kept.key, suffix.to_owned(), text, cut))
+}
+
+/// The words of the captures and of the generator.
+fn speaks_of_tools(text: &str) -> bool {
+    text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
+}
+
+fn mentions_call(attribute: &KeyValue) -> bool {
+    let value = attribute
+        .value
+        .as_ref()
+        .and_then(|value| value.value.as_ref());
+    let messages = match value {
+        Some(Any::StringValue(text)) => text.clone(),
+        Some(Any::BytesValue(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Some(value @ (Any::ArrayValue(_) | Any::KvlistValue(_))) => json_of(value),
+        _ => String::new(),
+    };
+    speaks_of_tools(&messages)
 }
 
 fn head(text: &str, limit: usize) -> &str {

@@ -154,7 +154,7 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
         .map(|made| {
             let mut span = made.made(recogniser.keys());
             let class = classify(&span, recogniser);
-            prune(&mut span, class);
+            prune(&mut span, class, recogniser);
             (span, class)
         })
         .collect();

@@ -67,6 +67,21 @@ impl Payload {
         }
     }
 
+    /// A value of which nothing was kept: it is neither absent nor known.
+    pub(crate) fn lost() -> Self {
+        Self::new("", Value::String(String::new()), true)
+    }
+
+    /// Was nothing of it kept?
+    pub fn is_lost(&self) -> bool {
+        self.text.is_empty() && self.is_cut()
+    }
+
+    /// The same, with something missing at its end.
+    pub(crate) fn into_cut(self) -> Self {
+        Self::new(self.text.clone(), self.json().clone(), true)
+    }
+
     /// A text that `read` parses on first use: its JSON, and whether something is missing at its
     /// end.
     pub(crate) fn unread(text: &str, read: fn(&str) -> (Value, bool)) -> Self {

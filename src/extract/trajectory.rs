@@ -238,7 +238,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let evaluated = evaluated_span(&roles)?;
     let expectation_attributes = expectation_attributes(&roles, recogniser, evaluated);
     // A run that did nothing at all is judged too if it asks for it.
-    if tool_calls.is_empty() && roles.runs.is_empty() && expectation_attributes.is_empty() {
+    let did_nothing = tool_calls.is_empty() && roles.runs.is_empty() && !messages_cut;
+    if did_nothing && expectation_attributes.is_empty() {
         return None;
     }
     let session = session(&roles, evaluated);
@@ -261,7 +262,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         agent: agent.map(|name| interner.shared(&name)),
         completeness: trace.reason,
         cut_short,
-        from_messages: from_messages && !tool_calls.is_empty(),
+        from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
         completed_elsewhere: from_messages || has_carrier(trace),
         uncertainty: if cut_short {
             uncertainty::of_trajectory(&roles, evaluated)
@@ -290,9 +291,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         subject: Some(subject),
         arrival: trace.arrival,
     };
-    // Calls may be missing with the end of messages that were too long, as if the trace had been
-    // cut short.
-    if messages_cut {
+    // Calls may be missing with messages that were too long, as if the trace had been cut short.
+    if messages_cut && !cut_short {
         trajectory.completeness = CloseReason::SizeLimit;
         trajectory.cut_short = true;
     }

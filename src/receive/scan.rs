@@ -8,7 +8,9 @@ pub(super) mod logs;
 mod resources;
 mod spans;
 
+mod requests;
 mod retention;
+mod shorten;
 
 mod any_value_json;
 mod value;
@@ -45,7 +47,8 @@ pub struct ScannedSpans {
 /// spans.
 ///
 /// What is kept of a span is bounded, see `retention.rs` (by default at most 64 KiB of large
-/// values, 64 KiB of small ones, 64 KiB of messages, and the names); a resource has at most 64 KiB.
+/// values, of small ones, of replies and of requests, and the names); a resource has at most 64
+/// KiB.
 /// Equal resources are shared.
 ///
 /// # Errors

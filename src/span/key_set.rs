@@ -17,9 +17,22 @@ impl KeyId {
 pub enum Keep {
     /// The value, up to `max_value_size`.
     Value,
-    /// Messages of a model, up to `max_messages_size`, and only if a substring search finds a tool
-    /// call in them.
-    Messages,
+    /// The result of a call or the reply of a model: up to `max_value_size`, or up to
+    /// `max_messages_size` if a substring search finds a tool call in it. Shares the room of
+    /// replies.
+    Output,
+    /// The reply of a model, up to `max_messages_size`, and only if a substring search finds a tool
+    /// call in it. Replies have room of their own: neither requests nor other values displace
+    /// them. A reply that is not kept whole is noted under [`Span::LOST_REPLY`].
+    ///
+    /// [`Span::LOST_REPLY`]: super::Span::LOST_REPLY
+    Reply,
+    /// A message that a model was asked with. All of them together up to `max_messages_size`, the
+    /// last ones first, and only if a substring search finds a tool call in them. If others are
+    /// missing, that is noted under [`Span::LOST_REQUEST`].
+    ///
+    /// [`Span::LOST_REQUEST`]: super::Span::LOST_REQUEST
+    Request,
     /// An expectation that a run has of itself, up to `max_expectations_size` for all such values
     /// of a span.
     Expectation,
@@ -34,10 +47,11 @@ pub enum Keep {
 pub enum WantedBody {
     /// Nothing: its attributes are enough.
     Not,
-    /// Messages of a model, by the rule of [`Keep::Messages`].
-    Messages,
-    /// Messages of a model without a search: a tool's answer need not mention tools.
-    Whole,
+    /// The reply of a model, by the rule of [`Keep::Reply`].
+    Reply,
+    /// A message that a model was asked with, without a search: a tool's answer need not mention
+    /// tools.
+    Request,
 }
 
 /// A row of the table of kept keys.
@@ -63,7 +77,8 @@ pub struct KeySet {
     records: Vec<(&'static str, WantedBody)>,
     /// Most bytes kept of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
-    /// Most bytes kept of one span's messages (`tools.max_messages_size`).
+    /// Most bytes kept of the replies of one span, and of the messages that its model was asked
+    /// with (`tools.max_messages_size`).
     pub max_messages_size: usize,
     /// Most bytes kept of one span's expectations (`expectations.max_size`).
     pub max_expectations_size: usize,

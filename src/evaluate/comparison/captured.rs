@@ -70,11 +70,15 @@ pub(crate) struct CapturedValues<'a> {
 
 impl<'a> CapturedValues<'a> {
     pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
-        let has_args = trajectory.tool_calls.iter().any(|call| call.args.is_some());
+        let is_known = |payload: &Payload| !payload.is_lost();
+        let has_args = trajectory
+            .tool_calls
+            .iter()
+            .any(|call| call.args.as_ref().is_some_and(is_known));
         let has_results = trajectory
             .tool_calls
             .iter()
-            .any(|call| call.result.is_some());
+            .any(|call| call.result.as_ref().is_some_and(is_known));
         Self {
             trajectory,
             has_args,
@@ -120,6 +124,11 @@ impl<'a> CapturedValues<'a> {
             self.has_results,
             call.uncertainty.result,
         ) {
+            // A message answers every call: if none was seen, the result is not known.
+            Ok(None) if trajectory.from_messages => {
+                self.missing.cut = self.missing.cut.or(Some(call_idx));
+                None
+            }
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {
                 self.missing = Missing {

@@ -27,6 +27,8 @@ pub(super) struct Uncertainty {
 enum IncompleteCall {
     NotEnded(Arc<str>),
     ValueCut(Arc<str>),
+    ValueLost(Arc<str>),
+    NoResult(Arc<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,14 +43,22 @@ impl Uncertainty {
             .cut
             .and_then(|call_idx| trajectory.tool_calls.get(call_idx));
         let incomplete_call = call.and_then(|call| {
-            let was_cut = [&call.args, &call.result]
-                .into_iter()
-                .flatten()
-                .any(Payload::is_cut);
-            match (call.partial && trajectory.cut_short, was_cut) {
-                (true, _) => Some(IncompleteCall::NotEnded(call.name.clone())),
-                (false, true) => Some(IncompleteCall::ValueCut(call.name.clone())),
-                (false, false) => None,
+            let values = || [&call.args, &call.result].into_iter().flatten();
+            let (was_lost, was_cut) = (
+                values().any(Payload::is_lost),
+                values().any(Payload::is_cut),
+            );
+            let name = call.name.clone();
+            if call.partial && trajectory.cut_short {
+                Some(IncompleteCall::NotEnded(name))
+            } else if was_lost {
+                Some(IncompleteCall::ValueLost(name))
+            } else if was_cut {
+                Some(IncompleteCall::ValueCut(name))
+            } else if trajectory.from_messages && call.result.is_none() {
+                Some(IncompleteCall::NoResult(name))
+            } else {
+                None
             }
         });
         Self {
@@ -114,6 +124,13 @@ impl fmt::Display for Uncertainty {
             }
             Some(IncompleteCall::ValueCut(name)) => reasons.push(format!(
                 "a value of the call of `{name}` was cut (raise `tools.max_value_size`)"
+            )),
+            Some(IncompleteCall::ValueLost(name)) => reasons.push(format!(
+                "the model's message with a value of the call of `{name}` was cut \
+                 (raise `tools.max_messages_size`)"
+            )),
+            Some(IncompleteCall::NoResult(name)) => reasons.push(format!(
+                "no message of the models holds the result of the call of `{name}`"
             )),
             None => {}
         }

@@ -110,19 +110,19 @@ keys! {
 
     // Results.
     GEN_AI_RESULT = "gen_ai.tool.call.result" Value Result,
-    OUTPUT_VALUE = "output.value" Value Result,
-    TRACELOOP_OUTPUT = "traceloop.entity.output" Value Result,
-    LANGFUSE_OUTPUT = "langfuse.observation.output" Value Result,
-    JUDGMENT_OUTPUT = "judgment.output" Value Result,
-    MLFLOW_OUTPUT = "mlflow.spanOutputs" Value Result,
-    GENKIT_OUTPUT = "genkit:output" Value Result,
+    OUTPUT_VALUE = "output.value" Output Result,
+    TRACELOOP_OUTPUT = "traceloop.entity.output" Output Result,
+    LANGFUSE_OUTPUT = "langfuse.observation.output" Output Result,
+    JUDGMENT_OUTPUT = "judgment.output" Output Result,
+    MLFLOW_OUTPUT = "mlflow.spanOutputs" Output Result,
+    GENKIT_OUTPUT = "genkit:output" Output Result,
     PLAIN_OUTPUT = "output" Value Result,
     AI_RESULT = "ai.toolCall.result" Value Result,
     ADK_RESULT = "gcp.vertex.agent.tool_response" Value Result,
     TOOL_RESULT = "tool.result" Value Result,
     TOOL_OUTPUT = "tool.output" Value Result,
     PLAIN_TOOL_RESPONSE = "tool_response" Value Result,
-    GEN_AI_COMPLETION = "gen_ai.completion" Value Result,
+    GEN_AI_COMPLETION = "gen_ai.completion" Output Result,
 
     // How they are written.
     ADK_EVENT = "gcp.vertex.agent.event_id" Presence Field,
@@ -178,15 +178,19 @@ keys! {
     MASTRA_SESSION = "mastra.metadata.sessionId" Value Field,
 
     // Messages of models.
-    OUTPUT_MESSAGES = "gen_ai.output.messages" Messages Message,
-    AI_TOOL_CALLS = "ai.response.toolCalls" Messages Message,
-    ADK_RESPONSE = "gcp.vertex.agent.llm_response" Messages Message,
-    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Messages Message,
-    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Messages Message,
-    COMPLETION_FUNCTIONS = "gen_ai.completion.*function_call*" Messages Message,
+    OUTPUT_MESSAGES = "gen_ai.output.messages" Reply Message,
+    AI_TOOL_CALLS = "ai.response.toolCalls" Reply Message,
+    ADK_RESPONSE = "gcp.vertex.agent.llm_response" Reply Message,
+    OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Reply Message,
+    COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Reply Message,
+    COMPLETION_FUNCTIONS = "gen_ai.completion.*function_call*" Reply Message,
     LOG_BODY = "spanscore.log.body" Own Message,
-    INPUT_MESSAGES = "gen_ai.input.messages" Messages Message,
-    OI_INPUT_MESSAGES = "llm.input_messages." Value Message,
+    INPUT_MESSAGES = "gen_ai.input.messages" Request Message,
+    OI_INPUT_MESSAGES = "llm.input_messages." Request Message,
+    // Shows that a reply was flattened, also one without calls.
+    OI_OUTPUT_ROLE = "llm.output_messages.0.message.role" Presence Message,
+    LOST_REPLY = "spanscore.lost.reply" Own Message,
+    LOST_REQUEST = "spanscore.lost.request" Own Message,
 
     // Events, and what they carry.
     EXCEPTION = "exception" Presence Field,
@@ -194,7 +198,7 @@ keys! {
     TOOL_MESSAGE = "gen_ai.tool.message" Presence Field,
     CHOICE = "gen_ai.choice" Presence Field,
     CONTENT = "content" Value Payload,
-    MESSAGE = "message" Value Payload,
+    MESSAGE = "message" Output Payload,
 
     // Log records that report tool calls.
     PROMPT_ID = "prompt.id" Value Field,
@@ -362,7 +366,7 @@ pub(super) const REPLIES: &[KeyId] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::{KeySet, LogRecord};
+    use crate::span::{KeySet, LogRecord, Span};
 
     #[test]
     fn every_row_has_the_id_of_its_position() {
@@ -370,6 +374,8 @@ mod tests {
         assert_eq!(keys.len(), RULES.len(), "a key stands twice in the table");
         assert_eq!(keys.id("gen_ai.operation.name"), Some(OPERATION));
         assert_eq!(keys.id(LogRecord::BODY), Some(LOG_BODY));
+        assert_eq!(keys.id(Span::LOST_REPLY), Some(LOST_REPLY));
+        assert_eq!(keys.id(Span::LOST_REQUEST), Some(LOST_REQUEST));
         assert_eq!(keys.id("judgment.update_id"), Some(UPDATE_ID));
     }
 

@@ -19,8 +19,8 @@ const TOOL_MESSAGE: &str = "gen_ai.tool.message";
 /// repeats what a model had answered to an earlier request.
 pub(super) const MESSAGE_EVENTS: &[(&str, WantedBody)] = &[
     ("gen_ai.client.inference.operation.details", WantedBody::Not),
-    ("gen_ai.choice", WantedBody::Messages),
-    (TOOL_MESSAGE, WantedBody::Whole),
+    ("gen_ai.choice", WantedBody::Reply),
+    (TOOL_MESSAGE, WantedBody::Request),
 ];
 
 fn is_message_event(name: &str) -> bool {
@@ -66,12 +66,23 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
     let trace_id = record.named_trace()?;
     record.span_id?;
     if record.name() == TOOL_MESSAGE {
-        // Every request repeats the answers of all tools before it. Without a place and a time they
-        // are one record, which is held once.
-        let digest = Sha256::digest(answered_call_id(&record)?);
+        // Every request repeats the answers of all tools before it. Without a place they are one
+        // record, which is held once. Its time says to which calls of other traces it can belong.
+        let is_lost = record.kept.attribute(keys::LOST_REQUEST).is_some();
+        let digest = match answered_call_id(&record) {
+            Some(call_id) => Sha256::digest(call_id),
+            // That a result is lost is noted once.
+            None if is_lost => {
+                record.kept.retain(
+                    |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),
+                    |_| false,
+                );
+                Sha256::digest(LogRecord::BODY)
+            }
+            None => return None,
+        };
         record.record_id = SpanId::try_new(&digest[..8])?;
         record.span_id = None;
-        record.time_unix_nanos = 0;
     }
     prune_messages(&mut record.kept);
     Some(PlacedRecord { trace_id, record })

@@ -2,101 +2,137 @@
 //! the tool results that its request repeats. Knows under which keys messages lie; leaves reading
 //! their JSON to `values`.
 
-use std::borrow::Cow;
-
+use hashbrown::HashMap;
 use serde_json::Value as Json;
 
 use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 use crate::extract::tool_call::Payload;
-use crate::extract::values::{AnnouncedCall, messages, payload};
-use crate::span::Value;
+use crate::extract::values::{AnnouncedCall, Announcement, RepeatedResults, messages, payload};
+use crate::span::{KeyId, Value};
 
 /// Keys without which a span, if it has no events either, announces nothing.
 const MAY_ANNOUNCE: KeyBits = KeyBits::new(keys::REPLIES).union(KeyBits::new(&[
     keys::OI_OUTPUT_MESSAGES,
     keys::COMPLETION_CALLS,
     keys::COMPLETION_FUNCTIONS,
+    keys::LOST_REPLY,
 ]));
 /// Keys without which a span holds no results.
 const MAY_HOLD_RESULTS: KeyBits = KeyBits::new(&[
     keys::INPUT_MESSAGES,
     keys::LOG_BODY,
     keys::OI_INPUT_MESSAGES,
+    keys::LOST_REQUEST,
 ]);
 
-/// The calls that the reply of this model span asks for, in its order.
-pub(crate) fn announced_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
+/// The calls that the reply of this model span asks for, in its order. A reply can be spelled in
+/// several ways: the first whole spelling with calls counts.
+pub(crate) fn announcement(span: &View<'_>, max_size: usize) -> Announcement {
     if !span.has_any(MAY_ANNOUNCE) && span.events().next().is_none() {
-        return Vec::new();
+        return Announcement::default();
     }
-    let mut calls = flattened_calls(span, max_size);
-    let texts = keys::REPLIES
-        .iter()
-        .filter_map(|&key| json_text(span.get(key)?));
+    let flattened = flattened_reply(span, max_size);
+    // A flattened reply says all that the provider's own answer says, which is often much longer.
+    let is_flattened = span.has(keys::OI_OUTPUT_ROLE) && !flattened.cut;
+    let replies = keys::REPLIES.iter().map(|&key| {
+        let attribute = span.attribute(key);
+        let cut = attribute.is_some_and(|attribute| attribute.cut && !keys::is_result(key));
+        let mut reply = match attribute.and_then(|attribute| json_text(attribute.value)) {
+            Some(text) if !cut => read_reply(text, max_size),
+            _ => Announcement::default(),
+        };
+        reply.cut |= cut || is_lost(span, key);
+        reply.cut &= !(is_flattened && keys::is_result(key));
+        reply
+    });
     let choices = span
         .events()
         .filter(|event| event.name == keys::CHOICE)
         .filter_map(|event| {
             let message = event.attributes().find(|part| part.key == keys::MESSAGE)?;
-            json_text(message.value)
+            Some(read_reply(json_text(message.value)?, max_size))
         });
-    for text in texts.chain(choices) {
-        if !calls.is_empty() {
+    let lost_choice = Announcement {
+        calls: Vec::new(),
+        cut: is_lost(span, keys::MESSAGE) || is_lost(span, keys::CHOICE),
+    };
+    let mut found = Announcement::default();
+    let spellings = std::iter::once(flattened).chain(replies).chain(choices);
+    for spelling in spellings.chain([lost_choice]) {
+        if spelling.cut {
+            found = if found.cut { found } else { spelling };
+        } else if !spelling.calls.is_empty() {
+            found = spelling;
             break;
-        }
-        if messages::may_announce(text)
-            && let Ok(json) = serde_json::from_str::<Json>(text)
-        {
-            calls = messages::announced_calls(&json, max_size);
         }
     }
     // One reply can hold its calls in several spellings (`tool_calls` and `additional_kwargs`).
     let mut seen = hashbrown::HashSet::new();
-    calls.retain(|call| {
+    found.calls.retain(|call| {
         let id = call.call_id.as_ref();
         id.is_none_or(|id| seen.insert(id.clone()))
     });
-    calls
+    if found.cut {
+        for call in &mut found.calls {
+            call.args.get_or_insert_with(Payload::lost);
+        }
+    }
+    found
 }
 
-/// Is a part of the reply missing because it was too long?
-pub(crate) fn is_cut(span: &View<'_>) -> bool {
-    let replies = [
-        keys::OUTPUT_MESSAGES,
-        keys::AI_TOOL_CALLS,
-        keys::ADK_RESPONSE,
-        keys::LOG_BODY,
-    ];
-    span.attributes()
-        .any(|attribute| attribute.cut && replies.contains(&attribute.key))
+fn read_reply(text: &str, max_size: usize) -> Announcement {
+    if !messages::may_announce(text) {
+        return Announcement::default();
+    }
+    match serde_json::from_str::<Json>(text) {
+        Ok(json) => Announcement {
+            calls: messages::announced_calls(&json, max_size),
+            cut: false,
+        },
+        // An attribute limit of the SDK has cut it.
+        Err(error) => Announcement {
+            calls: Vec::new(),
+            cut: error.is_eof(),
+        },
+    }
 }
 
-/// The tool results among the messages that this model span was asked with: call id and content.
-pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> Vec<(String, Payload)> {
-    let mut found = Vec::new();
+/// Did the scan not keep the reply under this key whole?
+fn is_lost(span: &View<'_>, key: KeyId) -> bool {
+    let lost = Value::Int(key.0.into());
+    span.has(keys::LOST_REPLY)
+        && span
+            .attributes()
+            .any(|attribute| attribute.key == keys::LOST_REPLY && attribute.value == lost)
+}
+
+/// The tool results among the messages that this model span was asked with.
+pub(crate) fn tool_results(span: &View<'_>, max_size: usize) -> RepeatedResults {
+    let mut found = RepeatedResults::default();
     if !span.has_any(MAY_HOLD_RESULTS) {
         return found;
     }
-    if let Some(text) = span.get(keys::INPUT_MESSAGES).and_then(json_text) {
-        // `prune` keeps the end of the list: its last messages, and the bracket that closes it.
-        let list = if text.starts_with('{') {
-            Cow::Owned(format!("[{text}"))
-        } else {
-            Cow::Borrowed(text)
-        };
+    found.cut = span.has(keys::LOST_REQUEST);
+    if let Some(attribute) = span.attribute(keys::INPUT_MESSAGES)
+        && let Some(text) = json_text(attribute.value)
+    {
+        found.cut |= attribute.cut;
+        // `prune` keeps the last messages of the list, without its brackets.
+        let list = format!("[{text}]");
         if let Ok(json) = serde_json::from_str::<Json>(&list) {
-            found = messages::tool_results(&json, max_size);
+            found.results = messages::tool_results(&json, max_size);
         }
     }
     // A log record `gen_ai.tool.message` is one such message.
     if let Some(text) = span.get(keys::LOG_BODY).and_then(json_text)
         && let Ok(Json::Object(message)) = serde_json::from_str(text)
     {
-        found.extend(messages::tool_result(&message, max_size));
+        let result = messages::tool_result(&message, max_size);
+        found.results.extend(result);
     }
-    flattened_results(span, max_size, &mut found);
+    flattened_results(span, max_size, &mut found.results);
     found
 }
 
@@ -112,7 +148,13 @@ fn json_text(value: Value<'_>) -> Option<&str> {
 /// `llm.output_messages.0.message.tool_calls.1.tool_call.function.name`, the older
 /// `gen_ai.completion.0.tool_calls.1.name`, and `gen_ai.completion.1.function_call.name`, whose
 /// number counts the calls.
-fn flattened_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
+fn flattened_reply(span: &View<'_>, max_size: usize) -> Announcement {
+    const SPELLINGS: [KeyId; 3] = [
+        keys::OI_OUTPUT_MESSAGES,
+        keys::COMPLETION_CALLS,
+        keys::COMPLETION_FUNCTIONS,
+    ];
+    let cut = SPELLINGS.iter().any(|&key| is_lost(span, key));
     let mut calls: Vec<(&str, AnnouncedCall)> = Vec::new();
     let attributes = span.attributes().filter(|attribute| {
         matches!(
@@ -127,7 +169,7 @@ fn flattened_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
         let Some((place, field)) = split_call(attribute.suffix) else {
             continue;
         };
-        let known = calls.iter().position(|(other, _)| *other == place);
+        let known = calls.iter().rposition(|(other, _)| *other == place);
         let call_idx = known.unwrap_or_else(|| {
             calls.push((place, AnnouncedCall::default()));
             calls.len() - 1
@@ -137,21 +179,25 @@ fn flattened_calls(span: &View<'_>, max_size: usize) -> Vec<AnnouncedCall> {
             "id" | "tool_call.id" => call.call_id = Some(text.to_owned()),
             "name" | "tool_call.function.name" => call.name = text.to_owned(),
             "arguments" | "tool_call.function.arguments" => {
-                let args = payload::of_message(Json::String(text.to_owned()), max_size);
-                call.args = Some(if attribute.cut {
-                    Payload::new(args.text.clone(), args.json().clone(), true)
-                } else {
-                    args
-                });
+                call.args = Some(field_payload(text, attribute.cut, max_size));
             }
             _ => {}
         }
     }
-    calls
+    let calls = calls
         .into_iter()
         .map(|(_, call)| call)
-        .filter(|call| !call.name.is_empty())
-        .collect()
+        .filter(|call| !call.name.is_empty());
+    Announcement {
+        calls: calls.collect(),
+        cut,
+    }
+}
+
+/// The arguments or result in one field of a message.
+fn field_payload(text: &str, cut: bool, max_size: usize) -> Payload {
+    let payload = payload::of_message(Json::String(text.to_owned()), max_size);
+    if cut { payload.into_cut() } else { payload }
 }
 
 /// `0.message.tool_calls.1.tool_call.id` is the field `tool_call.id` of `0.message.tool_calls.1`,
@@ -172,6 +218,7 @@ fn flattened_results(span: &View<'_>, max_size: usize, found: &mut Vec<(String, 
         message: &'a str,
         name: &'a str,
         text: &'a str,
+        cut: bool,
     }
     let fields = || {
         let messages = span
@@ -186,18 +233,20 @@ fn flattened_results(span: &View<'_>, max_size: usize, found: &mut Vec<(String, 
                 message,
                 name,
                 text,
+                cut: attribute.cut,
             })
         })
     };
-    let ids: Vec<Field<'_>> = fields()
-        .filter(|field| field.name == "tool_call_id")
+    let ids: HashMap<&str, &str> = fields()
+        .filter(|field| field.name == "tool_call_id" && !field.cut)
+        .map(|field| (field.message, field.text))
         .collect();
     for content in fields() {
         if matches!(content.name, "content" | "contents.0.message_content.text")
-            && let Some(id) = ids.iter().find(|id| id.message == content.message)
+            && let Some(&id) = ids.get(content.message)
         {
-            let result = payload::of_message(Json::String(content.text.to_owned()), max_size);
-            found.push((id.text.to_owned(), result));
+            let result = field_payload(content.text, content.cut, max_size);
+            found.push((id.to_owned(), result));
         }
     }
 }

@@ -4,18 +4,23 @@
 
 use super::conventions::prunes;
 use super::keys;
-use crate::extract::values::messages::may_announce;
-use crate::span::SpanClass;
-use crate::span::{Attribute, KeptAttributes, Span, Value};
+use super::recognise::Recogniser;
+use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
+use crate::span::{Attribute, KeptAttributes, Span, SpanClass, Value, cut_at_char};
 
 /// Prunes a span by what it was recognised as. Called once for each span that arrives, after
 /// [`classify`](super::recognise::classify).
-pub fn prune(span: &mut Span, class: SpanClass) {
+pub fn prune(span: &mut Span, class: SpanClass, recogniser: &Recogniser) {
+    let max_result = recogniser.tools.max_value_size;
+    if class.tool_call {
+        return cut_results(&mut span.kept, max_result);
+    }
     let has_events = || span.kept.events().next().is_some();
-    if class.tool_call || !(span.kept.keys().any(keys::is_payload) || has_events()) {
+    if !(span.kept.keys().any(keys::is_payload) || has_events()) {
         return;
     }
-    let first_new = first_new_message(&span.kept);
+    let holds_run = recogniser.holds_conversation(class);
+    let requests = Requests::new(&span.kept);
     let rules: smallvec::SmallVec<[_; 2]> = prunes()
         .filter(|rule| (rule.applies_to)(span, class))
         .collect();
@@ -28,7 +33,13 @@ pub fn prune(span: &mut Span, class: SpanClass) {
                     ..attribute
                 }),
                 _ if keys::is_payload(attribute.key) => {
-                    payload(attribute, class.model, class.agent_run, first_new)
+                    let kept = payload(attribute, class.model, class.agent_run, requests)?;
+                    let is_reply = class.model || holds_run;
+                    Some(if is_reply {
+                        kept
+                    } else {
+                        with_short_result(kept, max_result)
+                    })
                 }
                 _ => Some(attribute),
             }
@@ -44,11 +55,11 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
     if !kept.keys().any(keys::is_payload) {
         return;
     }
-    let first_new = first_new_message(kept);
+    let requests = Requests::new(kept);
     kept.retain(
         |attribute| {
             if keys::is_payload(attribute.key) {
-                payload(attribute, true, false, first_new)
+                payload(attribute, true, false, requests)
             } else {
                 Some(attribute)
             }
@@ -57,19 +68,57 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
     );
 }
 
+/// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
+/// the results of a call to the size of a value.
+fn cut_results(kept: &mut KeptAttributes, max_size: usize) {
+    if kept.size() > max_size {
+        let is_long =
+            |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;
+        if kept.attributes().any(is_long) {
+            kept.retain(
+                |attribute| Some(with_short_result(attribute, max_size)),
+                |_| true,
+            );
+        }
+    }
+}
+
+fn with_short_result(attribute: Attribute<'_>, max_size: usize) -> Attribute<'_> {
+    let short = match attribute.value {
+        Value::Str(text) | Value::Json(text) if text.len() > max_size => {
+            text.get(..cut_at_char(text.as_bytes(), max_size).len())
+        }
+        _ => None,
+    };
+    let Some(short) = short.filter(|_| keys::is_result(attribute.key)) else {
+        return attribute;
+    };
+    Attribute {
+        value: match attribute.value {
+            Value::Json(_) => Value::Json(short),
+            _ => Value::Str(short),
+        },
+        cut: true,
+        ..attribute
+    }
+}
+
 fn payload(
     attribute: Attribute<'_>,
     is_model: bool,
     is_agent_run: bool,
-    first_new: usize,
+    requests: Requests,
 ) -> Option<Attribute<'_>> {
     let is_kept = match attribute.key {
         keys::INPUT_MESSAGES => return is_model.then(|| new_results(attribute))?,
         keys::OI_INPUT_MESSAGES => {
             is_model
                 && flattened_message(attribute)
-                    .is_some_and(|(idx, field)| idx >= first_new && is_tool_field(field))
+                    .is_some_and(|(idx, field)| idx >= requests.first_new && is_tool_field(field))
         }
+        keys::LOST_REQUEST => is_model && !requests.follow_answer,
+        keys::LOST_REPLY => is_model || is_agent_run,
+        keys::OI_OUTPUT_ROLE => is_model && requests.reply_is_lost,
         key if keys::is_message(key) => is_model,
         key if keys::is_result(key) => {
             is_agent_run
@@ -85,35 +134,65 @@ fn payload(
 }
 
 /// The part of `gen_ai.input.messages`, which repeat the whole conversation, that follows the
-/// model's last answer. Nothing of messages that were cut at their end.
+/// model's last answer, without the brackets of the list. It is cut if a message may be missing.
 fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
     let (Value::Str(text) | Value::Json(text)) = attribute.value else {
         return None;
     };
-    if attribute.cut {
-        return None;
-    }
-    let last_answer = memchr::memmem::rfind(text.as_bytes(), b"\"assistant\"").unwrap_or_default();
-    let Some(next) = memchr::memmem::find(&text.as_bytes()[last_answer..], b"{\"role\"") else {
+    let Some(new) = new_messages(text) else {
         return Some(attribute);
     };
-    let rest = text.get(last_answer + next..)?;
-    may_announce(rest).then_some(Attribute {
+    let cut = !new.is_whole || (attribute.cut && !new.follow_answer);
+    let rest = text.get(new.start..new.end)?;
+    (cut || may_announce(rest)).then_some(Attribute {
         value: Value::Str(rest),
+        cut,
         ..attribute
     })
 }
 
-/// The first of the flattened messages that is new: the one after the model's last answer.
-fn first_new_message(kept: &KeptAttributes) -> usize {
-    (kept.attributes())
-        .filter(|attribute| {
-            attribute.key == keys::OI_INPUT_MESSAGES && attribute.value == Value::Str("assistant")
-        })
-        .filter_map(flattened_message)
-        .map(|(idx, _)| idx + 1)
-        .max()
-        .unwrap_or_default()
+/// What the attributes of a model's span, taken together, say of its messages.
+#[derive(Debug, Clone, Copy)]
+struct Requests {
+    /// The first of the flattened messages that is new: the one after the model's last answer.
+    first_new: usize,
+    /// An answer is among the messages that were kept: those after it are all there.
+    follow_answer: bool,
+    /// A part of the reply is missing.
+    reply_is_lost: bool,
+}
+
+impl Requests {
+    fn new(kept: &KeptAttributes) -> Self {
+        let mut requests = Self {
+            first_new: 0,
+            follow_answer: false,
+            reply_is_lost: false,
+        };
+        for attribute in kept.attributes() {
+            match (attribute.key, attribute.value) {
+                (keys::OI_INPUT_MESSAGES, Value::Str("assistant")) => {
+                    if let Some((idx, "role")) = flattened_message(attribute) {
+                        requests.first_new = requests.first_new.max(idx + 1);
+                        requests.follow_answer = true;
+                    }
+                }
+                (keys::LOST_REPLY, _) => requests.reply_is_lost = true,
+                (keys::INPUT_MESSAGES, Value::Str(text) | Value::Json(text)) if attribute.cut => {
+                    requests.follow_answer |= matches!(
+                        new_messages(text),
+                        Some(NewMessages {
+                            follow_answer: true,
+                            is_whole: true,
+                            ..
+                        })
+                    );
+                }
+                _ => {}
+            }
+        }
+        requests
+    }
 }
 
 /// `3.message.tool_call_id` is the field `tool_call_id` of message 3.

@@ -153,6 +153,12 @@ impl Recogniser {
         self.expectation_keys
     }
 
+    /// Does a span of this class hold the replies of a whole run?
+    pub(crate) fn holds_conversation(&self, class: SpanClass) -> bool {
+        let run = ConventionId::from_note(class.recognition.agent);
+        run.is_some_and(|convention| convention.get().conversation.is_some())
+    }
+
     /// Does `tools.ignore` name this tool?
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.contains(name)

@@ -37,7 +37,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
         return results;
     }
     let tool_results = |view: &View<'_>| -> Vec<(String, CallPart)> {
-        let results = model_messages::tool_results(view, max_size).into_iter();
+        let repeated = model_messages::tool_results(view, max_size);
+        let results = repeated.results.into_iter();
         results
             .map(|(id, result)| (id, CallPart::Result(result)))
             .collect()

@@ -12,7 +12,7 @@ use super::span_roles::SpanRoles;
 use super::turns::Turns;
 use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
 use crate::extract::tool_call::{Payload, ToolCall};
-use crate::extract::values::{AnnouncedCall, equality};
+use crate::extract::values::{AnnouncedCall, Announcement, equality};
 
 /// Completes the drafts from replies and later requests. Returns the place of each announced call
 /// id in the order of all announcements, if `wants_places`.
@@ -31,10 +31,11 @@ pub(crate) fn join(
     };
     let lacks_result = |draft: &Draft| draft.call.result.is_none() && !draft.call.error;
     if drafts.iter().any(lacks_result) {
-        let results = results(roles, recogniser, models);
+        let RequestResults { by_id, cut } = results(roles, recogniser, models);
         for draft in drafts.iter_mut().filter(|draft| lacks_result(draft)) {
             let id = draft.call.call_id.as_ref();
-            draft.call.result = id.and_then(|id| results.get(&**id)).cloned();
+            let found = id.and_then(|id| by_id.get(&**id)).cloned();
+            draft.call.result = found.or_else(|| cut.then(Payload::lost));
         }
     }
     places
@@ -61,8 +62,9 @@ fn join_replies(
     let replies = replies(roles, recogniser, models);
     let mut announced: Vec<Slot> = Vec::new();
     let mut of_model: HashMap<SpanIdx, Vec<usize>> = HashMap::new();
+    let is_cut = replies.iter().any(|reply| reply.cut);
     for (&model, reply) in models.iter().zip(replies) {
-        for call in reply {
+        for call in reply.calls {
             of_model.entry(model).or_default().push(announced.len());
             announced.push(Slot { call, taken: false });
         }
@@ -111,7 +113,21 @@ fn join_replies(
             }
         }
     }
+    if is_cut {
+        let unjoined = drafts.iter_mut().zip(joined).filter(|(_, joined)| !joined);
+        unjoined.for_each(|(draft, _)| lose_args(&mut draft.call));
+    }
     by_id
+}
+
+/// A part of a reply is missing, which may say what this call was made with, or what its bare text
+/// is called.
+fn lose_args(call: &mut ToolCall) {
+    call.args = Some(match call.args.take() {
+        None => Payload::lost(),
+        Some(args) if args.json().is_object() => args,
+        Some(args) => args.into_cut(),
+    });
 }
 
 /// The calls that each outermost model span announces. Model spans within it repeat them, and are
@@ -120,16 +136,16 @@ pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
     models: &[SpanIdx],
-) -> Vec<Vec<AnnouncedCall>> {
+) -> Vec<Announcement> {
     let max_size = recogniser.tools.max_value_size;
     let place: HashMap<SpanIdx, usize> = models
         .iter()
         .enumerate()
         .map(|(at, &model)| (model, at))
         .collect();
-    let mut replies: Vec<Vec<AnnouncedCall>> = models
+    let mut replies: Vec<Announcement> = models
         .iter()
-        .map(|&model| announced_calls(roles, model, max_size))
+        .map(|&model| announcement(roles, model, max_size))
         .collect();
     for &span_idx in &roles.tree.parents_first {
         let Some(&at) = roles.model_of[span_idx]
@@ -138,23 +154,42 @@ pub(crate) fn replies(
         else {
             continue;
         };
-        if replies[at].is_empty() && roles.is_inner_model[span_idx] {
-            replies[at] = announced_calls(roles, span_idx, max_size);
+        if replies[at].calls.is_empty() && roles.is_inner_model[span_idx] {
+            let inner = announcement(roles, span_idx, max_size);
+            if inner.cut || !inner.calls.is_empty() {
+                replies[at] = inner;
+            }
         }
     }
     replies
 }
 
 /// The calls that a model span announces, or else the log records that were written in it.
-fn announced_calls(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Vec<AnnouncedCall> {
-    let own = model_messages::announced_calls(&roles.views[model], max_size);
-    match roles.records_of.get(&model) {
-        Some(records) if own.is_empty() => records
-            .iter()
-            .flat_map(|record| model_messages::announced_calls(record, max_size))
-            .collect(),
-        _ => own,
+fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Announcement {
+    let own = model_messages::announcement(&roles.views[model], max_size);
+    let records = roles.records_of.get(&model);
+    let Some(records) = records.filter(|_| own.calls.is_empty() || own.cut) else {
+        return own;
+    };
+    let mut of_records = Announcement::default();
+    for record in records {
+        let of_record = model_messages::announcement(record, max_size);
+        of_records.calls.extend(of_record.calls);
+        of_records.cut |= of_record.cut;
     }
+    if of_records.calls.is_empty() && own.cut {
+        own
+    } else {
+        of_records
+    }
+}
+
+/// The tool results that the models' requests repeat.
+#[derive(Debug, Default)]
+pub(crate) struct RequestResults {
+    pub(crate) by_id: HashMap<String, Payload>,
+    /// Messages are missing: there may be more results.
+    pub(crate) cut: bool,
 }
 
 /// Tool results among the models' requests, by call id; the first of each id counts.
@@ -162,12 +197,14 @@ pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
     models: &[SpanIdx],
-) -> HashMap<String, Payload> {
-    let mut results = HashMap::new();
+) -> RequestResults {
+    let mut results = RequestResults::default();
     let views = models.iter().map(|&model| &roles.views[model]);
     for view in views.chain(&roles.records) {
-        for (id, result) in model_messages::tool_results(view, recogniser.tools.max_value_size) {
-            results.entry(id).or_insert(result);
+        let repeated = model_messages::tool_results(view, recogniser.tools.max_value_size);
+        results.cut |= repeated.cut;
+        for (id, result) in repeated.results {
+            results.by_id.entry(id).or_insert(result);
         }
     }
     results

@@ -9,10 +9,10 @@ use super::interner::Interner;
 use super::joins;
 use super::span_roles::SpanRoles;
 use super::turns::{Owner, Turns};
-use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
+use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::tool_call::{Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
-use crate::extract::values::{AnnouncedCall, ConversationResult};
+use crate::extract::values::{AnnouncedCall, Announcement, ConversationResult};
 
 /// The calls of a trace without tool spans.
 #[derive(Debug)]
@@ -45,16 +45,11 @@ pub(crate) fn from_messages(
     let models = roles.models();
     let turns = Turns::new(roles, &models, interner);
     let steps: HashMap<SpanIdx, u32> = turns.steps().collect();
-    let is_cut = |&model: &SpanIdx| {
-        let records = roles.records_of.get(&model).into_iter().flatten();
-        std::iter::once(&roles.views[model])
-            .chain(records)
-            .any(model_messages::is_cut)
-    };
-    let mut cut = models.iter().any(is_cut);
+    let announcements = joins::replies(roles, recogniser, &models);
+    let mut cut = announcements.iter().any(|reply| reply.cut);
     let mut replies: Vec<Reply> = (models.iter())
-        .zip(joins::replies(roles, recogniser, &models))
-        .map(|(&span, calls)| Reply {
+        .zip(announcements)
+        .map(|(&span, Announcement { calls, .. })| Reply {
             calls,
             span,
             owner: Owner::of(roles, span, interner),
@@ -62,7 +57,7 @@ pub(crate) fn from_messages(
         })
         .collect();
     let mut results = Results {
-        payloads: joins::results(roles, recogniser, &models),
+        payloads: joins::results(roles, recogniser, &models).by_id,
         ..Results::default()
     };
     for span in 0..roles.spans.len() {

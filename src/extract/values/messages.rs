@@ -1,10 +1,41 @@
 //! Pure. The calls and tool results in a model's messages, read from JSON. Knows how the providers
 //! spell messages; knows nothing about spans. A call in a message was asked for, not made.
 
+use std::ops::Range;
+
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::payload;
 use crate::extract::tool_call::Payload;
+
+/// The calls that a model's reply asks for, in its order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Announcement {
+    pub(crate) calls: Vec<AnnouncedCall>,
+    /// A part of the reply is missing: it may ask for more calls, or for arguments of these.
+    pub(crate) cut: bool,
+}
+
+/// The tool results among the messages that a model was asked with: call id and content.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatedResults {
+    pub(crate) results: Vec<(String, Payload)>,
+    /// Messages are missing: there may be more results.
+    pub(crate) cut: bool,
+}
+
+/// The messages of a list after the model's last answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NewMessages {
+    /// Where they begin in the list's text, and where the last whole one ends.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Is there an answer before them?
+    pub(crate) follow_answer: bool,
+    /// Does the list have an end?
+    pub(crate) is_whole: bool,
+}
 
 /// A call that a model's reply asks for.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +68,46 @@ pub(crate) fn may_announce(text: &str) -> bool {
     ["tool", "function", "Tool"]
         .iter()
         .any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
+}
+
+/// The messages after the model's last answer; `None` for text that is no list. Reads the list
+/// once, without building it.
+pub(crate) fn new_messages(list: &str) -> Option<NewMessages> {
+    let mut rest = list.trim_start().strip_prefix('[')?.trim_start();
+    let at = |rest: &str| list.len() - rest.len();
+    let mut items = Vec::new();
+    let is_whole = loop {
+        if rest.starts_with(']') {
+            break true;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        if !matches!(values.next(), Some(Ok(_))) {
+            break false;
+        }
+        let start = at(rest);
+        rest = &rest[values.byte_offset()..];
+        let end = at(rest);
+        rest = rest.trim_start();
+        // A number that the text ends with may go on.
+        if rest.is_empty() {
+            break false;
+        }
+        items.push(start..end);
+        rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+    };
+    let is_answer = |item: &Range<usize>| {
+        let message: Option<Json> = serde_json::from_str(&list[item.clone()]).ok();
+        message.is_some_and(|message| message["role"] == "assistant")
+    };
+    let answer = items.iter().rposition(is_answer);
+    let new = &items[answer.map_or(0, |answer| answer + 1)..];
+    let end = new.last().map_or(list.len(), |item| item.end);
+    Some(NewMessages {
+        start: new.first().map_or(end, |item| item.start),
+        end,
+        follow_answer: answer.is_some(),
+        is_whole,
+    })
 }
 
 /// The calls in a reply, in order.

@@ -8,5 +8,7 @@ pub(crate) mod python;
 
 mod non_finite;
 
-pub(crate) use messages::{AnnouncedCall, Conversation, ConversationResult};
+pub(crate) use messages::{
+    AnnouncedCall, Announcement, Conversation, ConversationResult, RepeatedResults,
+};
 pub(crate) use payload::{Envelope, Raw};

@@ -10,16 +10,36 @@ use smallvec::{SmallVec, smallvec};
 use super::value::{
     ARRAY, BOOL, BYTES, DOUBLE, INT, KEY, KVLIST, STRINDEX, STRING, ScannedValue, VALUE, ValueKind,
 };
+use crate::span::cut_at_char;
 use crate::wire::{Cursor, Fault, RECURSION_LIMIT, delimited_fields, number_of};
 
 /// The occurrences of one value: a repeated message field means all its occurrences together.
 type Occurrences<'b> = SmallVec<[&'b [u8]; 1]>;
 
-/// Writes a value, the field `field` of a message, as JSON to `text`, at most `limit` bytes of it.
-/// Returns whether it was cut. A cut text ends at a character boundary.
-pub(super) fn value_as_json(message: &[u8], field: u64, limit: usize, text: &mut Vec<u8>) -> bool {
+/// How much of a value is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JsonLimits {
+    /// Most bytes of the whole.
+    pub(super) whole: usize,
+    /// A longer string within it is cut to just more than this many bytes, so that a reader with
+    /// this limit sees that it was cut.
+    pub(super) string: usize,
+}
+
+/// Writes a value, the field `field` of a message, as JSON to `text`. Returns whether the whole was
+/// cut. A cut text ends at a character boundary.
+pub(super) fn value_as_json(
+    message: &[u8],
+    field: u64,
+    limits: JsonLimits,
+    text: &mut Vec<u8>,
+) -> bool {
     text.clear();
-    let mut out = Bounded { text, limit };
+    let mut out = Bounded {
+        text,
+        limit: limits.whole,
+        max_string: limits.string,
+    };
     let cut = write_value(&delimited_fields(message, field).collect(), &mut out).is_err();
     if cut && let Err(error) = std::str::from_utf8(text) {
         text.truncate(error.valid_up_to());
@@ -52,6 +72,7 @@ impl From<io::Error> for LimitReached {
 struct Bounded<'t> {
     text: &'t mut Vec<u8>,
     limit: usize,
+    max_string: usize,
 }
 
 impl io::Write for Bounded<'_> {
@@ -162,6 +183,13 @@ fn write_double(value: f64, out: &mut Bounded<'_>) -> Result<(), LimitReached> {
 }
 
 fn write_string(text: &[u8], out: &mut Bounded<'_>) -> Result<(), LimitReached> {
+    if text.len() > out.max_string {
+        let head = cut_at_char(text, out.max_string.saturating_add(4));
+        return Ok(serde_json::to_writer(
+            out,
+            String::from_utf8_lossy(head).as_ref(),
+        )?);
+    }
     // Escaping only lengthens a text, so the bytes beyond the limit are not needed. A character
     // that is split there is replaced and then cut off.
     let head = &text[..text.len().min(out.limit.saturating_add(4))];

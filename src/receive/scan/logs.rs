@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::requests::RequestMessages;
 use super::resources::{Occurrences, RequestResources};
 use super::retention::Keeper;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
-use crate::span::{Batch, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
+use crate::span::{Batch, Keep, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
 use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
 
@@ -85,22 +86,25 @@ fn log_record(
     if let Some(trace_id) = TraceId::try_new(last_field(record, log_record::TRACE_ID)) {
         keeper.named_trace(trace_id);
     }
+    let mut requests = RequestMessages::default();
     for (key, value, encoded) in attributes(record) {
-        if let Some(kept) = keys.find(key) {
-            keeper.attribute(kept, value, encoded);
+        match keys.find(key) {
+            Some(kept) if kept.keep == Keep::Request => requests.push(kept, value, encoded),
+            Some(kept) => keeper.attribute(kept, value, encoded),
+            None => {}
         }
     }
-    if wanted_body != WantedBody::Not
+    keeper.requests(&requests);
+    let kept_body = match wanted_body {
+        WantedBody::Not => None,
+        WantedBody::Reply => Some(Keep::Reply),
+        WantedBody::Request => Some(Keep::Request),
+    };
+    if let Some(keep) = kept_body
         && let Some(key) = keys.id(LogRecord::BODY)
         && let Ok(value) = any_value(last_field(record, log_record::BODY), RECURSION_LIMIT)
     {
-        keeper.body(
-            key,
-            value,
-            record,
-            log_record::BODY,
-            wanted_body == WantedBody::Whole,
-        );
+        keeper.body(key, value, record, log_record::BODY, keep);
     }
     let kept = keeper.take();
     let span_id = SpanId::try_new(last_field(record, log_record::SPAN_ID));

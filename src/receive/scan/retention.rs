@@ -1,15 +1,19 @@
 //! Decides how much of each attribute is kept, within bounds that hold for any request, and keeps
-//! it. Follows the key set; does not know what the keys mean.
+//! it. Notes which replies and requests of a model are not kept whole. Follows the key set; does
+//! not know what the keys mean.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
+use smallvec::SmallVec;
 
-use super::any_value_json::value_as_json;
+use super::any_value_json::{JsonLimits, value_as_json};
+use super::requests::{RequestMessages, RequestPart};
+use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
-    TraceId, Value, cut_at_char,
+    Span, TraceId, Value, cut_at_char,
 };
 use crate::wire::{Fault, check_utf8, delimited_fields, number_of};
 
@@ -31,15 +35,20 @@ const LARGE_BUDGET: usize = 64 << 10;
 const MAX_BUDGET: usize = 32 << 20;
 /// Number of expectations kept of one span: there are two keys, and keys are unique.
 const MAX_EXPECTATIONS: usize = 4;
+/// Most bytes of a nested request that are written, to keep the end of it.
+const MAX_REQUEST: usize = 4 << 20;
+/// Number of lost replies noted of one span: there are about a dozen keys, and keys are unique.
+const MAX_LOST_REPLIES: usize = 16;
 
 /// Keeps attributes, one span at a time.
 ///
 /// # Bounds
 /// Whatever a span holds, at most these sizes are kept of it: 1 KiB of name, 4 KiB of trace state,
-/// 64 KiB of small values, the larger of 64 KiB and `4 * max_value_size` of larger values,
-/// `max_messages_size` of messages, and `max_expectations_size` of expectations, each of the last
-/// three at most 32 MiB. Values of the type bytes take a seventh more. A value that does not fit is
-/// cut and marked. Once the budget for small values is used up, further ones are dropped.
+/// 64 KiB of small values, the larger of 64 KiB and `4 * max_value_size` of larger values, the
+/// larger of `max_value_size` and `max_messages_size` of a model's replies and as much of its
+/// requests, and `max_expectations_size` of expectations, each of the last four at most 32 MiB.
+/// Values of the type bytes take a seventh more. A value that does not fit is cut and marked. Once
+/// the budget for small values is used up, further ones are dropped.
 pub(super) struct Keeper<'k> {
     keys: &'k KeySet,
     builder: KeptAttributesBuilder,
@@ -50,9 +59,14 @@ pub(super) struct Keeper<'k> {
     /// What is left of the budgets of the current span, in bytes.
     small_budget: usize,
     large_budget: usize,
-    messages_budget: usize,
+    replies_budget: usize,
+    requests_budget: usize,
     expectations_budget: usize,
     n_expectations: usize,
+    /// The keys of the current span's replies that are not kept whole.
+    lost_replies: SmallVec<[KeyId; 4]>,
+    /// Messages that the model of the current span was asked with are missing.
+    lost_request: bool,
 }
 
 impl<'k> Keeper<'k> {
@@ -65,9 +79,12 @@ impl<'k> Keeper<'k> {
             small_value: SMALL.min(keys.max_value_size),
             small_budget: 0,
             large_budget: 0,
-            messages_budget: 0,
+            replies_budget: 0,
+            requests_budget: 0,
             expectations_budget: 0,
             n_expectations: 0,
+            lost_replies: SmallVec::new(),
+            lost_request: false,
         };
         keeper.reset_budgets();
         keeper
@@ -95,17 +112,26 @@ impl<'k> Keeper<'k> {
     }
 
     /// Keeps an attribute as the rule of its key says. An attribute without a value counts as
-    /// absent.
+    /// absent. The requests of a span or log record are kept by [`Self::requests`] instead: only
+    /// once all are known can the last ones be found.
     pub(super) fn attribute(&mut self, kept: Kept<'_>, value: ScannedValue<'_>, encoded: &[u8]) {
         if kept.suffix.len() > KeptAttributesBuilder::MAX_SUFFIX {
             return;
         }
+        let holds_call = || may_hold_call(kept.suffix, value, encoded, number_of(VALUE));
+        let kept = match kept.keep {
+            Keep::Reply if !holds_call() => return,
+            // A result is cut to the size of a value; a reply is needed whole.
+            Keep::Output if self.is_long(value, encoded) && holds_call() => Kept {
+                keep: Keep::Reply,
+                ..kept
+            },
+            _ => kept,
+        };
         let bits = value.bits;
         match (kept.keep, value.kind) {
-            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Own, _) => {}
+            (_, ValueKind::Nothing | ValueKind::Index) | (Keep::Own | Keep::Request, _) => {}
             (Keep::Presence, _) => self.text(kept, b""),
-            (Keep::Messages, _)
-                if !may_hold_call(kept.suffix, value, encoded, number_of(VALUE)) => {}
             (_, ValueKind::Str) => self.text(kept, value.bytes),
             (_, ValueKind::Bool) => self.rare(kept, KeptAttributesBuilder::NUMBER_SIZE, |_| {
                 Value::Bool(bits != 0)
@@ -138,40 +164,66 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    /// Keeps the body of a log record, its field `field`, as messages; with `whole` also if it
-    /// mentions no tool call.
+    /// Keeps the body of a log record, its field `field`: a reply if it mentions a tool call, a
+    /// request in any case.
     pub(super) fn body(
         &mut self,
         key: KeyId,
         value: ScannedValue<'_>,
         record: &[u8],
         field: u64,
-        whole: bool,
+        keep: Keep,
     ) {
         let kept = Kept {
             key,
-            keep: Keep::Messages,
+            keep,
             suffix: b"",
         };
-        if !(whole || may_hold_call(b"", value, record, field)) {
+        if keep == Keep::Reply && !may_hold_call(b"", value, record, field) {
             return;
         }
         match value.kind {
             ValueKind::Str => self.text(kept, value.bytes),
-            ValueKind::Nested => self.nested(kept, record, field, whole),
+            ValueKind::Nested => self.nested(kept, record, field, keep == Keep::Request),
             _ => {}
+        }
+    }
+
+    /// Keeps the messages that a model was asked with, of one span or log record. If they do not
+    /// fit, the last ones are kept.
+    pub(super) fn requests(&mut self, messages: &RequestMessages<'_>) {
+        for list in messages.lists() {
+            self.request(list, false);
+        }
+        if messages.has_result_field() {
+            let first = messages.first_that_fits(self.requests_budget, self.keys.max_value_size);
+            self.lost_request |= first.is_some();
+            for field in messages.fields_from(first.unwrap_or_default()) {
+                self.request(field, true);
+            }
+        }
+    }
+
+    fn request(&mut self, part: RequestPart<'_>, is_wanted: bool) {
+        match part.value.kind {
+            ValueKind::Str => self.text(part.kept, part.value.bytes),
+            _ => self.nested(part.kept, part.encoded, number_of(VALUE), is_wanted),
         }
     }
 
     /// Opens an event, unless the budget is used up.
     pub(super) fn begin_event(&mut self, name: KeyId) -> bool {
-        let Some(budget) = self
-            .small_budget
-            .checked_sub(KeptAttributesBuilder::HEAD_SIZE)
-        else {
+        // The reply may be in an event behind many others.
+        let budget = if self.small_budget < KeptAttributesBuilder::HEAD_SIZE {
+            &mut self.replies_budget
+        } else {
+            &mut self.small_budget
+        };
+        let Some(left) = budget.checked_sub(KeptAttributesBuilder::HEAD_SIZE) else {
+            self.lose(name);
             return false;
         };
-        self.small_budget = budget;
+        *budget = left;
         self.builder.begin_event(name);
         true
     }
@@ -183,13 +235,18 @@ impl<'k> Keeper<'k> {
 
     /// Hands out the kept attributes and starts the next span. They can be read after
     /// [`Self::finish`].
+    #[inline]
     pub(super) fn take(&mut self) -> KeptAttributes {
+        if self.lost_request || !self.lost_replies.is_empty() {
+            self.note_losses();
+        }
         self.reset_budgets();
         self.arena.add(&mut self.builder)
     }
 
     /// Like [`Self::take`], but in memory of their own, for attributes that outlive the request.
     pub(super) fn take_alone(&mut self) -> KeptAttributes {
+        self.forget_losses();
         self.reset_budgets();
         self.builder.finish()
     }
@@ -199,6 +256,7 @@ impl<'k> Keeper<'k> {
         if !self.builder.is_empty() {
             drop(self.builder.finish());
         }
+        self.forget_losses();
         self.reset_budgets();
     }
 
@@ -212,20 +270,61 @@ impl<'k> Keeper<'k> {
         self.large_budget = LARGE_BUDGET
             .max(self.keys.max_value_size.saturating_mul(4))
             .min(MAX_BUDGET);
-        self.messages_budget = self.keys.max_messages_size.min(MAX_BUDGET);
+        let messages = self.keys.max_messages_size.max(self.keys.max_value_size);
+        self.replies_budget = messages.min(MAX_BUDGET);
+        self.requests_budget = self.replies_budget;
         self.expectations_budget = self.keys.max_expectations_size.min(MAX_BUDGET);
         self.n_expectations = 0;
     }
 
+    /// Is this longer than a value may be? As JSON a nested value can be twice as long as its
+    /// encoding.
+    fn is_long(&self, value: ScannedValue<'_>, encoded: &[u8]) -> bool {
+        let size = match value.kind {
+            ValueKind::Nested => 2 * encoded.len(),
+            _ => value.bytes.len(),
+        };
+        size > self.keys.max_value_size
+    }
+
+    #[inline]
     fn text(&mut self, kept: Kept<'_>, text: &[u8]) {
-        if let Some(granted) = self.grant(kept, text.len()) {
-            self.builder.utf8(
-                kept.key,
-                kept.suffix,
-                cut_at_char(text, granted),
-                granted < text.len(),
-            );
+        if text.len() > self.small_value
+            && is_whole_message(kept)
+            && text.len() > self.largest(kept)
+        {
+            return self.long_message(kept, text);
         }
+        self.text_up_to(kept, text, false);
+    }
+
+    fn text_up_to(&mut self, kept: Kept<'_>, text: &[u8], cut: bool) {
+        if let Some(granted) = self.grant(kept, text.len()) {
+            let cut = cut || granted < text.len();
+            let text = cut_at_char(text, granted);
+            self.builder.utf8(kept.key, kept.suffix, text, cut);
+        }
+    }
+
+    /// Keeps messages that are too long, as JSON with shorter values and, in a request, fewer
+    /// messages.
+    fn long_message(&mut self, kept: Kept<'_>, text: &[u8]) {
+        let mut json = std::mem::take(&mut self.json);
+        let fits = shorten(
+            text,
+            self.keys.max_value_size,
+            self.largest(kept),
+            &mut json,
+        );
+        if fits || (kept.keep == Keep::Request && json.len() <= self.largest(kept)) {
+            self.text_up_to(kept, &json, !fits);
+        } else {
+            self.text_up_to(kept, text, true);
+        }
+        if !fits {
+            self.lose_message(kept);
+        }
+        self.json = json;
     }
 
     fn rare<'v>(&mut self, kept: Kept<'_>, size: usize, value: impl FnOnce(usize) -> Value<'v>) {
@@ -241,12 +340,31 @@ impl<'k> Keeper<'k> {
         }
     }
 
-    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, whole: bool) {
+    /// Keeps an array or map; messages only if they mention a tool call, or are wanted anyway.
+    fn nested(&mut self, kept: Kept<'_>, encoded: &[u8], field: u64, is_wanted: bool) {
         let mut json = std::mem::take(&mut self.json);
-        let cut = value_as_json(encoded, field, self.largest(kept), &mut json);
+        let mut limits = JsonLimits {
+            whole: self.largest(kept),
+            string: usize::MAX,
+        };
+        let mut cut = value_as_json(encoded, field, limits, &mut json);
+        if cut && is_whole_message(kept) {
+            limits.string = self.keys.max_value_size;
+            // Of a request the end is kept.
+            if kept.keep == Keep::Request {
+                limits.whole = MAX_REQUEST;
+            }
+            cut = value_as_json(encoded, field, limits, &mut json);
+            if cut {
+                self.lose_message(kept);
+            }
+            if json.len() > self.largest(kept) {
+                return self.long_message(kept, &json);
+            }
+        }
         // The encoding may hold words in values that were replaced later, or in unknown fields.
-        let is_wanted = whole
-            || kept.keep != Keep::Messages
+        let is_wanted = is_wanted
+            || !matches!(kept.keep, Keep::Reply | Keep::Request)
             || cut
             || names_tool_call(kept.suffix)
             || names_tool_call(&json);
@@ -267,26 +385,42 @@ impl<'k> Keeper<'k> {
         self.json = json;
     }
 
-    /// Returns how many of the wanted bytes may be kept; `None` if not even the entry may.
+    /// Returns how many of the wanted bytes may be kept; `None` if not even the entry may. Notes a
+    /// reply or request that has no room.
     #[inline]
     fn grant(&mut self, kept: Kept<'_>, wanted: usize) -> Option<usize> {
         // Nearly all values take this path.
-        if kept.keep == Keep::Value && wanted <= self.small_value {
-            self.small_budget = self
-                .small_budget
-                .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + wanted)?;
-            return Some(wanted);
+        if matches!(kept.keep, Keep::Value | Keep::Output) && wanted <= self.small_value {
+            let size = KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + wanted;
+            if let Some(left) = self.small_budget.checked_sub(size) {
+                self.small_budget = left;
+                return Some(wanted);
+            }
+            if kept.keep == Keep::Value {
+                return None;
+            }
         }
         let granted = wanted.min(self.largest(kept));
+        if granted < wanted.min(Self::longest(kept, self.keys)) {
+            self.lose_message(kept);
+        }
         match kept.keep {
-            Keep::Messages => {
-                if granted == 0 && wanted > 0 {
-                    return None;
+            Keep::Reply | Keep::Request => {
+                let size = overhead(kept) + granted;
+                let budget = if kept.keep == Keep::Reply {
+                    &mut self.replies_budget
+                } else {
+                    &mut self.requests_budget
+                };
+                match budget.checked_sub(size) {
+                    Some(left) if size > 0 && (granted > 0 || wanted == 0) => *budget = left,
+                    _ => {
+                        self.lose_message(kept);
+                        return None;
+                    }
                 }
-                self.messages_budget = self
-                    .messages_budget
-                    .checked_sub(kept.suffix.len() + granted)?;
             }
+            Keep::Output if granted <= self.replies_budget => self.replies_budget -= granted,
             // An entry is kept however little of the budget is left: the presence of an expectation
             // must be known.
             Keep::Expectation if self.n_expectations == MAX_EXPECTATIONS => return None,
@@ -297,7 +431,7 @@ impl<'k> Keeper<'k> {
             Keep::Value | Keep::Presence | Keep::Own if granted > SMALL => {
                 self.large_budget -= granted
             }
-            Keep::Value | Keep::Presence | Keep::Own => {
+            Keep::Value | Keep::Output | Keep::Presence | Keep::Own => {
                 self.small_budget = self
                     .small_budget
                     .checked_sub(KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len() + granted)?;
@@ -309,21 +443,94 @@ impl<'k> Keeper<'k> {
     /// Size of the largest value that fits its budget.
     #[inline]
     fn largest(&self, kept: Kept<'_>) -> usize {
-        match kept.keep {
-            Keep::Messages => self.messages_budget.saturating_sub(kept.suffix.len()),
+        let room = match kept.keep {
+            Keep::Reply => self.replies_budget.saturating_sub(overhead(kept)),
+            Keep::Request => self.requests_budget.saturating_sub(overhead(kept)),
             Keep::Expectation => self.expectations_budget,
-            Keep::Value | Keep::Presence | Keep::Own => self.large_budget.max(SMALL).min(
-                self.keys
-                    .max_value_size
-                    .max(KeptAttributesBuilder::NUMBER_SIZE),
-            ),
+            Keep::Output => self.replies_budget.max(SMALL),
+            Keep::Value | Keep::Presence | Keep::Own => self.large_budget.max(SMALL),
+        };
+        room.min(Self::longest(kept, self.keys))
+    }
+
+    /// Size of the largest value that is wanted. One that is longer is cut, and nothing is lost by
+    /// that which anybody reads.
+    #[inline]
+    fn longest(kept: Kept<'_>, keys: &KeySet) -> usize {
+        match kept.keep {
+            Keep::Expectation => usize::MAX,
+            _ if is_whole_message(kept) => usize::MAX,
+            _ => keys.max_value_size.max(KeptAttributesBuilder::NUMBER_SIZE),
         }
+    }
+
+    // === losses ===
+
+    fn lose_message(&mut self, kept: Kept<'_>) {
+        match kept.keep {
+            Keep::Reply | Keep::Output => self.lose(kept.key),
+            Keep::Request => self.lost_request = true,
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, key: KeyId) {
+        if !self.lost_replies.contains(&key) && self.lost_replies.len() < MAX_LOST_REPLIES {
+            self.lost_replies.push(key);
+        }
+    }
+
+    /// Notes what is lost, outside of all budgets.
+    #[inline(never)]
+    fn note_losses(&mut self) {
+        let note = |id: KeyId, value| Attribute {
+            key: id,
+            suffix: "",
+            value,
+            cut: false,
+        };
+        if let Some(id) = self.keys.id(Span::LOST_REPLY) {
+            for lost in &self.lost_replies {
+                self.builder.attribute(note(id, Value::Int(lost.0.into())));
+            }
+        }
+        if self.lost_request
+            && let Some(id) = self.keys.id(Span::LOST_REQUEST)
+        {
+            self.builder.attribute(note(id, Value::Str("")));
+        }
+        self.forget_losses();
+    }
+
+    fn forget_losses(&mut self) {
+        self.lost_replies.clear();
+        self.lost_request = false;
+    }
+}
+
+/// Is this a model's whole reply, or all that it was asked with, and not one field of it?
+#[inline]
+fn is_whole_message(kept: Kept<'_>) -> bool {
+    matches!(kept.keep, Keep::Reply | Keep::Request) && kept.suffix.is_empty()
+}
+
+/// Bytes of a message beyond its value. Messages of one text are few; fields are many.
+pub(super) fn overhead(kept: Kept<'_>) -> usize {
+    if kept.suffix.is_empty() {
+        0
+    } else {
+        KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len()
     }
 }
 
 /// Can these messages, the field `field` of `encoded`, contain a tool call or its result, by their
 /// text or their key?
-fn may_hold_call(suffix: &[u8], value: ScannedValue<'_>, encoded: &[u8], field: u64) -> bool {
+pub(super) fn may_hold_call(
+    suffix: &[u8],
+    value: ScannedValue<'_>,
+    encoded: &[u8],
+    field: u64,
+) -> bool {
     names_tool_call(suffix)
         || match value.kind {
             ValueKind::Str | ValueKind::Bytes => names_tool_call(value.bytes),

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use super::requests::RequestMessages;
 use super::retention::{Keeper, KnownKey, KnownKeys};
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
-use crate::span::{Batch, Resource, Span, SpanId, Status, TraceId};
+use crate::span::{Batch, Keep, Resource, Span, SpanId, Status, TraceId};
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
     Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, delimited_fields, enter,
@@ -103,6 +104,8 @@ pub(super) struct SpanWalk<'k, 'b> {
     /// `None` if spans are only validated and counted.
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
+    /// What the model of the current span was asked with.
+    requests: RequestMessages<'b>,
 }
 
 impl<'k, 'b> SpanWalk<'k, 'b> {
@@ -110,6 +113,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         Self {
             keeper,
             known_keys: KnownKeys::new(),
+            requests: RequestMessages::default(),
         }
     }
 
@@ -128,6 +132,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         batch: &mut Batch,
     ) -> Result<(), Fault> {
         let mut fields = Fields::default();
+        self.requests.clear();
         let written = self.fields(bytes, depth, &mut fields, None)?;
         // The names come first in the packed layout. If one was read too late, the span is read
         // again with both names known.
@@ -136,6 +141,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
             if let Some(keeper) = &mut self.keeper {
                 keeper.discard();
             }
+            self.requests.clear();
             fields = Fields::default();
             self.fields(bytes, depth, &mut fields, Some(names))?;
         }
@@ -157,6 +163,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         };
         if !written {
             keeper.names(fields.names.name, fields.names.trace_state);
+        }
+        if !self.requests.is_empty() {
+            keeper.requests(&self.requests);
         }
         batch.spans.push(Span {
             trace_id,
@@ -201,6 +210,10 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                     if let (Some(keeper), Some(known)) = (&mut self.keeper, known)
                         && let Some(kept) = self.known_keys.kept(known)
                     {
+                        if kept.keep == Keep::Request {
+                            self.requests.push(kept, value, encoded);
+                            continue;
+                        }
                         write_names(keeper, &mut written, given.unwrap_or(fields.names));
                         keeper.attribute(kept, value, encoded);
                     }

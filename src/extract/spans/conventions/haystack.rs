@@ -42,13 +42,15 @@ fn is_conversation(text: &str) -> bool {
 }
 
 fn conversation(span: &View<'_>, max_size: usize) -> Option<Conversation> {
-    let output = span
-        .attribute(keys::OUTPUT_VALUE)
-        .filter(|_| is_run(span))?;
+    if !is_run(span) {
+        return None;
+    }
+    let is_cut = |key| span.attribute(key).is_some_and(|attribute| attribute.cut);
     let messages_in = |key| span.str(key).into_iter().flat_map(messages);
     let older: HashSet<String> = messages_in(keys::INPUT_VALUE).collect();
     let mut conversation = Conversation {
-        cut: output.cut,
+        // Where the input is cut, older messages seem to be new.
+        cut: is_cut(keys::OUTPUT_VALUE) || is_cut(keys::INPUT_VALUE) || span.has(keys::LOST_REPLY),
         ..Conversation::default()
     };
     for message in messages_in(keys::OUTPUT_VALUE) {
@@ -56,6 +58,8 @@ fn conversation(span: &View<'_>, max_size: usize) -> Option<Conversation> {
             continue;
         }
         let Some(message) = python::parse_objects(&message) else {
+            // A message of this size was cut.
+            conversation.cut |= message.len() > max_size;
             continue;
         };
         let message = &message["ChatMessage"];
