@@ -213,6 +213,11 @@ fn expected_attribute(
         Any::StringValueStrindex(_) => return None,
         _ if kept.keep == Keep::Presence => ("str ".to_owned(), false),
         Any::StringValue(text) if kept.keep == Keep::Request && text.is_empty() => return None,
+        Any::ArrayValue(_) | Any::KvlistValue(_)
+            if matches!(kept.keep, Keep::Reply | Keep::Request) && !suffix.is_empty() =>
+        {
+            return None;
+        }
         Any::BytesValue(_) | Any::BoolValue(_) | Any::IntValue(_) | Any::DoubleValue(_)
             if kept.keep == Keep::Request =>
         {

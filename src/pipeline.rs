@@ -201,7 +201,7 @@ impl Pipeline {
         let mut intake = Intake::default();
         for mut span in batch.spans {
             let class = extract::classify(&span, &rules.recogniser);
-            extract::prune(&mut span, class, &rules.recogniser);
+            extract::prune(&mut span, class, rules.recogniser.tools.max_value_size);
             intake.count(self.buffer.insert(span, class, now));
         }
         for record in batch.log_records {

@@ -119,7 +119,7 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
             .map_err(io::Error::other)?;
         for mut span in scanned.batch.spans {
             let class = extract::classify(&span, &recogniser);
-            extract::prune(&mut span, class, &recogniser);
+            extract::prune(&mut span, class, tools.max_value_size);
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
                 Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),

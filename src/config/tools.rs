@@ -21,8 +21,8 @@ pub(super) struct Section {
     /// Longest arguments or result kept of one call; more is cut and marked. Never more than 32 MiB
     /// of one span.
     max_value_size: ByteSize,
-    /// Longest output messages kept of one model span that holds tool calls. Never more than 32
-    /// MiB.
+    /// Longest reply kept of a model that asks for tool calls, and as much of the messages that it
+    /// was asked with. Never more than 32 MiB each.
     max_messages_size: ByteSize,
     /// Spellings of your own, asked before the built-in ones.
     conventions: Vec<extract::CustomConvention>,

@@ -20,7 +20,8 @@ pub struct Tools {
     pub handoffs: Handoffs,
     /// Longest arguments or result kept of one call, in bytes; more is cut and marked.
     pub max_value_size: usize,
-    /// Longest output messages kept of one model span that holds tool calls, in bytes.
+    /// Longest reply kept of a model that asks for tool calls, and as much of the messages that it
+    /// was asked with, in bytes.
     pub max_messages_size: usize,
     /// Conventions of your own, asked before the built-in ones.
     pub conventions: Vec<CustomConvention>,

@@ -154,7 +154,7 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
         .map(|made| {
             let mut span = made.made(recogniser.keys());
             let class = classify(&span, recogniser);
-            prune(&mut span, class, recogniser);
+            prune(&mut span, class, recogniser.tools.max_value_size);
             (span, class)
         })
         .collect();

@@ -77,7 +77,7 @@ impl Payload {
         self.text.is_empty() && self.is_cut()
     }
 
-    /// The same, with something missing at its end.
+    /// This value, marked as one whose end is missing.
     pub(crate) fn into_cut(self) -> Self {
         Self::new(self.text.clone(), self.json().clone(), true)
     }

@@ -8,8 +8,11 @@ pub(super) mod logs;
 mod resources;
 mod spans;
 
+mod known_keys;
 mod requests;
 mod retention;
+
+mod call_words;
 mod shorten;
 
 mod any_value_json;

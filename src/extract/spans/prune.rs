@@ -2,24 +2,23 @@
 //! that are no calls, and all of a model's request but the tool results that are new in it. So an
 //! open trace costs by its calls, not by its prompts.
 
-use super::conventions::prunes;
+use super::conventions::{ConventionId, prunes};
 use super::keys;
-use super::recognise::Recogniser;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
 use crate::span::{Attribute, KeptAttributes, Span, SpanClass, Value, cut_at_char};
 
-/// Prunes a span by what it was recognised as. Called once for each span that arrives, after
-/// [`classify`](super::recognise::classify).
-pub fn prune(span: &mut Span, class: SpanClass, recogniser: &Recogniser) {
-    let max_result = recogniser.tools.max_value_size;
+/// Prunes a span by what it was recognised as; results longer than `max_value_size` are cut. Called
+/// once for each span that arrives, after [`classify`](super::recognise::classify).
+pub fn prune(span: &mut Span, class: SpanClass, max_value_size: usize) {
     if class.tool_call {
-        return cut_results(&mut span.kept, max_result);
+        return cut_results(&mut span.kept, max_value_size);
     }
     let has_events = || span.kept.events().next().is_some();
     if !(span.kept.keys().any(keys::is_payload) || has_events()) {
         return;
     }
-    let holds_run = recogniser.holds_conversation(class);
+    let run = ConventionId::from_note(class.recognition.agent);
+    let holds_run = run.is_some_and(|convention| convention.get().conversation.is_some());
     let requests = Requests::new(&span.kept);
     let rules: smallvec::SmallVec<[_; 2]> = prunes()
         .filter(|rule| (rule.applies_to)(span, class))
@@ -38,7 +37,7 @@ pub fn prune(span: &mut Span, class: SpanClass, recogniser: &Recogniser) {
                     Some(if is_reply {
                         kept
                     } else {
-                        with_short_result(kept, max_result)
+                        with_short_result(kept, max_value_size)
                     })
                 }
                 _ => Some(attribute),

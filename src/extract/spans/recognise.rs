@@ -153,12 +153,6 @@ impl Recogniser {
         self.expectation_keys
     }
 
-    /// Does a span of this class hold the replies of a whole run?
-    pub(crate) fn holds_conversation(&self, class: SpanClass) -> bool {
-        let run = ConventionId::from_note(class.recognition.agent);
-        run.is_some_and(|convention| convention.get().conversation.is_some())
-    }
-
     /// Does `tools.ignore` name this tool?
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.contains(name)
@@ -348,16 +342,6 @@ fn has_all(span: &View<'_>, attributes: &[(KeyId, String)]) -> bool {
 const CUSTOM: u8 = 64;
 const NAMED: u8 = 128;
 const SYNTHESIZED: u8 = u8::MAX;
-
-impl ConventionId {
-    fn note(self) -> u8 {
-        self.0 + 1
-    }
-
-    fn from_note(note: u8) -> Option<Self> {
-        note.checked_sub(1).map(Self)
-    }
-}
 
 impl Recogniser {
     /// Notes what a span was recognised as. Of settings with more conventions or names than fit,

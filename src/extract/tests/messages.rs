@@ -70,7 +70,7 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
         .with("input.value", long.clone())
         .made(recogniser.keys());
     let class = classify(&request, &recogniser);
-    prune(&mut request, class, &recogniser);
+    prune(&mut request, class, recogniser.tools.max_value_size);
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     let ids = found.results.iter().map(|(id, _)| id.as_str());

@@ -2,7 +2,7 @@
 //! conversation and only the last ones are read, so they wait here until all of them are known.
 //! Follows the key set; does not know what the messages say.
 
-use super::retention::{may_hold_call, overhead};
+use super::call_words::may_hold_call;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{Kept, KeptAttributesBuilder};
 use crate::wire::number_of;
@@ -23,7 +23,7 @@ impl<'b> RequestMessages<'b> {
     pub(super) fn push(&mut self, kept: Kept<'b>, value: ScannedValue<'b>, encoded: &'b [u8]) {
         let is_read = match value.kind {
             ValueKind::Str => !(kept.suffix.is_empty() && value.bytes.is_empty()),
-            kind => kind == ValueKind::Nested,
+            kind => kind == ValueKind::Nested && kept.suffix.is_empty(),
         };
         if is_read && kept.suffix.len() <= KeptAttributesBuilder::MAX_SUFFIX {
             self.0.push(RequestPart {
@@ -60,12 +60,7 @@ impl<'b> RequestMessages<'b> {
     /// those after it fit, in whatever order the sender wrote them.
     pub(super) fn first_that_fits(&self, room: usize, max_value_size: usize) -> Option<u32> {
         let size = |part: &RequestPart<'_>| {
-            let value = match part.value.kind {
-                ValueKind::Str => part.value.bytes.len(),
-                // As JSON it can be twice as long.
-                _ => 2 * part.encoded.len(),
-            };
-            overhead(part.kept) + value.min(max_value_size)
+            overhead(part.kept) + part.value.bytes.len().min(max_value_size)
         };
         let fields = || self.0.iter().filter(|part| !part.kept.suffix.is_empty());
         if fields().map(size).sum::<usize>() <= room {
@@ -105,5 +100,14 @@ impl RequestPart<'_> {
             let digit = u32::from(digit - b'0');
             number.saturating_mul(10).saturating_add(digit)
         })
+    }
+}
+
+/// Bytes of a message beyond its value. Messages of one text are few; fields are many.
+pub(super) fn overhead(kept: Kept<'_>) -> usize {
+    if kept.suffix.is_empty() {
+        0
+    } else {
+        KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len()
     }
 }

@@ -2,20 +2,18 @@
 //! it. Notes which replies and requests of a model are not kept whole. Follows the key set; does
 //! not know what the keys mean.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
 use super::any_value_json::{JsonLimits, value_as_json};
-use super::requests::{RequestMessages, RequestPart};
+use super::call_words::{may_hold_call, names_tool_call};
+use super::requests::{RequestMessages, RequestPart, overhead};
 use super::shorten::shorten;
 use super::value::{ScannedValue, VALUE, ValueKind};
 use crate::span::{
     Attribute, Keep, Kept, KeptAttributes, KeptAttributesBuilder, KeyId, KeySet, RequestArena,
     Span, TraceId, Value, cut_at_char,
 };
-use crate::wire::{Fault, check_utf8, delimited_fields, number_of};
+use crate::wire::number_of;
 
 /// Longest kept span name, in bytes. A longer one is cut at a character boundary.
 pub(super) const MAX_NAME_SIZE: usize = 1 << 10;
@@ -121,6 +119,8 @@ impl<'k> Keeper<'k> {
         let holds_call = || may_hold_call(kept.suffix, value, encoded, number_of(VALUE));
         let kept = match kept.keep {
             Keep::Reply if !holds_call() => return,
+            // The fields of a message are texts.
+            Keep::Reply if value.kind == ValueKind::Nested && !kept.suffix.is_empty() => return,
             // A result is cut to the size of a value; a reply is needed whole.
             Keep::Output if self.is_long(value, encoded) && holds_call() => Kept {
                 keep: Keep::Reply,
@@ -193,21 +193,21 @@ impl<'k> Keeper<'k> {
     /// fit, the last ones are kept.
     pub(super) fn requests(&mut self, messages: &RequestMessages<'_>) {
         for list in messages.lists() {
-            self.request(list, false);
+            self.request(list);
         }
         if messages.has_result_field() {
             let first = messages.first_that_fits(self.requests_budget, self.keys.max_value_size);
             self.lost_request |= first.is_some();
             for field in messages.fields_from(first.unwrap_or_default()) {
-                self.request(field, true);
+                self.request(field);
             }
         }
     }
 
-    fn request(&mut self, part: RequestPart<'_>, is_wanted: bool) {
+    fn request(&mut self, part: RequestPart<'_>) {
         match part.value.kind {
             ValueKind::Str => self.text(part.kept, part.value.bytes),
-            _ => self.nested(part.kept, part.encoded, number_of(VALUE), is_wanted),
+            _ => self.nested(part.kept, part.encoded, number_of(VALUE), false),
         }
     }
 
@@ -512,160 +512,4 @@ impl<'k> Keeper<'k> {
 #[inline]
 fn is_whole_message(kept: Kept<'_>) -> bool {
     matches!(kept.keep, Keep::Reply | Keep::Request) && kept.suffix.is_empty()
-}
-
-/// Bytes of a message beyond its value. Messages of one text are few; fields are many.
-pub(super) fn overhead(kept: Kept<'_>) -> usize {
-    if kept.suffix.is_empty() {
-        0
-    } else {
-        KeptAttributesBuilder::HEAD_SIZE + kept.suffix.len()
-    }
-}
-
-/// Can these messages, the field `field` of `encoded`, contain a tool call or its result, by their
-/// text or their key?
-pub(super) fn may_hold_call(
-    suffix: &[u8],
-    value: ScannedValue<'_>,
-    encoded: &[u8],
-    field: u64,
-) -> bool {
-    names_tool_call(suffix)
-        || match value.kind {
-            ValueKind::Str | ValueKind::Bytes => names_tool_call(value.bytes),
-            ValueKind::Nested => delimited_fields(encoded, field).any(names_tool_call),
-            _ => false,
-        }
-}
-
-/// Looks for the words by which the known message formats mark tool calls and results
-/// (`tool_call`, `toolCallId`, `tool-result`, `toolUse`, `ToolMessage`, `function_call`,
-/// `functionResponse`, …), at the speed of a substring search. A false positive costs memory
-/// only.
-fn names_tool_call(text: &[u8]) -> bool {
-    static TOOL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"ool"));
-    static FUNCTION: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"unction"));
-    const AFTER_TOOL: [&[u8]; 6] = [
-        b"call",
-        b"use",
-        b"result",
-        b"request",
-        b"response",
-        b"message",
-    ];
-    const AFTER_FUNCTION: [&[u8]; 2] = [b"call", b"response"];
-    !text.is_empty()
-        && (holds_word(text, &TOOL, b't', &AFTER_TOOL)
-            || holds_word(text, &FUNCTION, b'f', &AFTER_FUNCTION))
-}
-
-/// Is there a word that begins with `first` (in either case) and the stem, followed by one of
-/// `endings`, with or without a separator?
-fn holds_word(text: &[u8], stem: &Finder<'_>, first: u8, endings: &[&[u8]]) -> bool {
-    stem.find_iter(text).any(|at| {
-        let after = &text[at + stem.needle().len()..];
-        let after = after
-            .strip_prefix(b"_")
-            .or_else(|| after.strip_prefix(b"-"))
-            .unwrap_or(after);
-        let starts = at > 0 && text[at - 1].eq_ignore_ascii_case(&first);
-        starts
-            && endings.iter().any(|ending| {
-                after
-                    .get(..ending.len())
-                    .is_some_and(|word| word.eq_ignore_ascii_case(ending))
-            })
-    })
-}
-
-// === KnownKeys ===
-
-/// As many as a byte can address, so that no index needs a bounds check.
-const N_SLOTS: usize = 256;
-
-/// Keys seen before in this request, with their rules: a request repeats a few dozen keys, and a
-/// key that was seen before is neither validated as UTF-8 nor looked up again.
-pub(super) struct KnownKeys<'b> {
-    keys: [&'b [u8]; N_SLOTS],
-    kept: [Option<Kept<'b>>; N_SLOTS],
-}
-
-/// The slot of a known key, valid until the next lookup.
-#[derive(Clone, Copy)]
-pub(super) struct KnownKey(u8);
-
-impl<'b> KnownKeys<'b> {
-    pub(super) fn new() -> Self {
-        Self {
-            keys: [b""; N_SLOTS],
-            kept: [None; N_SLOTS],
-        }
-    }
-
-    /// Validates a key as UTF-8, after which it is known.
-    #[inline(always)]
-    pub(super) fn lookup(
-        &mut self,
-        keys: Option<&KeySet>,
-        key: &'b [u8],
-    ) -> Result<KnownKey, Fault> {
-        let known = slot_of(key);
-        if !is_same(self.keys[usize::from(known.0)], key) {
-            self.learn(keys, key, known)?;
-        }
-        Ok(known)
-    }
-
-    /// Its rule, if it is kept.
-    #[inline(always)]
-    pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
-        self.kept[usize::from(known.0)]
-    }
-
-    #[inline(never)]
-    fn learn(
-        &mut self,
-        keys: Option<&KeySet>,
-        key: &'b [u8],
-        known: KnownKey,
-    ) -> Result<(), Fault> {
-        check_utf8(key)?;
-        self.keys[usize::from(known.0)] = key;
-        self.kept[usize::from(known.0)] = keys.and_then(|keys| keys.find(key));
-        Ok(())
-    }
-}
-
-/// Are these keys equal? Keys of 8 to 32 bytes, nearly all, are compared by overlapping words,
-/// without a call. The empty key is never known: the empty slots hold it.
-#[inline(always)]
-fn is_same(known: &[u8], key: &[u8]) -> bool {
-    if known.len() != key.len() {
-        return false;
-    }
-    match key.len() {
-        0 => false,
-        8..=16 => {
-            known.first_chunk::<8>() == key.first_chunk()
-                && known.last_chunk::<8>() == key.last_chunk()
-        }
-        17..=32 => {
-            known.first_chunk::<16>() == key.first_chunk()
-                && known.last_chunk::<16>() == key.last_chunk()
-        }
-        _ => known == key,
-    }
-}
-
-/// The slot of a key, by its length and last eight bytes: keys of one namespace differ at their
-/// ends.
-#[inline(always)]
-fn slot_of(key: &[u8]) -> KnownKey {
-    let end = match key.last_chunk::<8>() {
-        Some(end) => u64::from_le_bytes(*end),
-        None => key.iter().fold(0, |end, &byte| end << 8 | u64::from(byte)),
-    };
-    let mixed = (end ^ key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    KnownKey((mixed >> 56) as u8)
 }

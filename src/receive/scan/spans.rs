@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::known_keys::{KnownKey, KnownKeys};
 use super::requests::RequestMessages;
-use super::retention::{Keeper, KnownKey, KnownKeys};
+use super::retention::Keeper;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
 use crate::span::{Batch, Keep, Resource, Span, SpanId, Status, TraceId};

@@ -67,6 +67,15 @@ impl ConventionId {
         &CONVENTIONS[usize::from(self.0)]
     }
 
+    /// Its number in the note of a span; 0 is none.
+    pub(crate) fn note(self) -> u8 {
+        self.0 + 1
+    }
+
+    pub(crate) fn from_note(note: u8) -> Option<Self> {
+        note.checked_sub(1).map(Self)
+    }
+
     const fn of(name: &str) -> Self {
         let mut id = 0;
         while !is_equal(CONVENTIONS[id].name, name) {

@@ -1,0 +1,94 @@
+//! The keys of attributes that a request has had before, with their rules: nearly every key is
+//! looked up and validated once. Does not know what the keys mean.
+
+use crate::span::{Kept, KeySet};
+use crate::wire::{Fault, check_utf8};
+
+/// As many as a byte can address, so that no index needs a bounds check.
+const N_SLOTS: usize = 256;
+
+/// Keys seen before in this request, with their rules: a request repeats a few dozen keys, and a
+/// key that was seen before is neither validated as UTF-8 nor looked up again.
+pub(super) struct KnownKeys<'b> {
+    keys: [&'b [u8]; N_SLOTS],
+    kept: [Option<Kept<'b>>; N_SLOTS],
+}
+
+/// The slot of a known key, valid until the next lookup.
+#[derive(Clone, Copy)]
+pub(super) struct KnownKey(u8);
+
+impl<'b> KnownKeys<'b> {
+    pub(super) fn new() -> Self {
+        Self {
+            keys: [b""; N_SLOTS],
+            kept: [None; N_SLOTS],
+        }
+    }
+
+    /// Validates a key as UTF-8, after which it is known.
+    #[inline(always)]
+    pub(super) fn lookup(
+        &mut self,
+        keys: Option<&KeySet>,
+        key: &'b [u8],
+    ) -> Result<KnownKey, Fault> {
+        let known = slot_of(key);
+        if !is_same(self.keys[usize::from(known.0)], key) {
+            self.learn(keys, key, known)?;
+        }
+        Ok(known)
+    }
+
+    /// Its rule, if it is kept.
+    #[inline(always)]
+    pub(super) fn kept(&self, known: KnownKey) -> Option<Kept<'b>> {
+        self.kept[usize::from(known.0)]
+    }
+
+    #[inline(never)]
+    fn learn(
+        &mut self,
+        keys: Option<&KeySet>,
+        key: &'b [u8],
+        known: KnownKey,
+    ) -> Result<(), Fault> {
+        check_utf8(key)?;
+        self.keys[usize::from(known.0)] = key;
+        self.kept[usize::from(known.0)] = keys.and_then(|keys| keys.find(key));
+        Ok(())
+    }
+}
+
+/// Are these keys equal? Keys of 8 to 32 bytes, nearly all, are compared by overlapping words,
+/// without a call. The empty key is never known: the empty slots hold it.
+#[inline(always)]
+fn is_same(known: &[u8], key: &[u8]) -> bool {
+    if known.len() != key.len() {
+        return false;
+    }
+    match key.len() {
+        0 => false,
+        8..=16 => {
+            known.first_chunk::<8>() == key.first_chunk()
+                && known.last_chunk::<8>() == key.last_chunk()
+        }
+        17..=32 => {
+            known.first_chunk::<16>() == key.first_chunk()
+                && known.last_chunk::<16>() == key.last_chunk()
+        }
+        _ => known == key,
+    }
+}
+
+/// The slot of a key, by its length and last eight bytes: keys of one namespace differ at their
+/// ends.
+#[inline(always)]
+fn slot_of(key: &[u8]) -> KnownKey {
+    let end = match key.last_chunk::<8>() {
+        Some(end) => u64::from_le_bytes(*end),
+        None => key.iter().fold(0, |end, &byte| end << 8 | u64::from(byte)),
+    };
+    let mixed = (end ^ key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    KnownKey((mixed >> 56) as u8)
+}
