@@ -200,8 +200,10 @@ impl Pipeline {
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
         let mut intake = Intake::default();
         for mut span in batch.spans {
-            let class = extract::classify(&span, &rules.recogniser);
+            let mut class = extract::classify(&span, &rules.recogniser);
             extract::prune(&mut span, class, rules.recogniser.tools.max_value_size);
+            // After a reload, batches that were scanned before it are still on their way.
+            class.recognition = class.recognition.scanned_for(batch.keys_version);
             intake.count(self.buffer.insert(span, class, now));
         }
         for record in batch.log_records {

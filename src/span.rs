@@ -223,6 +223,8 @@ pub struct Batch {
     /// Bytes of the memory that the kept attributes of several spans share, those of discarded
     /// spans included.
     pub shared_size: usize,
+    /// [`KeySet::version`] of the set by which they were scanned; 0 if that is not known.
+    pub keys_version: u8,
 }
 
 /// A log record, reduced like a span: some coding agents report their tool calls in no other way,

@@ -49,6 +49,15 @@ impl Config {
         )
     }
 
+    /// The keys that a reload applies and that differ from an earlier configuration's, except the
+    /// criteria.
+    pub fn changed_settings(&self, earlier: &Self) -> Vec<String> {
+        let (mut now, mut before) = (self.to_value(), earlier.to_value());
+        let settings = RELOADED.iter().filter(|key| !key.starts_with("criteria"));
+        let changed = settings.filter(|key| now[**key].take() != before[**key].take());
+        changed.map(|key| (*key).to_owned()).collect()
+    }
+
     /// Values that are printed as `****`, so that two of them look equal.
     fn secrets(&self) -> Vec<(String, Vec<Secret>)> {
         let headers = self.otlp_peers().into_iter().map(|peer| {
@@ -121,7 +130,9 @@ mod tests {
             (1, ["x".to_owned()].as_slice(), true)
         );
         assert_eq!(next.forward.endpoint.as_deref(), Some("http://a:4317"));
+        assert_eq!(next.changed_settings(&old), ["tools", "explain"]);
         let (_, needs_restart) = next.reloaded(next.clone());
         assert_eq!(needs_restart, [""; 0]);
+        assert_eq!(next.changed_settings(&next), [""; 0]);
     }
 }

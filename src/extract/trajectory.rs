@@ -20,7 +20,7 @@ use super::trace::span_roles::{RunSpan, SpanRoles};
 use super::trace::{calls, log_trajectory, uncertainty};
 use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::{CloseReason, Trace};
-use crate::span::{Resource, SpanId, TraceId};
+use crate::span::{Resource, SpanClass, SpanId, TraceId};
 
 /// What one agent did in one trace: its tool calls in the order they were made.
 #[derive(Debug, Clone)]
@@ -222,7 +222,11 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let trace = &*readable.trace;
     let roles = SpanRoles::new(&readable, recogniser);
     let mut interner = Interner::default();
-    let cut_short = is_cut_short(trace, &roles);
+    let shows_hole = is_cut_short(trace, &roles);
+    // A span that was scanned before a reload may be a call by what was not kept of it.
+    let is_outdated =
+        |(_, class): &(_, SpanClass)| recogniser.reads_more_than_is_kept(class.recognition);
+    let cut_short = shows_hole || trace.spans.iter().any(is_outdated);
     let from_messages = !roles.has_tool_spans;
     let MessageCalls {
         calls: tool_calls,
@@ -260,7 +264,11 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
             roles.views[topmost].name().into()
         },
         agent: agent.map(|name| interner.shared(&name)),
-        completeness: trace.reason,
+        completeness: if cut_short && !shows_hole {
+            CloseReason::Incomplete
+        } else {
+            trace.reason
+        },
         cut_short,
         from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
         completed_elsewhere: from_messages || has_carrier(trace),

@@ -84,7 +84,8 @@ struct RequestScan<'k, 'b> {
 impl<'k, 'b> RequestScan<'k, 'b> {
     fn new(keys: Option<&'k KeySet>, body_len: usize) -> Self {
         let mut batch = Batch::default();
-        if keys.is_some() {
+        if let Some(keys) = keys {
+            batch.keys_version = keys.version;
             // About the full batch of an SDK. A larger one makes the vector grow.
             batch.spans.reserve((body_len / 256).min(512));
         }

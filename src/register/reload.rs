@@ -302,12 +302,14 @@ fn report_applied(register: &Register, outcome: &ReloadOutcome, warnings: String
     if let ReloadOutcome::Applied {
         revision,
         changed,
+        settings,
         needs_restart,
     } = outcome.clone()
     {
         ConfigurationReloaded {
             revision,
             changed,
+            settings,
             needs_restart,
             warnings,
         }

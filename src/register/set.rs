@@ -95,6 +95,8 @@ pub enum ReloadOutcome {
         revision: String,
         /// Whether any criterion changed.
         changed: bool,
+        /// The other sections that changed and are in force, such as `tools`.
+        settings: Vec<String>,
         /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
     },
@@ -300,11 +302,13 @@ impl Register {
         let next = before.with_file(next_config.criteria.clone());
         let rules = self.rules_for(&next_config, &next);
         check_keys(&rules)?;
+        let settings = next_config.changed_settings(&config);
         *config = next_config;
         let next = self.swap(next, rules, "file");
         Ok(ReloadOutcome::Applied {
             revision: next.revision(),
             changed: !before.changes_to(&next).is_empty(),
+            settings,
             needs_restart,
         })
     }
@@ -454,11 +458,13 @@ impl ReloadOutcome {
             Self::Applied {
                 revision,
                 changed,
+                settings,
                 needs_restart,
             } => json!({
                 "result": "applied",
                 "revision": revision,
                 "changed": changed,
+                "settings": settings,
                 "needs_restart": needs_restart,
             }),
             Self::Refused { problems } => json!({ "result": "refused", "problems": problems }),

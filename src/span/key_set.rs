@@ -75,6 +75,9 @@ pub struct KeySet {
     prefixes: Vec<(KeyId, &'static str)>,
     /// Event names of wanted log records, and what is kept of their bodies.
     records: Vec<(&'static str, WantedBody)>,
+    /// The version of the settings whose keys these are. Every batch carries it: a span that was
+    /// scanned under an earlier version may lack what a later one reads.
+    pub version: u8,
     /// Most bytes kept of one attribute's value (`tools.max_value_size`).
     pub max_value_size: usize,
     /// Most bytes kept of the replies of one span, and of the messages that its model was asked

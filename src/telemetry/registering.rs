@@ -122,6 +122,8 @@ pub struct ConfigurationReloaded {
     pub revision: String,
     /// Whether any criterion changed.
     pub changed: bool,
+    /// The other sections that changed and are in force.
+    pub settings: Vec<String>,
     /// Keys whose new values need a restart.
     pub needs_restart: Vec<String>,
     /// Probable mistakes, as `validate` prints them.
@@ -134,9 +136,12 @@ impl ConfigurationReloaded {
         let Self {
             revision,
             changed,
+            settings,
             needs_restart,
             warnings,
         } = self;
+        let changed = changed || !settings.is_empty();
+        let settings = settings.join(", ");
         let result = if changed { "applied" } else { "unchanged" };
         telemetry.metrics.config_reloads.add([result], 1);
         telemetry.metrics.config_reload_failed.set([], 0);
@@ -151,12 +156,16 @@ impl ConfigurationReloaded {
             );
         }
         match changed {
-            true if warnings.is_empty() => tracing::info!(revision, "configuration reloaded"),
-            true => tracing::warn!(revision, warnings, "configuration reloaded, with warnings"),
-            false => tracing::debug!(
+            true if warnings.is_empty() => {
+                tracing::info!(revision, settings, "configuration reloaded");
+            }
+            true => tracing::warn!(
                 revision,
-                "configuration reloaded; the criteria did not change"
+                settings,
+                warnings,
+                "configuration reloaded, with warnings"
             ),
+            false => tracing::debug!(revision, "configuration reloaded; nothing changed"),
         }
     }
 }

@@ -33,6 +33,19 @@ pub struct Recogniser {
     /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
     /// stale; 0 once it cannot count any further.
     recogniser_version: u8,
+    /// What the scan has kept of calls for how long.
+    kept_since: KeptSince,
+}
+
+/// Since when the scan has kept all attributes that `tools` names: a span that was scanned earlier
+/// may be a call, and nothing would show it.
+#[derive(Debug, Clone, Copy)]
+struct KeptSince {
+    /// The first version of the recogniser under which all of them were kept from its beginning.
+    version: u8,
+    /// The number of keys when that version began. Keys that selectors read are added while a
+    /// version lasts.
+    n_keys: usize,
 }
 
 /// A convention of the settings, with ids instead of names.
@@ -95,6 +108,13 @@ impl Recogniser {
         let readable: Vec<&str> = readable.into_iter().collect();
         let previous_keys = previous.map(|previous| &*previous.keys);
         let mut keys = kept_keys(tools, readable.iter().copied(), previous_keys);
+        let mut names = tools.attributes();
+        let are_kept = |since: &KeptSince| {
+            names.all(|name| {
+                keys.id(name)
+                    .is_some_and(|id| usize::from(id.0) < since.n_keys)
+            })
+        };
         let recogniser_version = match previous {
             None => 1,
             Some(Self {
@@ -104,6 +124,12 @@ impl Recogniser {
             Some(previous) if previous.tools == *tools => previous.recogniser_version,
             Some(previous) => previous.recogniser_version.wrapping_add(1),
         };
+        let known_since = previous.map(|previous| previous.kept_since);
+        let kept_since = known_since.filter(are_kept).unwrap_or(KeptSince {
+            version: recogniser_version,
+            n_keys: keys.len(),
+        });
+        keys.version = recogniser_version;
         let expectation_keys = ExpectationKeys::add(&mut keys, SpanExpectationPolicy::default());
         let readable = readable
             .into_iter()
@@ -125,6 +151,7 @@ impl Recogniser {
             readable,
             expectation_keys,
             recogniser_version,
+            kept_since,
         }
     }
 
@@ -151,6 +178,11 @@ impl Recogniser {
 
     pub(crate) fn expectation_keys(&self) -> ExpectationKeys {
         self.expectation_keys
+    }
+
+    /// Was the span scanned before a reload since which more is read of calls?
+    pub(crate) fn reads_more_than_is_kept(&self, note: Recognition) -> bool {
+        (1..self.kept_since.version).contains(&note.recogniser_version)
     }
 
     /// Does `tools.ignore` name this tool?

@@ -45,6 +45,7 @@ pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
     Batch {
         log_records,
         shared_size: keeper.finish(),
+        keys_version: keys.version,
         ..Batch::default()
     }
 }

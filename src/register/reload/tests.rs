@@ -308,6 +308,15 @@ async fn who_asks_for_a_reload_is_told_what_came_of_it() {
             vec!["a".to_owned()]
         )
     );
+    let tools = "tools: { name_attributes: [acme.tool] }\nreload: { interval: 0 }\n";
+    fixture.write(&format!("{}{tools}", text("a")));
+    let ReloadOutcome::Applied {
+        changed, settings, ..
+    } = fixture.register.reload().await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!((changed, settings), (false, vec!["tools".to_owned()]));
     fixture.write("criteria: 1\n");
     assert!(matches!(
         fixture.register.reload().await.unwrap(),
