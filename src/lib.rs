@@ -87,6 +87,8 @@ pub mod evaluate;
 
 pub mod pipeline;
 
+pub mod learn;
+
 // === translators: text and wire formats ===
 pub mod config;
 

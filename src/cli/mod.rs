@@ -9,11 +9,13 @@ mod completions;
 mod criteria;
 mod demo;
 mod drain;
+mod drift;
 mod examples;
 mod health;
 mod init;
 mod inspect;
 mod junit;
+mod learn;
 mod logging;
 mod recording;
 mod replay;
@@ -238,6 +240,14 @@ fn dispatch(
         },
         Command::Replay(args) => match load(global, environment, streams)? {
             Some((loaded, _)) => replay::replay(args, &rules(&loaded.config), streams)?,
+            None => Exit::Usage,
+        },
+        Command::Learn(args) => match load(global, environment, streams)? {
+            Some((loaded, _)) => learn::learn(args, &rules(&loaded.config), streams)?,
+            None => Exit::Usage,
+        },
+        Command::Drift(args) => match load(global, environment, streams)? {
+            Some((loaded, _)) => drift::drift(args, &rules(&loaded.config), streams)?,
             None => Exit::Usage,
         },
         Command::Inspect(args) => match load(global, environment, streams)? {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::evaluate::lcs;
 use crate::extract::Trajectory;
@@ -131,22 +131,14 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
                  shared,
                  n_runs,
              }| {
-                // A glob that matches everything selects nothing.
-                let is_selective = |glob: &String| !glob.is_empty() && glob != "*";
-                let mut select = serde_json::Map::new();
-                if is_selective(&root) {
-                    select.insert("root".to_owned(), root.as_str().into());
-                }
-                if let Some(agent) = agent.as_ref().filter(|agent| is_selective(agent)) {
-                    select.insert("agent".to_owned(), agent.as_str().into());
-                }
+                let select = select(&root, agent.as_deref());
                 let runs = if n_runs == 1 {
                     "one recorded run".to_owned()
                 } else {
                     format!("all {n_runs} recorded runs")
                 };
                 json!({
-                    "name": unused(&slug(agent.as_deref().unwrap_or(&root)), &mut taken),
+                    "name": unused(&named(&slug(agent.as_deref().unwrap_or(&root)), "order"), &mut taken),
                     "description": format!("what {runs} did, in this order"),
                     "select": select,
                     "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
@@ -174,9 +166,20 @@ fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
         .collect()
 }
 
+/// The selector of the runs with this root and agent. A glob that matches everything selects
+/// nothing.
+pub(super) fn select(root: &str, agent: Option<&str>) -> Map<String, Value> {
+    [("root", Some(root)), ("agent", agent)]
+        .into_iter()
+        .filter_map(|(key, glob)| Some((key, glob?)))
+        .filter(|(_, glob)| !glob.is_empty() && *glob != "*")
+        .map(|(key, glob)| (key.to_owned(), glob.into()))
+        .collect()
+}
+
 /// A name as a glob that it matches, and that the next run matches, too: an id
 /// (`Crew_<uuid>.kickoff`) becomes `*`. `*` and `?` cannot be escaped, but a `?` matches either.
-fn glob(name: &str) -> String {
+pub(super) fn glob(name: &str) -> String {
     let mut glob = String::new();
     for (part, is_id) in parts(name) {
         match is_id {
@@ -237,20 +240,26 @@ fn is_id(word: &str) -> bool {
     }
 }
 
-fn slug(name: &str) -> String {
+/// The name of a criterion about the runs of `slug`.
+pub(super) fn named(slug: &str, about: &str) -> String {
+    if slug.is_empty() {
+        about.to_owned()
+    } else {
+        format!("{slug}-{about}")
+    }
+}
+
+/// A name in lower case, its words joined by hyphens.
+pub(super) fn slug(name: &str) -> String {
     let words: Vec<String> = name
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect();
-    if words.is_empty() {
-        "order".to_owned()
-    } else {
-        format!("{}-order", words.join("-"))
-    }
+    words.join("-")
 }
 
-fn unused(slug: &str, taken: &mut BTreeMap<String, usize>) -> String {
+pub(super) fn unused(slug: &str, taken: &mut BTreeMap<String, usize>) -> String {
     let n = taken.entry(slug.to_owned()).or_default();
     *n += 1;
     if *n == 1 {

@@ -23,5 +23,5 @@ pub(crate) use reader::{Reader, lift_inlined};
 pub use texts::Spot;
 pub(crate) use texts::{Place, TextKind, Texts};
 pub(crate) use tree::{Kind, Map, MapEntry, Node, NodeValue, OnConflict, Scalar};
-pub(crate) use yaml::to_commented_yaml;
 pub use yaml::to_yaml;
+pub(crate) use yaml::{flow, to_commented_yaml};

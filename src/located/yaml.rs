@@ -100,7 +100,8 @@ fn is_short(items: &[Value]) -> bool {
         && items.iter().map(|item| flow(item).len() + 2).sum::<usize>() <= MAX_FLOW_CHARS
 }
 
-fn flow(value: &Value) -> String {
+/// Writes on one line.
+pub(crate) fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(
             "[{}]",

@@ -26,12 +26,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("extract", &["span", "assemble"]),
     ("evaluate", &["span", "assemble", "extract"]),
     ("pipeline", &["span", "assemble", "extract", "evaluate"]),
+    ("learn", &["extract", "evaluate"]),
     ("wire", &[]),
     ("text", &[]),
     ("decimal", &[]),
     ("sync", &[]),
     ("located", &["text"]),
-    ("config", &["located", "assemble", "extract", "evaluate"]),
+    (
+        "config",
+        &["located", "assemble", "extract", "evaluate", "learn"],
+    ),
     ("receive::scan", &["wire", "span"]),
     ("receive::json", &["wire", "span"]),
     (
@@ -87,7 +91,7 @@ const GROUND: &[&str] = &["text", "decimal", "sync"];
 /// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and as
 /// pure; only rooms that read or write protobuf import it.
 const CORE: &[&str] = &[
-    "wire", "span", "assemble", "extract", "evaluate", "pipeline",
+    "wire", "span", "assemble", "extract", "evaluate", "pipeline", "learn",
 ];
 const CORE_CRATES: &[&str] = &[
     "std",

@@ -1,0 +1,174 @@
+//! `spanscore drift`: compares recorded runs with a baseline. Prints the measures; the comparing is
+//! done in `learn`.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::args::{Drift, DriftFormat};
+use super::{Exit, Streams, replay};
+use crate::config;
+use crate::learn::{self, Baseline, GroupDrift, Measure, Measurement};
+use crate::pipeline::Rules;
+use crate::text::counted;
+
+/// Runs the command.
+pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    let baseline = match read_baseline(&args.baseline) {
+        Ok(baseline) => baseline,
+        Err((message, exit)) => return streams.complain(&message).map(|()| exit),
+    };
+    let replayed = match replay::judge(&args.recordings, rules) {
+        Ok(replayed) => replayed,
+        Err(unreadable) => {
+            return streams
+                .complain(&unreadable.to_string())
+                .map(|()| Exit::Unreadable);
+        }
+    };
+    let trajectories = &replayed.judged.trajectories;
+    let n_cut = trajectories.iter().filter(|run| run.cut_short).count();
+    if n_cut > 0 {
+        let runs = counted(n_cut, "run", "runs");
+        writeln!(streams.err, "left out: {runs} cut short")?;
+    }
+    let whole = trajectories.iter().map(|run| &**run);
+    let window = learn::group_runs(whole.filter(|run| !run.cut_short), config::group_of_run);
+    let drift = learn::compare(&baseline, &window, args.min_runs);
+    for group in &drift.groups {
+        match args.format {
+            DriftFormat::Human => human(group, args.min_runs, streams)?,
+            DriftFormat::Jsonl => jsonl(group, streams)?,
+        }
+    }
+    streams.out.flush()?;
+    let failed = if drift.is_empty() {
+        streams.complain(&format!(
+            "nothing was compared: no agent has {} runs both here and in the baseline \
+             (--min-runs)",
+            args.min_runs
+        ))?;
+        true
+    } else {
+        drift.has_drifted()
+    };
+    Ok(if failed && !args.exit_zero {
+        Exit::CriterionFailed
+    } else {
+        Exit::Fine
+    })
+}
+
+fn read_baseline(path: &Path) -> Result<Baseline, (String, Exit)> {
+    let place = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        (
+            format!("{place}: cannot be read: {error}"),
+            Exit::Unreadable,
+        )
+    })?;
+    Baseline::parse(&text).map_err(|error| (format!("{place}: {error}"), Exit::Usage))
+}
+
+/// The label of a measure, in the words of evaluations: a drift is a failure.
+fn label(measurement: &Measurement) -> &'static str {
+    match measurement.has_drifted() {
+        Some(true) => "fail",
+        Some(false) => "pass",
+        None => "not_evaluated",
+    }
+}
+
+fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::Result<()> {
+    let out = &mut streams.out;
+    let name = config::group_text(&group.key);
+    writeln!(
+        out,
+        "{name}: {} against {} of the baseline",
+        counted(group.n_runs, "run", "runs"),
+        group.n_baseline
+    )?;
+    if group.measurements.iter().all(|m| m.value.is_none()) {
+        let why = match (group.n_baseline, group.n_runs) {
+            (0, _) => "the baseline does not have this agent",
+            (_, 0) => "no run of this agent",
+            _ => "too few runs",
+        };
+        return writeln!(out, "  not compared: {why} (--min-runs {min_runs})");
+    }
+    for measurement in &group.measurements {
+        let mark = match measurement.has_drifted() {
+            Some(true) => "DRIFT",
+            Some(false) => "same ",
+            None => "-    ",
+        };
+        let name = measurement.measure.as_str();
+        match (measurement.value, measurement.p) {
+            (Some(value), Some(p)) => {
+                write!(out, "  {mark}  {name:<9} {value:>+7.3}  p {p:.3}")?;
+            }
+            _ => write!(out, "  {mark}  {name:<9} no values")?,
+        }
+        writeln!(out, "{}", remarks(group, measurement.measure))?;
+    }
+    Ok(())
+}
+
+/// The names behind a measure.
+fn remarks(group: &GroupDrift, measure: Measure) -> String {
+    let mut remarks = String::new();
+    match measure {
+        Measure::ToolMix => {
+            for (word, tools) in [("new", &group.new_tools), ("gone", &group.vanished_tools)] {
+                if !tools.is_empty() {
+                    remarks.push_str(&format!("  {word}: {}", tools.join(", ")));
+                }
+            }
+        }
+        Measure::Variants => {
+            if let Some((calls, share)) = group.new_variants.first() {
+                let others = match group.new_variants.len() - 1 {
+                    0 => String::new(),
+                    n => format!(" (+{n} more)"),
+                };
+                let calls = match calls.as_slice() {
+                    [] => "no call".to_owned(),
+                    calls => calls.join(", "),
+                };
+                remarks.push_str(&format!("  new, {:.0} %: {calls}{others}", share * 100.0));
+            }
+        }
+        Measure::Errors | Measure::Calls | Measure::Duration => {}
+    }
+    remarks
+}
+
+fn jsonl(group: &GroupDrift, streams: &mut Streams<'_>) -> io::Result<()> {
+    for measurement in &group.measurements {
+        let mut line = json!({
+            "root": group.key.root,
+            "agent": group.key.agent,
+            "measure": measurement.measure.as_str(),
+            "value": measurement.value,
+            "p": measurement.p,
+            "baseline_runs": group.n_baseline,
+            "runs": group.n_runs,
+            "label": label(measurement),
+        });
+        match measurement.measure {
+            Measure::ToolMix => {
+                line["new_tools"] = json!(group.new_tools);
+                line["vanished_tools"] = json!(group.vanished_tools);
+            }
+            Measure::Variants => {
+                let variant =
+                    |(calls, share): &(Vec<String>, f64)| json!({ "calls": calls, "share": share });
+                line["new_variants"] = group.new_variants.iter().map(variant).collect();
+            }
+            Measure::Errors | Measure::Calls | Measure::Duration => {}
+        }
+        writeln!(streams.out, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `spanscore learn`: writes rules and a baseline from recorded good runs. Reads files, says what
+//! it left out, and leaves the learning to `learn`.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::args::Learn;
+use super::{Exit, Streams, replay};
+use crate::config::{self, LearnedGroup};
+use crate::evaluate::Verdict;
+use crate::extract::Trajectory;
+use crate::learn::{self, Baseline};
+use crate::pipeline::Rules;
+use crate::text::counted;
+
+/// Runs the command.
+pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+    let replayed = match replay::judge(&args.recordings, rules) {
+        Ok(replayed) => replayed,
+        Err(unreadable) => {
+            return streams
+                .complain(&unreadable.to_string())
+                .map(|()| Exit::Unreadable);
+        }
+    };
+    let bad: BTreeSet<u64> = replayed
+        .judged
+        .evaluations
+        .iter()
+        .filter(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error))
+        .map(|evaluation| evaluation.trajectory.arrival)
+        .collect();
+    let trajectories = &replayed.judged.trajectories;
+    let (n_cut, n_bad) = (
+        trajectories.iter().filter(|run| run.cut_short).count(),
+        trajectories
+            .iter()
+            .filter(|run| !run.cut_short && bad.contains(&run.arrival))
+            .count(),
+    );
+    let good = trajectories
+        .iter()
+        .map(|run| &**run)
+        .filter(|run: &&Trajectory| !run.cut_short && !bad.contains(&run.arrival));
+    let (mut groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
+        .into_iter()
+        .partition(|(_, runs)| runs.len() >= args.min_runs);
+    // Sorted, so that no output depends on the order of files.
+    groups.sort_by(|left, right| left.0.cmp(&right.0));
+
+    for (n, why) in [
+        (n_cut, "cut short"),
+        (n_bad, "failed by a criterion or in error"),
+    ] {
+        if n > 0 {
+            let runs = counted(n, "run", "runs");
+            writeln!(streams.err, "left out: {runs} {why}")?;
+        }
+    }
+    for (key, runs) in &small {
+        writeln!(
+            streams.err,
+            "left out: {} of {} (fewer than --min-runs {})",
+            counted(runs.len(), "run", "runs"),
+            config::group_text(key),
+            args.min_runs
+        )?;
+    }
+    if groups.is_empty() {
+        streams.complain(&format!(
+            "nothing to learn from: no agent has {} good runs; record more, or lower --min-runs",
+            args.min_runs
+        ))?;
+        return Ok(Exit::CriterionFailed);
+    }
+
+    let learned: Vec<LearnedGroup> = groups
+        .iter()
+        .map(|(key, runs)| LearnedGroup {
+            key: key.clone(),
+            n_runs: runs.len(),
+            rules: learn::learn_rules(runs, args.min_runs, args.noise),
+            limits: learn::limits(runs),
+        })
+        .collect();
+    let baseline = Baseline::new(&groups.into_iter().collect());
+    let baseline = baseline.to_json().map_err(io::Error::other)?;
+    let criteria = config::learned_criteria(&learned);
+    if args.output == Path::new("-") {
+        streams.out.write_all(criteria.as_bytes())?;
+    }
+    // Both are checked first, so that not one of them is written alone.
+    let files = [(&args.output, &criteria), (&args.baseline, &baseline)]
+        .into_iter()
+        .filter(|(path, _)| *path != Path::new("-"));
+    if !args.force {
+        if let Some((path, _)) = files.clone().find(|(path, _)| path.exists()) {
+            streams.complain(&format!(
+                "`{}` exists already; overwrite it with `--force`, or name other files with \
+                 `--output` and `--baseline`",
+                path.display()
+            ))?;
+            return Ok(Exit::Usage);
+        }
+    }
+    for (path, text) in files {
+        if let Err(error) = write(path, text, args.force) {
+            streams.complain(&format!("cannot write `{}`: {error}", path.display()))?;
+            return Ok(Exit::Usage);
+        }
+    }
+    for group in &learned {
+        writeln!(
+            streams.err,
+            "{}: {} from {}",
+            config::group_text(&group.key),
+            counted(group.rules.len(), "rule", "rules"),
+            counted(group.n_runs, "run", "runs"),
+        )?;
+    }
+    writeln!(
+        streams.err,
+        "wrote {} and {}; read the rules before you use them",
+        args.output.display(),
+        args.baseline.display()
+    )?;
+    Ok(Exit::Fine)
+}
+
+fn write(path: &Path, text: &str, force: bool) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(force)
+        .create_new(!force)
+        .truncate(force)
+        .open(path)?
+        .write_all(text.as_bytes())
+}

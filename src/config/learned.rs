@@ -1,0 +1,133 @@
+//! Writes a criteria file from rules that were learned, with the support of each as a comment. Does
+//! not know how they were learned.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::starter::{glob, named, select, slug, unused};
+use crate::extract::Trajectory;
+use crate::learn::{GroupKey, LearnedRule};
+use crate::located::{flow, to_yaml};
+use crate::text::counted;
+
+const HEAD: &str = "\
+# Learned by `spanscore learn` from runs that were taken to be good. Each rule held in the runs that
+# its comment counts; that it should hold is for a person to say. Take out what is an accident.
+# Use it with `criteria_files: [learned.yaml]` in spanscore.yaml, or with `replay --config`.
+criteria:
+";
+
+/// What was learned from the runs of one agent under one root.
+#[derive(Debug, Clone)]
+pub struct LearnedGroup {
+    /// Root and agent, as globs.
+    pub key: GroupKey,
+    /// Number of runs.
+    pub n_runs: usize,
+    /// Their rules.
+    pub rules: Vec<LearnedRule>,
+    /// The limits of `efficiency`, by their key.
+    pub limits: Vec<(&'static str, u64)>,
+}
+
+/// The file: two criteria for each group, and no values of arguments or results.
+pub fn learned_criteria(groups: &[LearnedGroup]) -> String {
+    let mut text = HEAD.to_owned();
+    let mut taken = BTreeMap::new();
+    for group in groups {
+        let GroupKey { root, agent } = &group.key;
+        let select = select(root, agent.as_deref());
+        let slug = slug(agent.as_deref().unwrap_or(root));
+        let runs = counted(group.n_runs, "run", "runs");
+        let mut head = |about: &str, description: String| {
+            json!([{
+                "name": unused(&named(&slug, about), &mut taken),
+                "description": description,
+                "select": select,
+            }])
+        };
+        if !group.rules.is_empty() {
+            text.push_str(&indented(&to_yaml(&head(
+                "rules",
+                format!("what {runs} kept to"),
+            ))));
+            text.push_str("    evaluate:\n      constraints:\n        rules:\n");
+            for rule in &group.rules {
+                let entry = flow(&json!({ rule.template.as_str(): fields(rule) }));
+                let entry = entry
+                    .strip_prefix("{ ")
+                    .and_then(|entry| entry.strip_suffix(" }"))
+                    .unwrap_or(&entry);
+                let _ = writeln!(
+                    text,
+                    "          - {entry}  # {}",
+                    support(rule, group.n_runs)
+                );
+            }
+        }
+        if !group.limits.is_empty() {
+            let limits: Map<String, Value> = group
+                .limits
+                .iter()
+                .map(|(key, limit)| ((*key).to_owned(), (*limit).into()))
+                .collect();
+            text.push_str(&indented(&to_yaml(&head(
+                "effort",
+                format!("the most that any of {runs} took"),
+            ))));
+            let _ = writeln!(
+                text,
+                "    evaluate:\n      efficiency: {}",
+                flow(&Value::Object(limits))
+            );
+        }
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn fields(rule: &LearnedRule) -> Value {
+    let pattern = |name: &str| format!("^{}$", regex::escape(name));
+    let mut fields = Map::new();
+    fields.insert("a".to_owned(), pattern(&rule.a).into());
+    if let Some(b) = &rule.b {
+        fields.insert("b".to_owned(), pattern(b).into());
+    }
+    if let Some((key, number)) = rule.template.number_key().zip(rule.number) {
+        fields.insert(key.to_owned(), number.into());
+    }
+    if !rule.same.is_empty() {
+        fields.insert("same".to_owned(), rule.same.clone().into());
+    }
+    Value::Object(fields)
+}
+
+fn support(rule: &LearnedRule, n_runs: usize) -> String {
+    let mut text = format!("{} of {n_runs} runs", rule.n_kept);
+    if rule.n_broken > 0 {
+        let _ = write!(text, ", broken in {}", rule.n_broken);
+    }
+    text
+}
+
+/// The group of a run: its root and agent, as a proposal would select them.
+pub fn group_of_run(run: &Trajectory) -> GroupKey {
+    GroupKey {
+        root: glob(&run.root),
+        agent: run.agent.as_deref().map(glob),
+    }
+}
+
+/// A group, for people.
+pub fn group_text(key: &GroupKey) -> String {
+    match (&key.agent, key.root.as_str()) {
+        (Some(agent), _) => format!("agent `{agent}`"),
+        (None, "") => "runs without an agent or a root".to_owned(),
+        (None, root) => format!("root `{root}`"),
+    }
+}
