@@ -17,6 +17,7 @@ mod criterion;
 mod judge;
 
 pub use comparison::lcs;
+pub(crate) use comparison::order::{Concurrency, Intervals};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
     Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,

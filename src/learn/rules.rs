@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::evaluate::{Concurrency, Intervals};
 use crate::extract::{ToolCall, Trajectory};
 
 /// Only so many tools of a group are compared in pairs: the most frequent.
@@ -94,8 +95,8 @@ pub fn learn_rules(runs: &[&Trajectory], min_runs: usize, noise: f64) -> Vec<Lea
     rules
 }
 
-/// A moment, and the position in the list of calls, which decides between equal moments.
-type Moment = (u64, usize);
+/// The rank of a moment: an end that is smaller than a start came before it.
+type Moment = i64;
 
 /// The calls of one tool in one run.
 #[derive(Debug, Clone)]
@@ -484,18 +485,20 @@ impl Default for Calls<'_> {
             calls: Vec::new(),
             times: Vec::new(),
             n_ended: 0,
-            first_start: (u64::MAX, usize::MAX),
-            first_end: (u64::MAX, usize::MAX),
-            last_start: (0, 0),
-            last_end: (0, 0),
-            last_answer: (0, 0),
+            first_start: Moment::MAX,
+            first_end: Moment::MAX,
+            last_start: Moment::MIN,
+            last_end: Moment::MIN,
+            last_answer: Moment::MIN,
         }
     }
 }
 
 impl<'a> RunCalls<'a> {
     fn new(run: &'a Trajectory, ids: &BTreeMap<&str, usize>) -> Self {
-        let times = intervals(run);
+        let intervals = Intervals::new(run, Concurrency::Interval);
+        let times: Vec<(Moment, Moment)> =
+            (intervals.start.into_iter().zip(intervals.end)).collect();
         let mut by_tool: BTreeMap<usize, Calls<'a>> = BTreeMap::new();
         for (call, time) in run.tool_calls.iter().zip(&times) {
             let Some(tool) = ids.get(&*call.name) else {
@@ -559,45 +562,4 @@ fn argument_values(call: &ToolCall, keys: &[&str]) -> Option<String> {
         .map(|value| value.map(ToString::to_string))
         .collect();
     values.map(|values| values.join("\n"))
-}
-
-/// Start and end of each call. A call that has not ended is before nothing. Calls that are known
-/// from messages have no times of their own: those of one reply count as simultaneous.
-fn intervals(run: &Trajectory) -> Vec<(Moment, Moment)> {
-    let mut times: Vec<(Moment, Moment)> = run
-        .tool_calls
-        .iter()
-        .enumerate()
-        .map(|(idx, call)| {
-            let end = if call.partial {
-                u64::MAX
-            } else {
-                call.end_unix_nanos.max(call.start_unix_nanos)
-            };
-            ((call.start_unix_nanos, idx), (end, idx))
-        })
-        .collect();
-    if run.from_messages {
-        let mut groups: BTreeMap<u32, (Moment, Moment)> = BTreeMap::new();
-        let group = |idx: usize| run.tool_calls[idx].parallel_group;
-        for (idx, (start, end)) in times.iter().enumerate() {
-            if let Some(group) = group(idx) {
-                let (first, last) = groups.entry(group).or_insert((*start, *end));
-                *first = (*first).min(*start);
-                *last = (*last).max(*end);
-            }
-        }
-        for (idx, time) in times.iter_mut().enumerate() {
-            if let Some(whole) = group(idx).and_then(|group| groups.get(&group)) {
-                *time = *whole;
-            }
-        }
-    }
-    times
-}
-
-/// The limits of `efficiency` that all runs of a group keep: the most seen.
-pub fn limits(runs: &[&Trajectory]) -> Vec<(&'static str, u64)> {
-    let calls = runs.iter().map(|run| run.tool_calls.len()).max();
-    vec![("max_calls", calls.unwrap_or_default() as u64)]
 }

@@ -5,6 +5,7 @@ mod coverage;
 mod criteria;
 mod examples;
 mod expectations;
+mod learn;
 mod record;
 mod replay;
 mod start_and_end;
