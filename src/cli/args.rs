@@ -1,11 +1,15 @@
 //! Parses the command line. Knows every subcommand and flag; knows nothing of what they do.
 
+mod learning;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+
+pub use learning::{Drift, DriftFormat, Learn};
 
 /// A sidecar for AI agents: forwards OpenTelemetry untouched and scores every trace's tool calls.
 #[derive(Debug, Parser)]
@@ -248,74 +252,6 @@ pub enum InspectFormat {
     Human,
     /// One JSON object per trajectory.
     Jsonl,
-}
-
-/// `learn`.
-#[derive(Debug, Args)]
-pub struct Learn {
-    /// The recordings to read.
-    #[command(flatten)]
-    pub recordings: Recordings,
-    /// Criteria file to write; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "learned.yaml")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub output: PathBuf,
-    /// Baseline file to write, for `spanscore drift`.
-    #[arg(long, value_name = "FILE", default_value = "learned.baseline.json")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub baseline: PathBuf,
-    /// Learn nothing from fewer runs of one agent, and no rule that fewer runs keep.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub min_runs: usize,
-    /// Also learn rules that this share of the runs breaks (0 to below 0.5).
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = zero_to_half)]
-    pub noise: f64,
-    /// Overwrite existing files.
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// `drift`.
-#[derive(Debug, Args)]
-pub struct Drift {
-    /// The recordings to read.
-    #[command(flatten)]
-    pub recordings: Recordings,
-    /// Baseline that `spanscore learn` wrote.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub baseline: PathBuf,
-    /// Compare only agents with at least so many runs, here and in the baseline.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
-    pub min_runs: usize,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = DriftFormat::Human)]
-    pub format: DriftFormat,
-    /// Exit 0 even on drift.
-    #[arg(long)]
-    pub exit_zero: bool,
-}
-
-/// Output formats of `drift`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DriftFormat {
-    /// Text for people.
-    Human,
-    /// One JSON object per agent and measure.
-    Jsonl,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or_else(|| "expected a whole number from 1".to_owned())
-}
-
-fn zero_to_half(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|number| (0.0..0.5).contains(number))
-        .ok_or_else(|| "expected a number from 0 to below 0.5".to_owned())
 }
 
 /// The address of a running sidecar, and our credentials.

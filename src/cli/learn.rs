@@ -95,15 +95,14 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     let files = [(&args.output, &criteria), (&args.baseline, &baseline)]
         .into_iter()
         .filter(|(path, _)| *path != Path::new("-"));
-    if !args.force {
-        if let Some((path, _)) = files.clone().find(|(path, _)| path.exists()) {
-            streams.complain(&format!(
-                "`{}` exists already; overwrite it with `--force`, or name other files with \
-                 `--output` and `--baseline`",
-                path.display()
-            ))?;
-            return Ok(Exit::Usage);
-        }
+    let existing = files.clone().find(|(path, _)| path.exists());
+    if let (Some((path, _)), false) = (existing, args.force) {
+        streams.complain(&format!(
+            "`{}` exists already; overwrite it with `--force`, or name other files with \
+             `--output` and `--baseline`",
+            path.display()
+        ))?;
+        return Ok(Exit::Usage);
     }
     for (path, text) in files {
         if let Err(error) = write(path, text, args.force) {

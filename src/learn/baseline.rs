@@ -1,5 +1,5 @@
-//! What good runs looked like, kept as a file: for each group of runs the sequences of tool names,
-//! and a row for each run. Holds no arguments and no results.
+//! Pure. What good runs looked like, kept as a file: for each group of runs the sequences of tool
+//! names, and a row for each run. Holds no arguments and no results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

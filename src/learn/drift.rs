@@ -1,5 +1,5 @@
-//! Compares a window of runs with a baseline: five measures, each with the probability that runs of
-//! one kind differ as much by chance.
+//! Pure. Compares a window of runs with a baseline: five measures, each with the probability that
+//! runs of one kind differ as much by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,7 @@ pub struct GroupDrift {
 
 /// The comparison of a window with a baseline.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Drift {
+pub struct DriftReport {
     /// The groups of the window, and those of the baseline that the window lacks.
     pub groups: Vec<GroupDrift>,
 }
@@ -113,7 +113,7 @@ impl Measurement {
     }
 }
 
-impl Drift {
+impl DriftReport {
     /// Did anything drift?
     pub fn has_drifted(&self) -> bool {
         self.measurements()
@@ -137,7 +137,7 @@ pub fn compare(
     baseline: &Baseline,
     window: &BTreeMap<GroupKey, Vec<&Trajectory>>,
     min_runs: usize,
-) -> Drift {
+) -> DriftReport {
     let known: BTreeMap<GroupKey, &BaselineGroup> = baseline
         .groups
         .iter()
@@ -165,7 +165,7 @@ pub fn compare(
         })
         .collect();
     correct(&mut groups);
-    Drift { groups }
+    DriftReport { groups }
 }
 
 /// Holm's step-down correction, over all measures of all groups.

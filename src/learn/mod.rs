@@ -3,13 +3,15 @@
 
 mod baseline;
 mod drift;
+mod effort;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 pub use baseline::{Baseline, BaselineError};
-pub use drift::{Drift, GroupDrift, Measure, Measurement, compare};
-pub use rules::{LearnedRule, Template, learn_rules, limits};
+pub use drift::{DriftReport, GroupDrift, Measure, Measurement, compare};
+pub use effort::limits;
+pub use rules::{LearnedRule, Template, learn_rules};
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Finds the rules that a group of runs keeps: how often tools are called, which comes first and
-//! last, which come before and after one another, and with which arguments in common.
+//! Pure. Finds the rules that a group of runs keeps: how often tools are called, which comes first
+//! and last, which come before and after one another, and with which arguments in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Baseline, Drift, GroupKey, LearnedRule, Measure, Template, compare, learn_rules};
+use super::{
+    Baseline, DriftReport, GroupKey, LearnedRule, Measure, Template, compare, learn_rules,
+};
 use crate::assemble::CloseReason;
 use crate::extract::{
     CallUncertainty, ExpectationAttributes, Payload, ToolCall, Trajectory, TrajectoryUncertainty,
@@ -60,9 +62,9 @@ fn run(calls: Vec<ToolCall>) -> Trajectory {
         n_spans: 1,
         latest_end_unix_nanos: 0,
         tool_calls: calls,
-        agent_runs: Vec::new(),
-        node_visits: Vec::new(),
-        expectation_attributes: ExpectationAttributes::default(),
+        agent_runs: Vec::new().into(),
+        node_visits: Vec::new().into(),
+        expectation_attributes: ExpectationAttributes::default().into(),
         arrival: 0,
     }
 }
@@ -291,11 +293,11 @@ fn grouped(runs: &[Trajectory]) -> BTreeMap<GroupKey, Vec<&Trajectory>> {
     })
 }
 
-fn drift(old: &[Trajectory], new: &[Trajectory]) -> Drift {
+fn drift(old: &[Trajectory], new: &[Trajectory]) -> DriftReport {
     compare(&Baseline::new(&grouped(old)), &grouped(new), 20)
 }
 
-fn drifted(drift: &Drift) -> Vec<&'static str> {
+fn drifted(drift: &DriftReport) -> Vec<&'static str> {
     let measurements = drift.groups.iter().flat_map(|group| &group.measurements);
     measurements
         .filter(|measurement| measurement.has_drifted() == Some(true))
