@@ -7,8 +7,9 @@ use std::path::Path;
 use serde_json::json;
 
 use super::args::{Drift, DriftFormat};
-use super::{Exit, Streams, replay};
+use super::{Exit, Streams, replayed};
 use crate::config;
+use crate::export::score_line::Clean;
 use crate::learn::{self, Baseline, GroupDrift, Measure, Measurement};
 use crate::pipeline::Rules;
 use crate::text::counted;
@@ -19,7 +20,7 @@ pub(super) fn drift(args: &Drift, rules: &Rules, streams: &mut Streams<'_>) -> i
         Ok(baseline) => baseline,
         Err((message, exit)) => return streams.complain(&message).map(|()| exit),
     };
-    let replayed = match replay::judge(&args.recordings, rules) {
+    let replayed = match replayed::judge(&args.recordings, rules) {
         Ok(replayed) => replayed,
         Err(unreadable) => {
             return streams
@@ -85,7 +86,8 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
     let name = config::group_text(&group.key);
     writeln!(
         out,
-        "{name}: {} against {} of the baseline",
+        "{}: {} against {} of the baseline",
+        Clean(&name),
         counted(group.n_runs, "run", "runs"),
         group.n_baseline
     )?;
@@ -110,7 +112,7 @@ fn human(group: &GroupDrift, min_runs: usize, streams: &mut Streams<'_>) -> io::
             }
             _ => write!(out, "  {mark}  {name:<9} no values")?,
         }
-        writeln!(out, "{}", remarks(group, measurement.measure))?;
+        writeln!(out, "{}", Clean(&remarks(group, measurement.measure)))?;
     }
     Ok(())
 }

@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::args::Learn;
-use super::{Exit, Streams, replay};
+use super::{Exit, Streams, replayed};
 use crate::config::{self, LearnedGroup};
 use crate::evaluate::Verdict;
+use crate::export::score_line::Clean;
 use crate::extract::Trajectory;
 use crate::learn::{self, Baseline};
 use crate::pipeline::Rules;
@@ -17,7 +18,7 @@ use crate::text::counted;
 
 /// Runs the command.
 pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
-    let replayed = match replay::judge(&args.recordings, rules) {
+    let replayed = match replayed::judge(&args.recordings, rules) {
         Ok(replayed) => replayed,
         Err(unreadable) => {
             return streams
@@ -64,7 +65,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             streams.err,
             "left out: {} of {} (fewer than --min-runs {})",
             counted(runs.len(), "run", "runs"),
-            config::group_text(key),
+            Clean(&config::group_text(key)),
             args.min_runs
         )?;
     }
@@ -114,7 +115,7 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         writeln!(
             streams.err,
             "{}: {} from {}",
-            config::group_text(&group.key),
+            Clean(&config::group_text(&group.key)),
             counted(group.rules.len(), "rule", "rules"),
             counted(group.n_runs, "run", "runs"),
         )?;
