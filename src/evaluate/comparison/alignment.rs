@@ -21,6 +21,8 @@ pub(crate) struct Alignment<'a> {
     pub(crate) expected: &'a [String],
     /// Positions (in `actual`, in `expected`) of matching names, rising in both.
     pub(crate) pairs: &'a [(usize, usize)],
+    /// What one entry of `actual` is: "call" or "visit".
+    pub(crate) noun: &'static str,
 }
 
 /// One line of an alignment.
@@ -79,11 +81,13 @@ impl Alignment<'_> {
         let other = |pair: &&(usize, usize)| self.actual[pair.0] != name;
         let sentence =
             if let Some(pair) = before.iter().filter(other).find(|pair| pair.0 > misplaced) {
-                format!("`{name}` was called before `{}`", self.actual[pair.0])
+                let (call, other) = (self.named(misplaced), self.named(pair.0));
+                format!("{call} was called before {other}")
             } else if let Some(pair) = after.iter().filter(other).find(|pair| pair.0 < misplaced) {
-                format!("`{name}` was called after `{}`", self.actual[pair.0])
+                let (call, other) = (self.named(misplaced), self.named(pair.0));
+                format!("{call} was called after {other}")
             } else {
-                format!("`{name}` was called out of order")
+                format!("{} was called out of order", self.named(misplaced))
             };
         Some((sentence, Some(misplaced)))
     }
@@ -119,16 +123,22 @@ impl Alignment<'_> {
             .count();
         match (self.actual.get(at), self.expected.get(at)) {
             (Some(actual), Some(expected)) => Some((
-                format!("call {} is `{actual}`, expected `{expected}`", at + 1),
+                format!(
+                    "{} {} is `{actual}`, expected `{expected}`",
+                    self.noun,
+                    at + 1
+                ),
                 Some(at),
             )),
             (Some(actual), None) if self.expected.is_empty() => {
                 Some((format!("`{actual}` was called, nothing expected"), Some(at)))
             }
-            (Some(actual), None) => Some((
+            (Some(_), None) => Some((
                 format!(
-                    "`{actual}` was called after the last expected call, `{}`",
-                    self.expected[at - 1]
+                    "{} was called after the last expected {}, {}",
+                    self.named(at),
+                    self.noun,
+                    self.named(at - 1)
                 ),
                 Some(at),
             )),
@@ -136,13 +146,20 @@ impl Alignment<'_> {
                 Some((format!("`{expected}` was not called"), None))
             }
             (None, Some(expected)) => Some((
-                format!(
-                    "`{expected}` was not called after `{}`",
-                    self.expected[at - 1]
-                ),
+                format!("`{expected}` was not called after {}", self.named(at - 1)),
                 None,
             )),
             (None, None) => None,
+        }
+    }
+
+    /// A call by its name, and by its number too where the name recurs: a sentence that is true of
+    /// one call is often untrue of another.
+    pub(crate) fn named(&self, call_idx: usize) -> String {
+        let name = self.actual[call_idx];
+        match self.actual.iter().filter(|&&other| other == name).count() {
+            1 => format!("`{name}`"),
+            _ => format!("`{name}` ({} {})", self.noun, call_idx + 1),
         }
     }
 

@@ -97,6 +97,15 @@ enum Mode {
     Set,
 }
 
+impl Over {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "call",
+            Self::Nodes => "visit",
+        }
+    }
+}
+
 /// What was called or visited.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
@@ -182,6 +191,7 @@ impl Evaluate for ExecutionOrder {
             actual: &actual,
             expected,
             pairs,
+            noun: self.over.noun(),
         };
         let (departure, n_in_order) = match self.mode() {
             Mode::Exact => (alignment.first_difference(), String::new()),

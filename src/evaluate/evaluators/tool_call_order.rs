@@ -108,6 +108,7 @@ impl Evaluate for ToolCallOrder {
             actual: &actual,
             expected,
             pairs,
+            noun: "call",
         };
         let n_expected = counted(expected.len(), "expected call", "expected calls");
         let departure = if self.strict {

@@ -208,6 +208,7 @@ impl Evaluate for ToolOrder {
             actual: &actual,
             expected: &expected,
             pairs,
+            noun: "call",
         };
         if self.exact_match {
             let (sentence, call_idx) = alignment.first_difference().unwrap_or_default();
@@ -220,7 +221,7 @@ impl Evaluate for ToolOrder {
         let from = pairs.last().map_or(0, |pair| pair.0 + 1);
         let after = pairs
             .last()
-            .map(|pair| format!(" after `{}`", actual[pair.0]))
+            .map(|pair| format!(" after {}", alignment.named(pair.0)))
             .unwrap_or_default();
         match other_arguments {
             Some(other) => Explanation {

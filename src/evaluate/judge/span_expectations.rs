@@ -159,17 +159,39 @@ fn read_expectation(
         return Ok(None);
     };
     let expected = read_evaluator(first, calls, max_size)?;
+    // Other spellings of one JSON value need not be compiled.
+    let json = |said: &StatedValue| -> Option<Value> {
+        serde_json::from_str(said.text.as_deref().filter(|_| !said.cut)?).ok()
+    };
+    let first_json = json(first);
+    let is_other_json = |other: &&StatedValue| match (&first_json, json(other)) {
+        (Some(first), Some(other)) => equality::equal(first, &other) != Some(true),
+        _ => true,
+    };
+    let others: Vec<&StatedValue> = others.iter().filter(is_other_json).collect();
     let canonical = |evaluator: &Evaluator| serde_json::to_value(evaluator).unwrap_or_default();
-    let is_equal = |other: &StatedValue| {
+    let is_equal = |other: &&StatedValue| {
         read_evaluator(other, calls, max_size).is_ok_and(|other| {
             equality::equal(&canonical(&other), &canonical(&expected)) == Some(true)
         })
     };
-    if others.len() < MAX_SPELLINGS && others.iter().all(is_equal) {
+    let may_compare = others.len() <= MAX_SPELLINGS;
+    if may_compare && others.iter().all(is_equal) {
         return Ok(Some(expected));
     }
-    let others: Vec<String> = others.iter().map(place).collect();
-    let message = format!("conflicts with that of {}: keep one", others.join(" and "));
+    let places: Vec<String> = others
+        .iter()
+        .take(MAX_MISTAKES)
+        .map(|said| place(said))
+        .collect();
+    let places = places.join(" and ");
+    let message = match may_compare {
+        true => format!("conflicts with that of {places}: keep one"),
+        false => format!(
+            "differs from {} others, among them those of {places}: keep one spelling",
+            others.len()
+        ),
+    };
     Err(mistake("conflicting_expectations", first, EXPECT, &message))
 }
 
@@ -191,11 +213,9 @@ fn read_evaluator(
     }
     const EXPECTED_FORM: &str = "an `evaluate` block in JSON";
     let source: WrittenEvaluator =
-        serde_json::from_str(text).map_err(|error| match wrong_number_of_evaluators(text) {
-            Some(message) if error.is_syntax() => {
-                mistake("unreadable_expectation", said, EXPECT, &message)
-            }
-            _ => unreadable(said, EXPECT, EXPECTED_FORM, &error),
+        serde_json::from_str(text).map_err(|error| match wrong_number_of_keys(text, &error) {
+            Some(message) => mistake("unreadable_expectation", said, EXPECT, &message),
+            None => unreadable(said, EXPECT, EXPECTED_FORM, &error),
         })?;
     let mut compiler = PatternCompiler::new(PatternLimits::network(MAX_PATTERNS));
     let evaluator = source.compile(&mut compiler).map_err(|errors| {
@@ -209,13 +229,15 @@ fn read_evaluator(
     Ok(evaluator)
 }
 
-/// serde_json says only where it expected a bracket when the one key of a map is not alone.
-fn wrong_number_of_evaluators(text: &str) -> Option<String> {
+/// A second key beside the evaluator. serde_json says only where it expected a bracket, or that it
+/// does not know the first key.
+fn wrong_number_of_keys(text: &str, error: &serde_json::Error) -> Option<String> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     let keys: Vec<String> = map.keys().map(|key| format!("`{}`", shown(key))).collect();
     Some(match keys.as_slice() {
         [] => "names no evaluator: write one, such as `tool_calls`, with its fields".to_owned(),
-        [key] => format!("has the key {key} twice: keep one"),
+        [key] if error.is_syntax() => format!("has the key {key} twice: keep one"),
+        [_] => return None,
         keys => {
             let keys = keys[..keys.len().min(MAX_MISTAKES)].join(", ");
             format!("has the keys {keys}: keep one evaluator and nothing beside it")

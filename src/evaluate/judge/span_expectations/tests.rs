@@ -146,9 +146,11 @@ fn what_cannot_be_used_is_an_error_that_names_its_place_and_leaves_the_rest() {
 #[test]
 fn nulls_and_a_wrong_number_of_evaluators_are_errors() {
     let two = r#"{"tool_order": {"expected_tools": []}, "threshold": 0.5}"#;
+    let beside = r#"{"threshold": 0.5, "tool_order": {"expected_tools": []}}"#;
     let null = r#"{"tool_calls": {"required": [{"name": "a", "command": null}]}}"#;
     for (text, part) in [
         (two, "has the keys `tool_order`, `threshold`: keep one"),
+        (beside, "has the keys `threshold`, `tool_order`: keep one"),
         ("{}", "names no evaluator"),
         (r#"{"tool_calls": null}"#, "invalid type: null"),
         (null, "invalid type: null"),
@@ -168,6 +170,22 @@ fn equal_expectations_in_other_spelling_do_not_conflict() {
             [{ "parameters": { "n": 1.0 }, "tool_name": "\u0061" }] } }"#,
     ];
     assert_eq!(read(&[], &spellings), read(&[], &spellings[..1]));
+    let many: Vec<String> = (0..20)
+        .map(|n| spellings[0].replace(": 1}", &format!(": 1.{}}}", "0".repeat(n + 1))))
+        .collect();
+    let many: Vec<&str> = std::iter::once(spellings[0])
+        .chain(many.iter().map(String::as_str))
+        .collect();
+    assert_eq!(read(&[], &many), read(&[], &spellings[..1]));
+    let others: Vec<String> = (0..20)
+        .map(|n| spellings[0].replace(": 1}", &format!(": 2{n}}}")))
+        .collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let message = read(&[], &others);
+    assert!(
+        error(&message).1.contains("differs from 19 others"),
+        "{message:?}"
+    );
     let different = spellings[1].replace("1.0", "1.5");
     let found = read(&[], &[spellings[0], &different]);
     assert_eq!(error(&found).0, "conflicting_expectations");
