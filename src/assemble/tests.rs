@@ -233,7 +233,7 @@ fn a_top_is_one_no_longer_once_its_parent_comes() {
 }
 
 #[test]
-fn a_newer_version_can_take_back_what_made_its_ancestor_a_top() {
+fn a_newer_version_can_undo_what_made_its_ancestor_a_top() {
     let mut buffer = buffer();
     buffer.send(span(3).under(2).model());
     buffer.send(span(2).under(1));

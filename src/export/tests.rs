@@ -254,7 +254,7 @@ fn the_sampled_bit_is_kept_when_it_is_not_set() {
 }
 
 #[test]
-fn an_adjusted_clock_is_told() {
+fn an_adjusted_clock_is_reported() {
     assert_eq!(
         attribute(&only_span(fail(), &settings()), "spanscore.clock_adjusted"),
         None
@@ -271,7 +271,7 @@ fn an_adjusted_clock_is_told() {
 }
 
 #[test]
-fn a_fail_is_an_error_only_when_asked() {
+fn a_fail_is_an_error_status_only_when_configured() {
     let red = Settings {
         status_on_fail: StatusOnFail::Error,
         ..settings()

@@ -307,7 +307,7 @@ fn a_call_without_any_name_is_listed() {
 }
 
 #[test]
-fn notes_say_what_became_of_every_span() {
+fn notes_explain_every_span() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     let spans = [
         agent(1, 0, "desk", 0, 99),
@@ -337,7 +337,7 @@ fn notes_say_what_became_of_every_span() {
 }
 
 #[test]
-fn notes_tell_a_call_told_twice_and_what_only_looks_like_a_run() {
+fn notes_mark_a_call_reported_twice_and_a_span_that_only_looks_like_a_run() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     let spans = [
         agent(1, 0, "desk", 0, 99),

@@ -68,14 +68,14 @@ impl Plane {
     async fn finish_within(self, time: Duration) -> (Undelivered, ItemCounts) {
         self.handle
             .close((tokio::time::Instant::now() + time).into_std());
-        let undelivered = run_with_an_eye_on_the_books(self.delivery, &self.telemetry).await;
+        let undelivered = run_and_check_the_balance(self.delivery, &self.telemetry).await;
         let mut books = self.telemetry.item_counts();
         (undelivered, books.remove("traces").unwrap_or_default())
     }
 }
 
 /// Runs the delivery to its end, and looks at the books at every chance between.
-async fn run_with_an_eye_on_the_books(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
+async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
     let watch = async {
         loop {
             for (signal, books) in telemetry.item_counts() {
@@ -297,7 +297,7 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
 // === split, refused, dropped ===
 
 #[tokio::test]
-async fn what_is_too_large_is_split_until_it_fits_and_arrives_once() {
+async fn a_request_that_is_too_large_is_split_until_it_fits_and_arrives_once() {
     let too_large = [
         (Protocol::Grpc, Reply::grpc(Code::OutOfRange)),
         (Protocol::Grpc, Reply::grpc(Code::ResourceExhausted)),

@@ -148,7 +148,7 @@ async fn shake(
 }
 
 #[tokio::test]
-async fn a_client_trusts_the_authority_it_was_told_and_no_other() {
+async fn a_client_trusts_the_configured_authority_and_no_other() {
     let (files, ours, theirs) = (
         Files::new(),
         Authority::new("ours"),
@@ -330,7 +330,7 @@ async fn files_that_cannot_be_used_leave_the_last_good_ones_in_use_and_are_repor
 }
 
 #[test]
-fn what_is_wrong_at_the_start_is_said_with_its_file() {
+fn mistakes_at_the_start_are_reported_with_their_file() {
     let (files, authority) = (Files::new(), Authority::new("ours"));
     let ((certificate, key), (_, other_key)) = (authority.sign("a.test"), authority.sign("b.test"));
     let telemetry = Arc::default();

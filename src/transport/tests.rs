@@ -469,7 +469,7 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
 }
 
 #[tokio::test]
-async fn http_is_told_from_grpc() {
+async fn http_is_distinguished_from_grpc() {
     let peer = Peer::start(|_, _| Reply::http(200)).await;
     let answer = client(&peer.destination(Protocol::Grpc))
         .send(Signal::Traces, Bytes::new(), &HeaderMap::new())

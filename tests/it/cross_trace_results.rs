@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_answers_is_part_of_the_budget() {
+    fn remembered_answers_are_part_of_the_budget() {
         let limit = 1 << 20;
         let mut fed = Fed::new(Settings {
             max_recent_size: limit,

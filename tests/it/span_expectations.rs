@@ -231,7 +231,7 @@ fn what_the_mode_does_not_ask_for_is_not_even_kept() {
 }
 
 #[test]
-fn what_is_too_big_is_an_error_and_has_a_room_of_its_own() {
+fn an_expectation_that_is_too_large_is_an_error_and_has_room_of_its_own() {
     let expect = expecting("search");
     let spans = || run_below_a_case(&[("spanscore.expect", &expect)], &[]);
     let label = |max_size: usize| {

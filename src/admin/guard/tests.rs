@@ -120,7 +120,7 @@ async fn on_loopback_programs_of_this_host_pass_and_browsers_of_other_origins_do
 }
 
 #[tokio::test]
-async fn a_port_that_is_reached_from_outside_is_closed_and_says_what_to_do() {
+async fn a_port_open_to_the_network_is_refused_with_a_remedy() {
     let guard = guard(OUTSIDE, &admin(None, false));
     let (status, body) = send(&guard, &[("host", "localhost")], false).await;
     assert_eq!(status, 403);
@@ -138,7 +138,7 @@ async fn a_port_that_is_reached_from_outside_is_closed_and_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_wherever_it_is_set_and_read_again_when_it_changes() {
+async fn a_configured_token_is_required_and_read_again_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "first\n").unwrap();

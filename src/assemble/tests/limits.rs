@@ -84,7 +84,7 @@ fn open_traces_have_a_budget_in_bytes() {
 }
 
 #[test]
-fn an_evicted_trace_takes_what_comes_before_it_is_handed_out_and_opens_again_after() {
+fn an_evicted_trace_takes_spans_until_it_is_returned_and_opens_again_after() {
     let mut buffer = Fixture::new(Settings {
         max_open_traces: 1,
         ..settings()
@@ -285,7 +285,7 @@ fn a_trace_that_began_before_us_is_incomplete() {
 }
 
 #[test]
-fn only_a_top_span_tells_when_a_trace_began() {
+fn only_a_top_span_shows_when_a_trace_began() {
     let mut buffer = buffer();
     buffer.send(span(1));
     buffer.send(span(2).under(1).lasting(-1, 3));

@@ -164,7 +164,7 @@ scores:
 }
 
 #[test]
-fn memory_is_shared_out_by_percent_less_what_we_take_ourselves() {
+fn memory_is_divided_by_percent_after_our_own_share() {
     let mib = 1 << 20;
     let budgets = Config::default().budgets(None);
     assert_eq!(budgets.limit, 488 * mib);
@@ -194,7 +194,7 @@ fn memory_is_shared_out_by_percent_less_what_we_take_ourselves() {
 }
 
 #[test]
-fn one_trace_gets_at_most_a_tenth_of_what_all_may_take() {
+fn one_trace_gets_at_most_a_tenth_of_the_budget() {
     let config = config("assemble: { open: { max_size: 10MiB }, restart_guard: 0, inactive: 90s }");
     let settings = config.assemble_settings(&config.budgets(None));
     assert_eq!(settings.size_limit, 1 << 20);

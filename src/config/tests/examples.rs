@@ -26,7 +26,7 @@ fn made(text: &str, evaluate: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_references_own_file_is_taken_as_it_stands() {
+fn the_references_own_file_is_read_unchanged() {
     let text = r#"
 examples:
   - input:

@@ -58,7 +58,7 @@ fn all_mistakes_of_a_file_are_reported_at_once() {
 }
 
 #[test]
-fn the_message_of_the_house_rules_looks_as_they_say() {
+fn an_unknown_evaluator_is_shown_as_documented() {
     let text = "\n\n\n\n\n\n\n\n\n\n\ncriteria:\n  - name: a\n    evaluate:\
         \n      tool_call_ordr: { tool_calls_order: [search, edit] }\n";
     insta::assert_snapshot!(messages(text), @r"

@@ -105,7 +105,7 @@ fn walk(schema: &Value, node: &Value, value: &Value, path: &str, n_keys: &mut us
 }
 
 #[test]
-fn what_is_printed_can_be_read_again() {
+fn printed_configuration_can_be_read_again() {
     let text = "forward: { endpoint: \"http://a:4317\", timeout: 1500ms, signals: [logs] }\
         \nscores: { span: { sample_pass: 0.25 } }\
         \ntools: { ignore: [\"no\", \"a: b\", \"#c\", \"-\", \"\", \"1\", \"true\"] }\
@@ -118,7 +118,7 @@ fn what_is_printed_can_be_read_again() {
 }
 
 #[test]
-fn what_is_printed_says_where_it_came_from() {
+fn printed_configuration_says_where_each_value_came_from() {
     let variables = [
         ("SPANSCORE_FORWARD__ENDPOINT", "http://a:4317"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "k=v"),

@@ -207,7 +207,7 @@ fn an_endpoint_per_signal_is_mentioned_where_nothing_would_be_forwarded() {
 }
 
 #[test]
-fn what_kubernetes_sets_beside_a_service_of_our_name_is_no_mistake() {
+fn variables_that_kubernetes_sets_for_a_service_of_our_name_are_no_mistake() {
     let variables = [
         ("SPANSCORE_SERVICE_HOST", "10.0.0.1"),
         ("SPANSCORE_SERVICE_PORT", "4317"),

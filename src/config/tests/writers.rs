@@ -32,7 +32,7 @@ fn given() -> Config {
 }
 
 #[test]
-fn each_writer_has_an_address_and_says_who_we_are() {
+fn each_writer_has_an_address_and_keys() {
     let config = given();
     let lines: Vec<String> = config
         .scores

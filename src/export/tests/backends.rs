@@ -119,7 +119,7 @@ fn error() -> Evaluation {
 // === when, and how often ===
 
 #[tokio::test]
-async fn a_score_waits_until_its_span_is_acknowledged_and_says_who_we_are() {
+async fn a_score_waits_until_its_span_is_acknowledged_and_sends_the_keys() {
     let otlp = Peer::start(|n, _| {
         if n < 3 {
             Reply::http(503)
@@ -284,7 +284,7 @@ async fn mlflow_creates_once_and_updates_from_then_on() {
 
 /// Spans reach a backend late, but not for ever.
 #[tokio::test]
-async fn an_unknown_span_is_asked_for_for_ten_minutes_and_holds_nobody_up() {
+async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     let phoenix = Peer::start(|_, received| {
         if label(received) == "fail" {
             Reply::http(404)
@@ -393,7 +393,7 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_or_no_time_is_counted() {
+async fn scores_without_room_or_time_are_counted() {
     let phoenix = Peer::start(|_, _| Reply::Silence).await;
     let (exporter, running, telemetry) = start(&to_phoenix(phoenix.address), 64 << 10, None);
     for id in 1..=250 {

@@ -351,7 +351,7 @@ async fn an_open_batch_is_sent_after_its_delay_and_metrics_on_their_interval() {
 }
 
 #[tokio::test]
-async fn in_a_hurry_what_is_open_goes_at_once_and_so_does_what_comes_later() {
+async fn a_drain_sends_queued_and_later_scores_at_once() {
     let (address, mut received) = sink().await;
     let mut config = everywhere(address);
     config.scores.event.enabled = false;

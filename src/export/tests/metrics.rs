@@ -261,7 +261,7 @@ fn revisions_count_only_where_the_label_changes() {
 }
 
 #[test]
-fn services_and_agents_beyond_their_bound_are_other_and_told_once() {
+fn services_and_agents_beyond_their_bound_are_other_and_logged_once() {
     let metrics = metrics(
         Temporality::Cumulative,
         SeriesLimits {

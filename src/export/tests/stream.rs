@@ -51,7 +51,7 @@ fn numbered(evaluation: Evaluation, number: usize) -> Evaluation {
 }
 
 #[test]
-fn each_gets_what_it_wants_and_is_woken_for_it() {
+fn each_listener_gets_the_scores_of_its_filter() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -97,7 +97,7 @@ fn each_gets_what_it_wants_and_is_woken_for_it() {
 }
 
 #[test]
-fn a_slow_listener_loses_the_oldest_and_is_told_how_many() {
+fn a_slow_listener_loses_the_oldest_and_gets_their_number() {
     let (stream, telemetry) = stream();
     let slow = stream.listen(ScoreFilter::default(), 0).unwrap();
     let size = Value::Object(score_line::json(&numbered(pass(), 1_000)))
@@ -123,7 +123,7 @@ fn a_slow_listener_loses_the_oldest_and_is_told_how_many() {
 }
 
 #[test]
-fn the_last_ones_are_remembered_and_gaps_among_them_told() {
+fn the_latest_scores_are_remembered_and_gaps_are_reported() {
     let (stream, _) = stream();
     let many: Vec<Evaluation> = (0..150).map(|number| numbered(pass(), number)).collect();
     stream.push(&many, SECOND);

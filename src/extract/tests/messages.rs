@@ -51,7 +51,7 @@ fn calls_that_only_messages_tell_of_are_marked_so() {
 }
 
 #[test]
-fn a_prompt_is_let_go_and_only_new_results_are_kept() {
+fn a_prompt_is_pruned_and_only_new_results_are_kept() {
     let recogniser = Recogniser::new(&Tools::default(), [], None);
     let long = "x".repeat(10_000);
     let history = format!(
@@ -78,7 +78,7 @@ fn a_prompt_is_let_go_and_only_new_results_are_kept() {
 }
 
 #[test]
-fn what_other_settings_recognised_is_looked_at_again() {
+fn spans_recognised_under_other_settings_are_recognised_again() {
     let house = |kind: &str| CustomConvention {
         name: "acme".into(),
         matches: [("acme.kind".to_owned(), kind.to_owned())].into(),

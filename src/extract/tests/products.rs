@@ -86,7 +86,7 @@ fn voltagent_names_the_sub_agent_beside_its_parent() {
 }
 
 #[test]
-fn traceloop_for_javascript_tells_the_name_in_the_result() {
+fn traceloop_for_javascript_has_the_name_in_the_result() {
     let call = only(
         span(1, 0, "execute_tool DynamicStructuredTool", 1, 2)
             .with("traceloop.span.kind", "task")
@@ -361,7 +361,7 @@ fn a_plain_completion_of_vercels_sdk_is_no_agent_run() {
 }
 
 #[test]
-fn claude_code_tells_of_a_failure_below_the_call() {
+fn claude_code_marks_a_failure_below_the_call() {
     let spans = [
         span(1, 0, "claude_code.interaction", 0, 9).with("session.id", "s1"),
         span(2, 1, "claude_code.llm_request", 1, 2).with("gen_ai.system", "anthropic"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::Code;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::{Log, PROTOCOLS, Plane, books, run_with_an_eye_on_the_books};
+use super::{Log, PROTOCOLS, Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
 use crate::forward::*;
 use crate::telemetry::ItemCounts;
@@ -159,7 +159,7 @@ async fn during_an_outage_one_probe_goes_out_at_a_time_and_afterwards_everything
 }
 
 #[tokio::test]
-async fn a_peer_that_is_away_and_comes_back_gets_what_was_kept_for_it() {
+async fn a_peer_that_recovers_gets_what_was_queued_for_it() {
     for protocol in PROTOCOLS {
         let peer = Peer::willing().await;
         let (address, destination) = (peer.address, peer.destination(protocol));
@@ -189,7 +189,7 @@ async fn a_peer_that_is_away_and_comes_back_gets_what_was_kept_for_it() {
 }
 
 #[tokio::test]
-async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
+async fn a_request_that_always_fails_blocks_no_other_and_is_logged() {
     let log = Log::default();
     let _guard = log.listen();
     let told = || {
@@ -214,7 +214,7 @@ async fn a_request_that_always_fails_holds_nobody_up_and_is_told() {
         telemetry,
     } = plane;
     let (undelivered, n_good) =
-        tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
+        tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
             let mut n_good = 0;
             while told() == 0 {
                 for _ in 0..20 {

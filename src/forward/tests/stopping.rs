@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Plane, books, run_with_an_eye_on_the_books};
+use super::{Plane, books, run_and_check_the_balance};
 use crate::config::Protocol;
 use crate::forward::*;
 use crate::telemetry::{ItemCounts, Unhealthy};
@@ -47,21 +47,20 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
         delivery,
         telemetry,
     } = plane;
-    let (undelivered, ()) =
-        tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
-            peer.has_received(2).await;
-            while offer(&handle, 4_000) == Err(QueueRefusal::Full) {
-                tokio::task::yield_now().await;
-            }
-            handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
-            assert_eq!(offer(&handle, 1), Err(QueueRefusal::Draining));
-        });
+    let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
+        peer.has_received(2).await;
+        while offer(&handle, 4_000) == Err(QueueRefusal::Full) {
+            tokio::task::yield_now().await;
+        }
+        handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
+        assert_eq!(offer(&handle, 1), Err(QueueRefusal::Draining));
+    });
     assert_eq!(undelivered, Undelivered::new());
     assert_eq!(telemetry.item_counts()["traces"], books(3, 3, &[]));
 }
 
 #[tokio::test]
-async fn what_is_undelivered_at_the_deadline_is_dropped_and_told() {
+async fn requests_undelivered_at_the_deadline_are_dropped_and_logged() {
     for reply in [Reply::Silence, Reply::http(503)] {
         let peer = Peer::start(move |_, _| reply.clone()).await;
         let plane = Plane::new(peer.destination(Protocol::Grpc));
@@ -109,20 +108,19 @@ async fn while_stopping_nothing_is_acknowledged_that_the_downstream_may_not_take
     offer().unwrap();
     let n_retries =
         || telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]);
-    let (undelivered, ()) =
-        tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
-            while n_retries() == 0 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(offer(), Ok(()), "an outage alone is no reason to refuse");
-            handle.begin_drain();
-            assert_eq!((is_refused(), offer()), (true, Err(QueueRefusal::Draining)));
-            while is_refused() {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(offer(), Ok(()), "the downstream is back");
-            handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
-        });
+    let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
+        while n_retries() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(offer(), Ok(()), "an outage alone is no reason to refuse");
+        handle.begin_drain();
+        assert_eq!((is_refused(), offer()), (true, Err(QueueRefusal::Draining)));
+        while is_refused() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(offer(), Ok(()), "the downstream is back");
+        handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
+    });
     assert_eq!(undelivered, Undelivered::new());
     assert_eq!(telemetry.item_counts()["traces"], books(3, 3, &[]));
 }
@@ -165,15 +163,12 @@ async fn stopping_does_not_wait_for_the_next_interval() {
     handle
         .offer(Signal::Traces, Bytes::from_static(b"x"), 1, Vec::new())
         .unwrap();
-    let (undelivered, ()) =
-        tokio::join!(run_with_an_eye_on_the_books(delivery, &telemetry), async {
-            while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")])
-                == 0
-            {
-                tokio::task::yield_now().await;
-            }
-            handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
-        });
+    let (undelivered, ()) = tokio::join!(run_and_check_the_balance(delivery, &telemetry), async {
+        while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) == 0 {
+            tokio::task::yield_now().await;
+        }
+        handle.close((tokio::time::Instant::now() + Duration::from_secs(60)).into_std());
+    });
     assert_eq!(
         (undelivered, peer.received().len()),
         (Undelivered::new(), 2)

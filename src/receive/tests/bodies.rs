@@ -177,7 +177,7 @@ async fn a_bomb_is_refused_with_no_more_memory_than_the_limit() {
 }
 
 #[test]
-fn room_is_asked_for_with_what_is_unread() {
+fn room_is_requested_for_unread_bytes() {
     let plain = text(200_000);
     for (encoding, packed) in [
         (Encoding::Gzip, gzip(&plain)),
@@ -207,7 +207,7 @@ fn room_is_asked_for_with_what_is_unread() {
 }
 
 #[test]
-fn what_a_body_says_of_its_length_is_room_enough_for_it() {
+fn the_claimed_length_of_a_body_is_enough_room_for_it() {
     let plain = text(100_000);
     for (encoding, packed) in [
         (Encoding::Gzip, gzip(&plain)),

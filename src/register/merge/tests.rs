@@ -72,7 +72,7 @@ fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
 }
 
 #[test]
-fn what_has_run_out_goes_at_its_time_and_not_before() {
+fn an_expired_registration_goes_at_its_time_and_not_before() {
     let registered = CriteriaSet::new(
         Vec::new(),
         [
@@ -89,7 +89,7 @@ fn what_has_run_out_goes_at_its_time_and_not_before() {
 }
 
 #[test]
-fn the_revision_of_a_set_is_that_of_its_criteria_and_the_etag_tells_more() {
+fn the_etag_of_a_set_changes_more_often_than_its_revision() {
     let file = CriteriaSet::new(vec![criterion("a", "x")], []);
     let api = CriteriaSet::new(Vec::new(), [registration("a", "x", None)]);
     let ending = CriteriaSet::new(Vec::new(), [registration("a", "x", Some(1))]);
@@ -99,7 +99,7 @@ fn the_revision_of_a_set_is_that_of_its_criteria_and_the_etag_tells_more() {
 }
 
 #[test]
-fn changes_are_told_by_name_and_revision() {
+fn changes_are_logged_by_name_and_revision() {
     let before = CriteriaSet::new(
         vec![
             criterion("a", "x"),

@@ -200,7 +200,7 @@ async fn a_swapped_config_map_and_a_new_criteria_file_are_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_file_keeps_the_last_good_set_and_is_told_once() {
+async fn a_bad_file_keeps_the_last_good_set_and_is_logged_once() {
     let fixture = start(&text("a"));
     fixture.write("criteria: [{ name: b, evaluate: { tool_call_ordr: {} } }]\n");
     for _ in 0..3 {

@@ -60,7 +60,7 @@ fn a_write_that_was_cut_off_leaves_the_old_file() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_kept_beside_and_the_rest_is_used() {
+fn unreadable_registrations_are_set_aside_and_the_rest_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
     let good = json!({ "criterion": criterion("a", "x") });

@@ -6,7 +6,7 @@ use proptest::prelude::{prop, proptest};
 use super::*;
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_with_a_problem_and_changes_nothing() {
+async fn a_wrong_request_is_refused_with_a_problem_and_changes_nothing() {
     let register = register("");
     let deep = "[".repeat(100_000);
     let nested = format!("{}1{}", "{\"a\":".repeat(5_000), "}".repeat(5_000));
@@ -132,7 +132,7 @@ async fn patterns_that_are_read_again_are_counted_once() {
 }
 
 #[tokio::test]
-async fn requests_that_make_no_sense_are_told_so() {
+async fn requests_that_make_no_sense_are_refused() {
     let register = register("");
     let yaml = [("content-type", "application/yaml")];
     let cases: [Call<'_>; 14] = [

@@ -166,7 +166,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
 }
 
 #[test]
-fn what_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
+fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete() {
     let telemetry = Arc::new(Telemetry::default());
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let (go_on, may_go_on) = sync_channel::<()>(0);
@@ -234,7 +234,7 @@ fn resources_count_in_the_bytes_that_wait() {
 }
 
 #[test]
-fn what_is_thrown_away_counts_as_long_as_its_memory_is_held() {
+fn discarded_batches_count_as_long_as_their_memory_is_held() {
     let long = "x".repeat(900);
     let spans = |n: u8| (1..=n).map(|id| span(1, id, &long)).collect::<Vec<_>>();
     let own = |spans: Vec<Span>| ScopeSpans {

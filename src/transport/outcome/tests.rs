@@ -264,7 +264,7 @@ fn the_collectors_way_to_say_too_large_over_http_is_understood() {
 }
 
 #[test]
-fn errors_are_told_in_the_peers_words_on_one_short_line() {
+fn errors_repeat_the_peers_words_on_one_short_line() {
     let why = |status, content_type: &str, body: &[u8]| match DeliveryOutcome::of_http(
         status,
         &headers(&[("content-type", content_type)]),
@@ -317,7 +317,7 @@ fn a_redirect_names_its_target_without_what_may_be_a_key() {
 }
 
 #[test]
-fn a_peer_that_speaks_no_grpc_is_told_apart_from_a_busy_proxy() {
+fn a_peer_without_grpc_is_distinguished_from_a_busy_proxy() {
     let word = |status| {
         word(&DeliveryOutcome::of_http_instead_of_grpc(
             status,

@@ -78,7 +78,7 @@ fn the_oldest_that_waits_makes_room_even_if_it_was_tried() {
 }
 
 #[test]
-fn what_is_larger_than_the_queue_drives_nobody_out() {
+fn a_request_larger_than_the_queue_evicts_no_other() {
     let (queue, notebook) = queue(WhenFull::DropOldest);
     queue.offer(request(1)).unwrap();
     queue
@@ -182,7 +182,7 @@ fn a_draining_queue_refuses_while_its_destination_is_down() {
 }
 
 #[test]
-fn what_failed_waits_until_it_is_due_and_is_then_the_next() {
+fn a_failed_request_waits_until_it_is_due_and_is_then_the_next() {
     let (queue, _) = queue(WhenFull::RefuseNewcomer);
     (1..=3).for_each(|n| queue.offer(request(n)).unwrap());
     let t0 = now();

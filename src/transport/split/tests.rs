@@ -160,7 +160,7 @@ fn many_resources_are_cut_without_a_copy() {
 }
 
 #[test]
-fn unknown_fields_of_what_encloses_go_into_both_halves() {
+fn unknown_fields_of_enclosing_messages_go_into_both_halves() {
     let scope_spans = ScopeSpans {
         spans: vec![
             Span {

@@ -96,7 +96,7 @@ fn the_examples_of_the_documentation_work_as_they_stand() {
 }
 
 #[test]
-fn the_client_tells_what_is_wrong_and_where_and_exits_accordingly() {
+fn the_client_reports_mistakes_with_their_place_and_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     fs::write(&token, "t0ps3cr3t\n").unwrap();

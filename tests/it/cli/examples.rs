@@ -165,7 +165,7 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
 }
 
 #[test]
-fn what_does_not_go_together_is_said_and_exits_with_2() {
+fn options_that_exclude_each_other_exit_with_2() {
     let (folder, files) = recorded(&[(Some("a"), &["a"]), (Some("a"), &["a"]), (None, &["b"])]);
     let one = "  - expected_output: [a]\n";
     let set =

@@ -51,7 +51,7 @@ fn replayed(config: &str) -> Vec<[String; 3]> {
 }
 
 #[test]
-fn each_run_is_held_to_what_its_harness_says() {
+fn each_run_is_judged_by_the_expectations_of_its_harness() {
     let (_folder, full) = configured("{ from_spans: full, cases_file: cases.yaml }");
     let expected = [
         ["example", "tool_order", "pass"],

@@ -389,7 +389,7 @@ fn crew(run: &str, tool: &str) -> String {
 }
 
 #[test]
-fn a_proposal_fits_the_next_run_and_tells_no_secret() {
+fn a_proposal_fits_the_next_run_and_shows_no_secret() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (first, next) = (path("first.traces.json"), path("next.traces.json"));
@@ -505,7 +505,7 @@ fn recordings_come_packed_in_many_ways() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place() {
+fn unreadable_input_is_reported_with_its_place() {
     let empty = TempDir::new().unwrap();
     let folder = TempDir::new().unwrap();
     let write = |name: &str, content: &[u8]| {
@@ -735,7 +735,7 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn a_taken_port_is_told_with_its_setting() {
+fn a_port_in_use_is_reported_with_its_setting() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (code, _, err) = run(&[
@@ -754,7 +754,7 @@ fn a_taken_port_is_told_with_its_setting() {
 }
 
 #[test]
-fn one_who_would_forward_to_himself_is_stopped() {
+fn a_sidecar_that_would_forward_to_itself_does_not_start() {
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -132,7 +132,7 @@ fn a_tap_waits_for_a_sidecar_that_comes_again_and_ends_with_ctrl_c() {
 }
 
 #[test]
-fn one_who_has_seen_enough_may_close_the_pipe() {
+fn a_reader_may_close_the_pipe_early() {
     let mut sidecar = Running::start(&QUICK);
     let [otlp, admin] = sidecar.addresses();
     let (mut live, _err) = listening(&["--address", &admin]);

@@ -358,7 +358,7 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_scores_holds_no_originals_back_and_is_told_at_the_end() {
+async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
     let backend = Backend::start().await;
     let scores = format!("http://{}", vacant().await);
     let more = [

@@ -91,7 +91,7 @@ async fn scores_arrive_as_span_event_and_metric() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_refused_and_the_next_request_is_fine() {
+async fn unreadable_requests_are_refused_and_the_next_one_works() {
     let backend = Backend::start().await;
     let (sidecar, _) = start(&config(&backend, Protocol::Grpc)).await;
     let (grpc, http) = (

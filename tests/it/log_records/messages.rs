@@ -174,7 +174,7 @@ const TOLD: [&str; 3] = [
 ];
 
 #[test]
-fn a_plain_loop_is_told_by_the_records_of_its_models() {
+fn a_plain_loop_is_read_from_the_records_of_its_models() {
     let judged = replay([spans(&loop_of(3)), logs(&conversation())]);
     assert_eq!(told(&judged), TOLD);
     let trajectory = &judged.trajectories[0];
@@ -310,7 +310,7 @@ fn a_record_with_all_the_messages_is_read_as_a_span_would_be() {
 }
 
 #[test]
-fn a_tool_span_makes_messages_moot_but_for_what_it_lacks() {
+fn a_tool_span_takes_from_messages_only_the_parts_it_lacks() {
     let tool = |id: &str, name: &str, start: u64| {
         let values = json!({
             "gen_ai.operation.name": "execute_tool",
@@ -349,7 +349,7 @@ fn a_span_that_nobody_knows_is_a_models_if_one_was_recorded_in_it() {
 }
 
 #[test]
-fn what_belongs_to_no_span_is_counted_and_what_is_too_long_is_not_kept() {
+fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
     let mut lonely = choice(0, &[("c1", "Read", "{}")]);
     lonely["spanId"] = "".into();
     let mut without_trace = choice(0, &[("c1", "Read", "{}")]);

@@ -223,7 +223,7 @@ fn codex_and_gemini_are_read_as_they_spell_it() {
 }
 
 #[test]
-fn a_call_that_a_span_also_tells_of_is_dropped() {
+fn a_call_that_a_span_also_reports_is_dropped() {
     let batches = || {
         [
             logs(&[
@@ -257,7 +257,7 @@ fn a_call_that_a_span_also_tells_of_is_dropped() {
 }
 
 #[test]
-fn what_names_no_group_is_counted_and_what_is_no_call_is_not_kept() {
+fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
     let lonely = record(
         1,
         json!({ "event.name": "codex.tool_result", "tool_name": "shell" }),

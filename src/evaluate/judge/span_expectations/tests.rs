@@ -60,7 +60,7 @@ fn names_come_as_a_comma_list_or_as_an_array() {
 }
 
 #[test]
-fn what_cannot_be_used_is_an_error_that_names_its_place_and_leaves_the_rest() {
+fn an_unusable_expectation_is_an_error_with_its_place_and_spares_the_rest() {
     let order = r#"{"tool_call_order": {"tool_calls_order": ["a"]}}"#;
     for (criteria, expect, names, kind, parts) in [
         (
@@ -192,7 +192,7 @@ fn equal_expectations_in_other_spelling_do_not_conflict() {
 }
 
 #[test]
-fn it_carries_a_revision_of_what_was_expected() {
+fn it_carries_a_revision_of_the_expectation() {
     let own = |text: &str| read(&[], &[text]).own.unwrap();
     let revision = |text: &str| JudgedBy::from(own(text)).revision().to_owned();
     let order = revision(r#"{"tool_call_order": {"tool_calls_order": ["a"]}}"#);

@@ -192,7 +192,7 @@ fn datadog_is_asked_for_evaluations_of_spans_with_decimal_ids() {
 }
 
 #[test]
-fn a_trace_is_one_call_unless_it_is_huge_and_a_span_it_moved_from_is_told() {
+fn a_trace_is_one_request_unless_it_is_huge_and_a_moved_score_is_withdrawn() {
     let many: Vec<Evaluation> = vec![fail(); 250];
     let calls = requests(
         &Writer::Phoenix(Default::default()),

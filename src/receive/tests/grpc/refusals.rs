@@ -95,7 +95,7 @@ async fn sixty_five_mebibytes_are_too_large_and_not_to_be_sent_again() {
 }
 
 #[tokio::test]
-async fn what_could_never_fit_is_too_large_and_the_answer_names_the_setting() {
+async fn a_request_that_could_never_fit_is_too_large_and_the_answer_names_the_setting() {
     let in_flight = serve(|_, budgets| budgets.in_flight = 10_000).await;
     let status = TraceServiceClient::new(connect(&in_flight).await)
         .export(spans(1, &"x".repeat(20_000)))

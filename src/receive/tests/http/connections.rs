@@ -43,7 +43,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_before_it_sends_is_told_to_go_on_or_not_to() {
+async fn a_client_that_expects_100_continue_gets_it_or_a_refusal() {
     let served = serve(|_, _| {}).await;
     let ask = |length: usize| {
         let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\
