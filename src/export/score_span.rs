@@ -21,8 +21,9 @@ const MAX_LINKS: usize = 128;
 /// Most bytes of `input.value` and of `output.value`, so that a batch stays far below the 4 MiB a
 /// gRPC peer takes by default.
 const MAX_VALUE_SIZE: usize = 32 << 10;
-/// The duration of a score span in nanoseconds. Long enough to be drawn, too short to change a
-/// trace's length.
+/// The duration of a score span in nanoseconds, long enough to be drawn. It ends with the judged
+/// span, its parent, and does not start before it: to Jaeger, a child that reaches outside its
+/// parent is clock skew, which it warns of and mends by moving the child.
 const DURATION_NANOS: u64 = 1_000;
 
 /// How score spans are made.
@@ -208,7 +209,10 @@ fn span(
     } = evaluation;
     let trace_id = trajectory.trace_id;
     let id_of = |revision| score_span_id(trace_id, subject.span_id, criterion.name(), revision);
-    let start = score_time(trajectory);
+    let end = score_time(trajectory);
+    let start = end
+        .saturating_sub(DURATION_NANOS)
+        .max(subject.start_unix_nanos.min(end));
 
     write::bytes(out, span::TRACE_ID, trace_id.as_bytes());
     write::bytes(
@@ -229,7 +233,7 @@ fn span(
     });
     write::uint(out, span::KIND, 1); // SPAN_KIND_INTERNAL
     write::fixed64(out, span::START_TIME, start);
-    write::fixed64(out, span::END_TIME, start.saturating_add(DURATION_NANOS));
+    write::fixed64(out, span::END_TIME, end);
     attributes(out, evaluation, settings, explain);
     let mut n_links = 0;
     if let Some(Previous {

@@ -124,7 +124,7 @@ fn a_score_span_has_every_field_of_the_design() {
     assert_eq!(span.kind, 1);
     assert_eq!(
         (span.start_time_unix_nano, span.end_time_unix_nano),
-        (END, END + 1_000)
+        (END - 1_000, END)
     );
     assert_eq!(span.trace_state, "vendor=1");
     assert_eq!(
@@ -242,7 +242,19 @@ fn a_span_without_an_end_is_scored_at_the_latest_end_of_the_trace() {
     let open = with(fail(), |trajectory| {
         trajectory.subject.as_mut().unwrap().end_unix_nanos = 0
     });
-    assert_eq!(only_span(open, &settings()).start_time_unix_nano, END + 50);
+    assert_eq!(only_span(open, &settings()).end_time_unix_nano, END + 50);
+}
+
+#[test]
+fn a_score_span_does_not_start_before_a_judged_span_that_is_shorter() {
+    let short = with(fail(), |trajectory| {
+        trajectory.subject.as_mut().unwrap().start_unix_nanos = END - 10;
+    });
+    let span = only_span(short, &settings());
+    assert_eq!(
+        (span.start_time_unix_nano, span.end_time_unix_nano),
+        (END - 10, END)
+    );
 }
 
 #[test]
