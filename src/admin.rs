@@ -5,17 +5,19 @@
 mod guard;
 mod health;
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::time::Instant;
 
-use crate::telemetry::{MetricsPage, MetricsSource, Phase, Telemetry};
+use crate::telemetry::{MetricsPage, MetricsSource, Phase, RequestMisdirected, Telemetry};
 
 pub use guard::{Guard, TokenError};
 
@@ -28,10 +30,21 @@ pub struct AdminPort {
     pub metrics: Vec<MetricsSource>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
+    /// Where OTLP goes, for requests that come here by mistake.
+    pub otlp: OtlpAddresses,
     /// Who may use the API.
     pub guard: Arc<Guard>,
     /// The API, made by other rooms.
     pub api: Router,
+}
+
+/// The bound addresses of the OTLP ports; `None` for one that is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtlpAddresses {
+    /// OTLP/gRPC.
+    pub grpc: Option<SocketAddr>,
+    /// OTLP/HTTP.
+    pub http: Option<SocketAddr>,
 }
 
 impl AdminPort {
@@ -48,9 +61,9 @@ impl AdminPort {
             .route("/metrics", get(metrics))
             .route("/grpc.health.v1.Health/Check", post(health::check))
             .route("/grpc.health.v1.Health/Watch", post(health::watch))
+            .fallback(not_found)
             .with_state(self)
             .merge(api)
-            .fallback(not_found)
     }
 }
 
@@ -91,12 +104,35 @@ async fn metrics(State(admin): State<AdminPort>) -> impl IntoResponse {
     )
 }
 
-async fn not_found() -> impl IntoResponse {
-    (
-        StatusCode::NOT_FOUND,
-        "this is spanscore's admin port; it has /livez, /readyz, /metrics and the API below /v1 \
-         (OTLP goes to 4317 and 4318)\n",
-    )
+async fn not_found(State(admin): State<AdminPort>, request: Request) -> impl IntoResponse {
+    let message = format!(
+        "this is spanscore's admin port: it has /livez, /readyz, /metrics and the API below /v1; {}\n",
+        admin.otlp
+    );
+    // Whoever opens the port in a browser asks for more paths than one; exporters post.
+    if request.method() == Method::POST {
+        RequestMisdirected {
+            reason: "port",
+            method: request.method().as_str(),
+            path: request.uri().path(),
+            remedy: message.trim_end(),
+        }
+        .emit(&admin.telemetry);
+    }
+    (StatusCode::NOT_FOUND, message)
+}
+
+impl fmt::Display for OtlpAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.grpc, self.http) {
+            (Some(grpc), Some(http)) => {
+                write!(f, "send OTLP/gRPC to {grpc} and OTLP/HTTP to {http}")
+            }
+            (Some(grpc), None) => write!(f, "send OTLP to {grpc}"),
+            (None, Some(http)) => write!(f, "send OTLP to {http}"),
+            (None, None) => write!(f, "both OTLP ports are off (`receivers.otlp`)"),
+        }
+    }
 }
 
 /// Lists dead and stuck workers, a line each.

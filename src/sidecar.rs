@@ -25,7 +25,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::admin::{AdminPort, Guard, TokenError};
+use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
 use crate::config::{Config, Signal};
 use crate::evaluate::Coverage;
 use crate::export::{self, ExportError, Exporter};
@@ -277,6 +277,10 @@ impl Sidecar {
             telemetry: telemetry.clone(),
             metrics,
             started_unix_nanos: started.unix_nanos,
+            otlp: OtlpAddresses {
+                grpc: addresses.grpc,
+                http: addresses.http,
+            },
             guard,
             api,
         };

@@ -35,7 +35,7 @@ pub use forwarding::{
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
 pub use metrics_page::{MetricKind, MetricsPage};
-pub use receiving::{AuthorizationNotPassed, IncomingRefused, NothingReceived};
+pub use receiving::{AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected};
 pub use registering::{
     ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
     RegistrationsExpired, StateFileUnusable, TokenUnusable,

@@ -39,6 +39,10 @@ fn admin() -> AdminPort {
         telemetry,
         metrics: Vec::new(),
         started_unix_nanos: 1_795_000_000_000_000_000,
+        otlp: OtlpAddresses {
+            grpc: None,
+            http: Some(([10, 0, 0, 7], 14318).into()),
+        },
         guard,
         api: Router::new(),
     }
@@ -129,5 +133,20 @@ async fn metrics_are_open_metrics_with_those_of_further_sources() {
         .find_map(|line| line.strip_prefix("process_cpu_seconds_total "))
         .unwrap();
     assert!(cpu_seconds.parse::<f64>().unwrap() > 0.0);
-    assert_eq!(get(&admin, "/v1/traces").await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn telemetry_sent_here_is_told_where_it_goes_and_counted() {
+    let admin = admin();
+    let (status, text) = get(&admin, "/v1/traces").await;
+    assert_eq!(status, 404);
+    assert!(text.contains("send OTLP to 10.0.0.7:14318\n"), "{text}");
+    let n_misdirected = || {
+        let name = "spanscore_receiver_misdirected_requests_total";
+        admin.telemetry.counter(name, &[("reason", "port")])
+    };
+    assert_eq!(n_misdirected(), 0, "a look with a browser is no mistake");
+    let export = Request::post("/v1/traces").body(Body::empty()).unwrap();
+    let response = admin.clone().router().oneshot(export).await.unwrap();
+    assert_eq!((response.status().as_u16(), n_misdirected()), (404, 1));
 }

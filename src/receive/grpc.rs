@@ -25,6 +25,9 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
+const NEEDS_HTTP_2: &str = "gRPC needs HTTP/2; is there a proxy in between that speaks HTTP/1.1?\n";
+const NEEDS_POST: &str = "gRPC calls are POST requests\n";
+
 /// An uncompressed message of zero bytes: an empty `Export…ServiceResponse`, whose
 /// `partial_success` is unset.
 const EMPTY_MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
@@ -65,16 +68,12 @@ where
 {
     let (head, mut body) = request.into_parts();
     if head.version < Version::HTTP_2 {
-        return plain(
-            StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            "gRPC needs HTTP/2; is there a proxy in between that speaks HTTP/1.1?\n",
-        );
+        inner.misdirected("protocol", &head, NEEDS_HTTP_2);
+        return plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED, NEEDS_HTTP_2);
     }
     if head.method != Method::POST {
-        let mut response = plain(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "gRPC calls are POST requests\n",
-        );
+        inner.misdirected("method", &head, NEEDS_POST);
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, NEEDS_POST);
         response
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("POST"));
@@ -97,6 +96,7 @@ where
                 "no method `{}`; call Export of the trace, logs or metrics service",
                 head.uri.path()
             );
+            inner.misdirected("path", &head, &message);
             Err(Status::unimplemented(message))
         }
     };

@@ -57,6 +57,7 @@ where
             "nothing at `{}`; send OTLP/HTTP to /v1/traces, /v1/logs or /v1/metrics",
             head.uri.path()
         );
+        inner.misdirected("path", head, &message);
         return failure(StatusCode::NOT_FOUND, Code::NotFound, message, None, format);
     };
     if head.method != Method::POST {
@@ -64,6 +65,7 @@ where
             "{} is not allowed here; send OTLP requests with POST",
             head.method
         );
+        inner.misdirected("method", head, &message);
         let mut response = failure(
             StatusCode::METHOD_NOT_ALLOWED,
             Code::Unimplemented,

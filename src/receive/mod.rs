@@ -24,11 +24,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
 use crate::span::{self, KeySet};
-use crate::telemetry::{AuthorizationNotPassed, IncomingRefused, MetricsSource, Telemetry};
+use crate::telemetry::{
+    AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, Telemetry,
+};
 use crate::transport::queue::{QueueRefusal, largest_request};
 
 use body::{BodyLimits, BufferedMessage};
@@ -293,6 +296,17 @@ impl ReceiverShared {
                     .map(|value| (name.clone(), value.clone()))
             })
             .collect()
+    }
+
+    /// Counts a request that went to a wrong path, or came with a wrong method or protocol.
+    fn misdirected(&self, reason: &'static str, head: &Parts, remedy: &str) {
+        RequestMisdirected {
+            reason,
+            method: head.method.as_str(),
+            path: head.uri.path(),
+            remedy: remedy.trim_end(),
+        }
+        .emit(&self.telemetry);
     }
 
     /// Counts a refusal.

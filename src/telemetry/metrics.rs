@@ -71,6 +71,9 @@ metrics! {
     late_spans: Counter[] = "spanscore_late_spans_total";
     /// Late spans that were not judged because their trace was full or forgotten
     late_spans_unjudged: Counter[] = "spanscore_late_spans_unjudged_total";
+    /// Requests to a wrong path, port, method or protocol, by reason
+    receiver_misdirected_requests:
+        Counter["reason"] = "spanscore_receiver_misdirected_requests_total";
     /// Requests refused, by signal and reason
     receiver_refused_requests:
         Counter["signal", "reason"] = "spanscore_receiver_refused_requests_total";

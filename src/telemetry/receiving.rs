@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Telemetry;
+use crate::text::truncated;
 
 /// A request was refused. Its sender retries it, or learns that retrying is pointless.
 #[derive(Debug)]
@@ -48,6 +49,48 @@ impl IncomingRefused {
                  (further refusals of this kind are counted and logged at debug level)"
             ),
             _ => tracing::debug!(signal, reason, message, "request refused"),
+        }
+    }
+}
+
+/// A request went to an address that has nothing for it: a wrong path, method or port.
+#[derive(Debug)]
+pub struct RequestMisdirected<'a> {
+    /// `path`, `method`, `protocol` or `port`.
+    pub reason: &'static str,
+    /// Its method.
+    pub method: &'a str,
+    /// Its path.
+    pub path: &'a str,
+    /// The answer: where such requests belong.
+    pub remedy: &'a str,
+}
+
+impl RequestMisdirected<'_> {
+    /// Counts it. The first of each kind is a warning: the sender may not log the answer, and its
+    /// telemetry is lost.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            reason,
+            method,
+            path,
+            remedy,
+        } = self;
+        // Both come from outside.
+        let (method, path) = (truncated(method, 32), truncated(path, 200));
+        let n_misdirected = telemetry
+            .metrics
+            .receiver_misdirected_requests
+            .add([reason], 1);
+        match n_misdirected {
+            1 => tracing::warn!(
+                method,
+                path,
+                remedy,
+                "request to a wrong address \
+                 (further ones of this kind are counted and logged at debug level)"
+            ),
+            _ => tracing::debug!(method, path, remedy, "request to a wrong address"),
         }
     }
 }

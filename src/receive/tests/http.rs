@@ -445,3 +445,28 @@ async fn browsers_of_allowed_origins_may_send() {
         "https://app.example.com"
     );
 }
+
+#[tokio::test]
+async fn a_wrong_path_or_method_is_counted_and_answered_with_the_right_one() {
+    let served = serve(|_, _| {}).await;
+    let http = Http::new(&served);
+    for (method, path, status, told) in [
+        (
+            "POST",
+            "/",
+            404,
+            "nothing at `/`; send OTLP/HTTP to /v1/traces",
+        ),
+        ("GET", "/v1/traces", 405, "send OTLP requests with POST"),
+    ] {
+        let answered = http.request(method, path, &[PROTOBUF], Vec::new()).await;
+        assert_eq!(answered.status, status, "{method} {path}");
+        let body = String::from_utf8_lossy(&answered.body);
+        assert!(body.contains(told), "{method} {path}: {body}");
+    }
+    let n_misdirected = |reason| {
+        let name = "spanscore_receiver_misdirected_requests_total";
+        served.telemetry.counter(name, &[("reason", reason)])
+    };
+    assert_eq!((n_misdirected("path"), n_misdirected("method")), (1, 1));
+}
