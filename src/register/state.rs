@@ -5,8 +5,10 @@
 //! cannot be parsed does not, since telemetry must flow: the usable registrations are restored, and
 //! a copy of the file is kept as `….unusable`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+#[cfg(unix)]
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -67,13 +69,16 @@ impl StateFile {
         let file = Self {
             path: path.to_owned(),
         };
-        let restored = match read(path) {
-            Ok(text) => restore(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Restored::default(),
+        let text = match read(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(unusable("read", error)),
         };
+        let restored = text.as_deref().map(restore).unwrap_or_default();
+        let text = text.unwrap_or_default();
         if !restored.unusable.is_empty() {
-            fs::copy(path, file.beside("unusable")).map_err(|error| unusable("copied", error))?;
+            let copy = || create_private(&file.beside("unusable"))?.write_all(&text);
+            copy().map_err(|error| unusable("copied", error))?;
         }
         file.write(&restored.registrations)
             .map_err(|error| unusable("written", error))?;
@@ -109,7 +114,7 @@ impl StateFile {
             json!({ "version": VERSION, "registrations": registrations })
         );
         let temporary = self.beside("tmp");
-        let mut file = File::create(&temporary)?;
+        let mut file = create_private(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
@@ -128,6 +133,20 @@ impl StateFile {
         name.push(extension);
         name.into()
     }
+}
+
+/// Creates a file that only our user can read, in place of what is there. Criteria can name what a
+/// team guards against. A link that somebody planted under this name is removed and not followed.
+fn create_private(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    options.mode(0o600);
+    options.open(path)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

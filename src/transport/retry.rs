@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::Backoff;
 
-/// The longest wait that a peer may ask for. After that we try again: a mistyped `Retry-After` must
-/// not silence us forever.
-const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
+/// The longest wait that a peer may ask for. After that we try again: neither a mistyped nor a
+/// hostile `Retry-After` may silence us for longer than a queue lasts.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// Log lines about one destination's outages are at least this far apart.
 const QUIET: Duration = Duration::from_secs(60);

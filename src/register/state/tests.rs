@@ -134,3 +134,25 @@ fn a_file_that_cannot_be_read_or_written_stops_the_start() {
         .to_string();
     assert!(error.contains("cannot be written"), "{error}");
 }
+
+#[cfg(unix)]
+#[test]
+fn the_file_is_private_and_a_planted_link_is_not_followed() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let folder = tempfile::tempdir().unwrap();
+    let (path, victim) = (folder.path().join("state.json"), folder.path().join("victim"));
+    fs::write(&victim, "mine").unwrap();
+    for name in ["state.json.tmp", "state.json.unusable"] {
+        symlink(&victim, folder.path().join(name)).unwrap();
+    }
+    fs::write(&path, "not json").unwrap();
+    StateFile::open(&path).unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    let unusable = folder.path().join("state.json.unusable");
+    assert_eq!(fs::read_to_string(&unusable).unwrap(), "not json");
+    for file in [path, unusable] {
+        let mode = fs::symlink_metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{}", file.display());
+    }
+}
