@@ -32,3 +32,4 @@ pub use judge::{
 pub use parameters::field_aliases::stands_for;
 pub use parameters::names::Names;
 pub use parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
+pub(crate) use rules::effort::effort;

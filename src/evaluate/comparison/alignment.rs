@@ -310,6 +310,7 @@ mod tests {
             actual,
             expected: &expected,
             pairs,
+            noun: "call",
         };
         let (gap, _) = alignment.first_gap().unwrap();
         let text = alignment.to_string();

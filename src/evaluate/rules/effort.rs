@@ -74,6 +74,15 @@ impl Limit {
     }
 }
 
+/// The effort of a run by the key of its limit, where it is known: calls, errors, retries, repeats.
+pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4] {
+    let mut look = EffortLook::new(&[], trajectory);
+    [Limit::Calls, Limit::Errors, Limit::Retries, Limit::Repeats].map(|limit| {
+        let Amount { least, most, .. } = look.amount(limit, 0);
+        (limit.as_str(), (least == most).then_some(most))
+    })
+}
+
 /// The calls of a trajectory that count.
 pub(crate) struct EffortLook<'a> {
     trajectory: &'a Trajectory,

@@ -141,7 +141,10 @@ fn the_file_is_private_and_a_planted_link_is_not_followed() {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     let folder = tempfile::tempdir().unwrap();
-    let (path, victim) = (folder.path().join("state.json"), folder.path().join("victim"));
+    let (path, victim) = (
+        folder.path().join("state.json"),
+        folder.path().join("victim"),
+    );
     fs::write(&victim, "mine").unwrap();
     for name in ["state.json.tmp", "state.json.unusable"] {
         symlink(&victim, folder.path().join(name)).unwrap();
