@@ -106,7 +106,8 @@ async fn metrics(State(admin): State<AdminPort>) -> impl IntoResponse {
 
 async fn not_found(State(admin): State<AdminPort>, request: Request) -> impl IntoResponse {
     let message = format!(
-        "this is spanscore's admin port: it has /livez, /readyz, /metrics and the API below /v1; {}\n",
+        "this is spanscore's admin port: it has /livez, /readyz, /metrics and the API below /v1; \
+         {}\n",
         admin.otlp
     );
     // Whoever opens the port in a browser asks for more paths than one; exporters post.

@@ -137,8 +137,9 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
                 } else {
                     format!("all {n_runs} recorded runs")
                 };
+                let name = named(&slug(agent.as_deref().unwrap_or(&root)), "order");
                 json!({
-                    "name": unused(&named(&slug(agent.as_deref().unwrap_or(&root)), "order"), &mut taken),
+                    "name": unused(&name, &mut taken),
                     "description": format!("what {runs} did, in this order"),
                     "select": select,
                     "evaluate": { "tool_call_order": { "tool_calls_order": shared } },

@@ -358,6 +358,10 @@ fn a_section_names_every_attribute_that_its_code_reads() {
         let section = Section::read(&file, &constant);
         let text = section.text(&keys);
         for key in keys.named_in(&section.whole) {
+            // Our own note of what was cut, which no sender sets.
+            if key.starts_with("spanscore.lost.") {
+                continue;
+            }
             n_read += 1;
             if !text.contains(key) {
                 wrong.push(format!(
