@@ -5,17 +5,16 @@
 //! Proves nothing about conventions other than OpenTelemetry's own, nor about traces cut short.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
-use spanscore::config::{Config, Files, Sources};
 use spanscore::evaluate::{Evaluation, Explain, Verdict};
 use spanscore::extract::Tools;
 use spanscore::pipeline::{Judged, Pipeline, Rules};
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
+use crate::support::cases::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
 /// Files and their evaluators; `extract.jsonl` is information about conventions, not about judging.
@@ -161,30 +160,8 @@ fn set_aside(case: &Value) -> Option<String> {
 }
 
 fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
-    let mut fields = case["criteria"].clone();
-    let threshold = fields
-        .as_object_mut()
-        .and_then(|fields| fields.shift_remove("threshold"));
-    let mut criterion = json!({ "name": case["id"], "evaluate": { evaluator: fields } });
-    if let Some(threshold) = threshold {
-        criterion["threshold"] = threshold;
-    }
-    let text = json!({ "criteria": [criterion] }).to_string();
-    let sources = Sources {
-        file: Some((Path::new("case.json"), &text)),
-        environment: &BTreeMap::new(),
-        flags: &[],
-        files: &NoFiles,
-    };
-    let config = Config::load(&sources)
-        .map_err(|problems| problems.to_string())?
-        .config;
-    let rules = Rules::new(
-        config.criteria.clone(),
-        &config.tools,
-        config.explain,
-        &config.scores.copy_attributes,
-    );
+    let id = case["id"].as_str().expect("an id");
+    let rules = rules_of_case(id, evaluator, &case["criteria"])?;
     let calls: Vec<SpanCall> =
         serde_json::from_value(case["calls"].clone()).expect("calls of a case");
 
@@ -310,18 +287,6 @@ fn odd_names_and_values_come_through_spans_as_they_are() {
                 .map(|result| (&*result.text, result.is_cut())),
             result.map(|text| (text, false))
         );
-    }
-}
-
-struct NoFiles;
-
-impl Files for NoFiles {
-    fn read(&self, path: &Path) -> Result<String, String> {
-        Err(format!("a case reads no file, {} either", path.display()))
-    }
-
-    fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
-        Err(format!("a case names no files, `{glob}` either"))
     }
 }
 

@@ -5,18 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::path::{Path, PathBuf};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
-use spanscore::config::{Config, Files, Sources};
 use spanscore::evaluate::Evaluation;
-use spanscore::pipeline::{Pipeline, Rules};
+use spanscore::pipeline::Pipeline;
 use spanscore::receive::scan::scan;
 use spanscore::sidecar;
 
+use crate::support::cases::rules_of_case;
 use crate::support::spans::{attribute, request};
 
 const BASE: u64 = 1_700_000_000_000_000_000;
@@ -279,30 +278,7 @@ fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
 }
 
 fn evaluation(case: &Case, is_reversed: bool) -> Result<Evaluation, String> {
-    let mut fields = case.criteria.clone();
-    let threshold = fields
-        .as_object_mut()
-        .and_then(|fields| fields.shift_remove("threshold"));
-    let mut criterion = json!({ "name": case.id, "evaluate": { &case.evaluator: fields } });
-    if let Some(threshold) = threshold {
-        criterion["threshold"] = threshold;
-    }
-    let text = json!({ "criteria": [criterion] }).to_string();
-    let sources = Sources {
-        file: Some((Path::new("case.json"), &text)),
-        environment: &BTreeMap::new(),
-        flags: &[],
-        files: &NoFiles,
-    };
-    let config = Config::load(&sources)
-        .map_err(|problems| problems.to_string())?
-        .config;
-    let rules = Rules::new(
-        config.criteria.clone(),
-        &config.tools,
-        config.explain,
-        &config.scores.copy_attributes,
-    );
+    let rules = rules_of_case(&case.id, &case.evaluator, &case.criteria)?;
     let mut spans = spans_of(case);
     if is_reversed {
         spans.reverse();
@@ -447,17 +423,5 @@ fn span(id: u64, parent: u64, (start, end): (u64, u64), fields: &[(&str, String)
             .map(|(key, text)| attribute(key, text))
             .collect(),
         ..Span::default()
-    }
-}
-
-struct NoFiles;
-
-impl Files for NoFiles {
-    fn read(&self, path: &Path) -> Result<String, String> {
-        Err(format!("a case reads no file, {} either", path.display()))
-    }
-
-    fn list(&self, _: &Path, glob: &str) -> Result<Vec<PathBuf>, String> {
-        Err(format!("a case names no files, `{glob}` either"))
     }
 }

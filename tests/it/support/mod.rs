@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod calls;
+pub(crate) mod cases;
 pub(crate) mod pages;
 pub(crate) mod program;
 pub(crate) mod records;
