@@ -70,8 +70,9 @@ Configuration, highest precedence first: --set, SPANSCORE_… variables, the fil
 OTEL_EXPORTER_OTLP_… variables, defaults. A variable is SPANSCORE_ and the key in upper case,
 with __ between levels: SPANSCORE_FORWARD__ENDPOINT.
 
-Exit codes: 0 success, 1 a criterion failed, 2 usage or configuration error, 3 unreadable input,
-4 startup failed, 5 stopped before everything was delivered (shutdown.exit_undelivered).";
+Exit codes: 0 success, 1 a criterion failed or runs drifted, 2 usage or configuration
+error, 3 unreadable input, 4 startup failed, 5 stopped before everything was delivered
+(shutdown.exit_undelivered).";
 
 /// Options of every subcommand.
 #[derive(Debug, Clone, Default, Args)]

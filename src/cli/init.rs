@@ -1,11 +1,11 @@
 //! `spanscore init`: writes a starter configuration to a new file or to standard output. Its
 //! contents come from `config`.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::args::Init;
+use super::output;
 use crate::config;
 use crate::extract::Trajectory;
 
@@ -26,15 +26,7 @@ pub(super) fn init(
         return Ok(0);
     }
     let path = args.output.display();
-    // `create_new` checks and creates in one step: a file that appears in between is not
-    // overwritten.
-    let opened = OpenOptions::new()
-        .write(true)
-        .create(args.force)
-        .create_new(!args.force)
-        .truncate(args.force)
-        .open(&args.output);
-    match opened.and_then(|mut file| file.write_all(text.as_bytes())) {
+    match output::write(&args.output, &text, args.force) {
         Ok(()) => {
             writeln!(
                 err,

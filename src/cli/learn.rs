@@ -2,12 +2,11 @@
 //! it left out, and leaves the learning to `learn`.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use super::args::Learn;
-use super::{Exit, Streams, replayed};
+use super::{Exit, Streams, output, replayed};
 use crate::config::{self, LearnedGroup};
 use crate::evaluate::Verdict;
 use crate::export::score_line::Clean;
@@ -45,11 +44,9 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         .iter()
         .map(|run| &**run)
         .filter(|run: &&Trajectory| !run.cut_short && !bad.contains(&run.arrival));
-    let (mut groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
+    let (groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
         .into_iter()
         .partition(|(_, runs)| runs.len() >= args.min_runs);
-    // Sorted, so that no output depends on the order of files.
-    groups.sort_by(|left, right| left.0.cmp(&right.0));
 
     for (n, why) in [
         (n_cut, "cut short"),
@@ -89,15 +86,12 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     let baseline = Baseline::new(&groups.into_iter().collect());
     let baseline = baseline.to_json().map_err(io::Error::other)?;
     let criteria = config::learned_criteria(&learned);
-    if args.output == Path::new("-") {
-        streams.out.write_all(criteria.as_bytes())?;
-    }
-    // Both are checked first, so that not one of them is written alone.
-    let files = [(&args.output, &criteria), (&args.baseline, &baseline)]
-        .into_iter()
-        .filter(|(path, _)| *path != Path::new("-"));
-    let existing = files.clone().find(|(path, _)| path.exists());
-    if let (Some((path, _)), false) = (existing, args.force) {
+    let (to_stdout, files): (Vec<_>, Vec<_>) =
+        [(&args.output, &criteria), (&args.baseline, &baseline)]
+            .into_iter()
+            .partition(|(path, _)| *path == Path::new("-"));
+    // All are checked before one is written.
+    if let (Some((path, _)), false) = (files.iter().find(|(path, _)| path.exists()), args.force) {
         streams.complain(&format!(
             "`{}` exists already; overwrite it with `--force`, or name other files with \
              `--output` and `--baseline`",
@@ -105,8 +99,11 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
         ))?;
         return Ok(Exit::Usage);
     }
-    for (path, text) in files {
-        if let Err(error) = write(path, text, args.force) {
+    for (_, text) in to_stdout {
+        streams.out.write_all(text.as_bytes())?;
+    }
+    for (path, text) in &files {
+        if let Err(error) = output::write(path, text, args.force) {
             streams.complain(&format!("cannot write `{}`: {error}", path.display()))?;
             return Ok(Exit::Usage);
         }
@@ -120,21 +117,9 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             counted(group.n_runs, "run", "runs"),
         )?;
     }
-    writeln!(
-        streams.err,
-        "wrote {} and {}; read the rules before you use them",
-        args.output.display(),
-        args.baseline.display()
-    )?;
+    for (path, _) in files {
+        writeln!(streams.err, "wrote {}", path.display())?;
+    }
+    writeln!(streams.err, "read the rules before you use them")?;
     Ok(Exit::Fine)
-}
-
-fn write(path: &Path, text: &str, force: bool) -> io::Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create(force)
-        .create_new(!force)
-        .truncate(force)
-        .open(path)?
-        .write_all(text.as_bytes())
 }

@@ -17,6 +17,7 @@ mod inspect;
 mod junit;
 mod learn;
 mod logging;
+mod output;
 mod recording;
 mod replay;
 mod replayed;

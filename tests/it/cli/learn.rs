@@ -302,6 +302,13 @@ fn existing_files_are_kept_unless_forced() {
         "{err}"
     );
     assert_eq!(learned.text("learned.yaml"), "mine");
+    let baseline = learned.path("baseline.json").display().to_string();
+    let (code, out, _) = run(&["learn", "-o", "-", "--baseline", &baseline, &file]);
+    assert_eq!(
+        (code, out.as_str()),
+        (2, ""),
+        "nothing is written if one file exists"
+    );
     let (code, _, err) = learned.learn(&[&file, "--force"]);
     assert_eq!(code, 0, "{err}");
     assert!(learned.text("learned.yaml").contains("criteria:"));

@@ -1,0 +1,17 @@
+//! Writes a file for `--output`. Knows nothing of what is in it.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes a file; an existing one only if `force` is set. `create_new` checks and creates in one
+/// step: a file that appears in between is not overwritten.
+pub(super) fn write(path: &Path, text: &str, force: bool) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(force)
+        .create_new(!force)
+        .truncate(force)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
