@@ -1,9 +1,9 @@
-//! What the trace buffer costs: insert, close and remember, per span, with few and with many traces
-//! open, beside a prost decode of the same spans. Prints ratios; nanoseconds drift with the
-//! machine. Does not prove what the whole sidecar costs: docs/performance.md is about that.
+//! The cost of the trace buffer: insert, close and remember, per span, with few and with many
+//! traces open, beside a prost decode of the same spans. Prints ratios, since nanoseconds vary with
+//! the machine. Does not prove the cost of the whole sidecar: see docs/performance.md.
 //!
-//! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) one short
-//! round only.
+//! `cargo bench --bench buffer`; without `--bench` (as `cargo test --benches` calls it) it runs one
+//! short round.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -72,8 +72,8 @@ fn main() -> io::Result<()> {
     )
 }
 
-/// Traces come interleaved, `n_open` at a time; roots come last and settle at once, so that the
-/// rest stays open.
+/// Traces are interleaved, `n_open` at a time; roots come last and settle at once, so the others
+/// stay open.
 fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
     let resource = resource();
     let n_traces = n_spans / SPANS_PER_TRACE;
@@ -125,9 +125,9 @@ fn open_size(n_traces: u64) -> usize {
     buffer.stats().open_size / n_traces as usize
 }
 
-/// Five tool calls, four model spans and two inner ones, each under the root, which comes last.
+/// Five tool calls, four model spans and two inner spans, each under the root, which comes last.
 fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
-    // Mixed, so that ids look as random as real ones.
+    // The hash makes ids look as random as real ones.
     let trace_id = u128::from(trace)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
         .to_be_bytes();
@@ -166,7 +166,8 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
     )
 }
 
-/// What is kept of a lean span: its name, its kind, and for a tool call name and arguments.
+/// The parts of a lean span that are kept: its name, its kind, and for a tool call name and
+/// arguments.
 fn kept(n: u64) -> KeptAttributes {
     let mut builder = KeptAttributesBuilder::default();
     builder.name("execute_tool search");
@@ -198,7 +199,7 @@ fn resource() -> Arc<Resource> {
     })
 }
 
-/// Prost's decoder on requests of 512 spans of 8 short attributes (the lean payload of
+/// Prost decodes requests of 512 spans with 8 short attributes (the lean payload of
 /// docs/performance.md).
 fn decode_nanos(n_spans: u64) -> f64 {
     let attribute = |n: u64| KeyValue {

@@ -1,8 +1,8 @@
-//! Fixed work for an instruction counter: scan, assembly, judgement of N requests of 512 spans, and
-//! nothing that depends on the clock. Run by `benches/instructions.sh` under callgrind, once with
-//! none and once with all of its requests: the difference is what they cost. `cargo bench --bench
-//! instructions -- CASE N`; without a case it says which there are. Proves nothing about caches and
-//! system calls.
+//! A fixed amount of work for an instruction counter: scan, assembly and judgement of N requests of
+//! 512 spans, and nothing that depends on the clock. `benches/instructions.sh` runs it under
+//! callgrind with no requests and with all of them: the difference is their cost. `cargo bench
+//! --bench instructions -- CASE N`; without a case it lists the cases. Proves nothing about caches
+//! and system calls.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -75,8 +75,8 @@ fn main() {
         .map(|position| ring.fill(0, position).body)
         .collect();
     let n_requests: usize = n_requests.parse().unwrap();
-    // Prepared in full however many are worked on, so that the difference of two runs is the work
-    // alone.
+    // Prepares all requests however many are processed, so that the difference of two runs is the
+    // processing alone.
     let batches: Vec<Batch> = requests
         .iter()
         .map(|request| scan(request, Some(rules.keys())).unwrap().batch)
@@ -124,11 +124,11 @@ fn main() {
         "{what} {profile_name}: {} spans",
         n_requests.min(requests.len()) * 512
     );
-    // What is dropped at the end would otherwise be counted with the work of some runs only.
+    // Otherwise some runs would count the cost of dropping these values at the end.
     std::process::exit(0);
 }
 
-/// Those of the benchmark of the whole sidecar.
+/// The criteria of the benchmark of the whole sidecar.
 fn rules() -> Rules {
     let order = [
         "validate_user",

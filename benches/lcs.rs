@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use spanscore::evaluate::lcs::common_subsequence;
 
-/// Goals of DESIGN, section 10, row 7: n, and the ratio not to exceed.
+/// The goals of the longest common subsequence: n, and the highest ratio allowed.
 const GOALS: [(usize, f64); 2] = [(256, 0.05), (2_000, 0.025)];
 const N_ROUNDS: usize = 15;
 
 #[expect(clippy::print_stdout, reason = "a benchmark reports on stdout")]
 fn main() {
-    // First, while the process has touched little memory: its peak is compared before and after.
+    // Runs first, while the process has touched little memory: its peak is compared before and
+    // after.
     for n_names in [20_000, 20] {
         let (actual, expected) = (sequence(20_000, n_names, 1), sequence(20_000, n_names, 2));
         let before = peak_kib();
@@ -54,7 +55,7 @@ fn main() {
     }
 }
 
-/// The most memory the process has held so far.
+/// The peak memory of the process so far.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status
@@ -66,7 +67,7 @@ fn peak_kib() -> Option<u64> {
         .ok()
 }
 
-/// The median of several calls in a row, so that short ones are not lost in the clock's grain.
+/// The median of several calls in a row, since a short call is lost in the clock's resolution.
 fn time<T>(run: impl Fn() -> T) -> Duration {
     const N_CALLS: u32 = 5;
     let started = now();
@@ -89,7 +90,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The table in one allocation, as a careful hand would write it.
+/// The table in one allocation, as a careful programmer would write it.
 fn by_table(actual: &[u32], expected: &[u32]) -> Vec<(usize, usize)> {
     let width = expected.len() + 1;
     let mut dp = vec![0_u32; (actual.len() + 1) * width];

@@ -13,10 +13,11 @@ use spanscore::extract::{
 };
 use spanscore::span::TraceId;
 
-/// 2 000 calls cost at most so much a rule, and 32 000 calls with a hundred rules less than that.
+/// The limit for one rule on 2 000 calls.
 const MOST_A_RULE: Duration = Duration::from_millis(1);
+/// The limit for a hundred rules on 32 000 calls.
 const MOST_OF_ALL: Duration = Duration::from_secs(1);
-/// 16 times the calls may cost so many times as much: near-linear is 16, quadratic 256.
+/// The allowed growth for 16 times the calls: near-linear is 16, quadratic is 256.
 const MOST_GROWTH: f64 = 32.0;
 const N_ROUNDS: usize = 5;
 

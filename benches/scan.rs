@@ -1,5 +1,5 @@
-//! Goal 4: the scan with full validation against decoding with prost and dropping what was decoded.
-//! Prints ratios; decides nothing. `cargo bench --bench scan`; without mimalloc: `cargo bench
+//! Goal 4: the scan with full validation, compared with decoding by prost and dropping the result.
+//! Prints ratios and enforces nothing. `cargo bench --bench scan`; without mimalloc: `cargo bench
 //! --no-default-features --bench scan`.
 #![expect(
     clippy::print_stdout,
@@ -24,7 +24,7 @@ use spanscore::receive::scan::scan;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// About as many bytes as the second-level cache has, of lean spans.
+/// Lean spans, about as many bytes as the second-level cache holds.
 const MIN_REQUESTS: usize = 8;
 const N_SPANS: usize = 512;
 const N_ROUNDS: usize = 41;

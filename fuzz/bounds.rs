@@ -1,5 +1,5 @@
-//! What is legal but hostile or odd: huge spans, deep nesting, fields out of order; and what the
-//! errors say. It does not prove what happens to such a request on its way to the scan.
+//! Input that is legal but hostile or odd: huge spans, deep nesting, fields out of order; and the
+//! texts of errors. Does not prove what happens to such a request before the scan.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -74,8 +74,8 @@ fn scan_one(span: Span) -> ScannedSpans {
     scanned
 }
 
-/// A length-delimited field, by hand: prost would merge or order what these tests must send as it
-/// is.
+/// A length-delimited field, written by hand: prost would merge or reorder the bytes that these
+/// tests must send unchanged.
 fn field(tag: u64, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_varint(tag << 3 | 2, &mut field);
@@ -235,8 +235,8 @@ fn every_spelling_of_a_tool_call_in_messages_is_found() {
 
 #[test]
 fn keys_that_look_alike_are_told_apart() {
-    // Keys seen before are recognised by comparing words: same length, same ends, one byte changed
-    // anywhere, in every length.
+    // Known keys are recognised by comparing words: same length, same ends, one byte changed at
+    // every position, for every length.
     let mut names = Vec::new();
     for len in 1..40 {
         let name: String = ('a'..='z').cycle().take(len).collect();
@@ -252,7 +252,7 @@ fn keys_that_look_alike_are_told_apart() {
         keys.add(name, Keep::Value);
     }
     keys.max_value_size = KIB;
-    // Each after each of its kin, some of them twice in a row.
+    // Each key after each similar key, some of them twice in a row.
     let sent: Vec<_> = names
         .iter()
         .flat_map(|name| [name, name])
@@ -289,7 +289,7 @@ fn keys_that_look_alike_are_told_apart() {
             .map(|name| (name.as_str(), Value::Str(name)))
             .collect::<Vec<_>>()
     );
-    // And where each byte in turn is no UTF-8, after the good key has been seen.
+    // And with invalid UTF-8 at each byte in turn, after the good key has been seen.
     for len in 1..40 {
         for at in 0..len {
             let good: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
@@ -360,7 +360,7 @@ fn fields_count_wherever_they_stand() {
         ]
         .concat(),
     );
-    // Names after attributes, and twice; ids last, and once wrong before.
+    // Names after attributes, and twice; ids last, with a wrong one before.
     let late = [
         field(1, b"short"),
         field(5, b"first"),
@@ -411,7 +411,7 @@ fn fields_count_wherever_they_stand() {
         }
         .encode_to_vec(),
     );
-    // The resource in two pieces, around and after its spans.
+    // The resource in two pieces, before and after its spans.
     let body = [
         field(
             1,
@@ -456,7 +456,7 @@ fn varints_end_where_prosts_end() {
         for last in [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0x81, 0xff] {
             for filler in [0x80, 0xff] {
                 let varint = [vec![filler; n_bytes], vec![last]].concat();
-                // As a number (and the last thing of all), as a status code, as a key, as a length.
+                // As a number (also as the last field), as a status code, as a key, as a length.
                 let number = [&[0x50][..], &varint].concat();
                 let status = [
                     field(1, &[1; 16]),
@@ -504,8 +504,8 @@ fn values_given_twice_are_merged_or_replaced() {
         b"\x40\x01".to_vec(),
         Vec::new(),
     ];
-    // Every sequence of three, in one occurrence of the value and spread over three, alone and as
-    // an item of an array.
+    // Every sequence of three bytes, in one occurrence of the value and spread over three, alone
+    // and as an item of an array.
     for first in &pieces {
         for second in &pieces {
             for third in &pieces {
@@ -564,7 +564,7 @@ fn the_recursion_limit_is_prosts() {
 
 #[test]
 fn many_resources_are_handled_in_linear_time() {
-    // Not measured, but quadratic work over this many would not end in the time a test is given.
+    // Nothing is timed, but quadratic work on this many would not end within the test's time.
     let resource_spans = (0..30_000)
         .map(|i| ResourceSpans {
             resource: Some(Resource {

@@ -1,5 +1,5 @@
-//! Request bodies of real SDKs and OTLP's own examples, from tests/data. They do not prove anything
-//! about rare fields: `generate` does.
+//! Request bodies of real SDKs and OTLP's own examples, from tests/data. They prove nothing about
+//! rare fields: `generate` covers those.
 
 use std::fs;
 use std::io::Read;
@@ -20,7 +20,7 @@ pub(crate) struct Capture {
     pub(crate) body: Vec<u8>,
 }
 
-/// The bodies that are protobuf, and those that are JSON, transcoded.
+/// The protobuf bodies, and the transcoded JSON bodies.
 pub(crate) fn protobuf() -> Vec<Capture> {
     let mut captures = with_ending(".pb.gz");
     for mut capture in json() {
@@ -31,7 +31,7 @@ pub(crate) fn protobuf() -> Vec<Capture> {
     captures
 }
 
-/// The bodies that are JSON.
+/// The JSON bodies.
 pub(crate) fn json() -> Vec<Capture> {
     let captures = with_ending(".json.gz");
     assert!(captures.len() >= 8);

@@ -1,5 +1,5 @@
-//! Every field of every OTLP message, one by one: the descriptors against the messages of
-//! `opentelemetry-proto`, the tables of the scan against both. A field that `opentelemetry-proto`
+//! Every field of every OTLP message, one by one: the descriptors are compared with the messages of
+//! `opentelemetry-proto`, and the tables of the scan with both. A field that `opentelemetry-proto`
 //! knows and the descriptors do not would not be found.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,8 @@ const SIGNALS: [Signal; 3] = [Signal::Traces, Signal::Logs, Signal::Metrics];
 fn descriptors_and_crate_know_the_same_fields() {
     let pool = descriptors();
     for signal in SIGNALS {
-        // Of a oneof only one can be set, so there are as many rounds as the largest has members.
+        // Only one member of a oneof can be set, so there are as many rounds as the largest oneof
+        // has members.
         for round in 0..8 {
             let request = request_descriptor(&pool, signal);
             let full = full(&request, round, 0).encode_to_vec();
@@ -37,7 +38,7 @@ fn descriptors_and_crate_know_the_same_fields() {
                     .encode_to_vec(),
             };
             assert!(full.len() > 500, "{signal:?}: {} bytes", full.len());
-            // Not the same bytes: the two write a oneof at different places.
+            // The bytes differ: the two encoders write a oneof at different places.
             assert_eq!(
                 of_crate.len(),
                 full.len(),
@@ -103,7 +104,8 @@ fn each_field_is_checked_as_prost_checks_it() {
     }
 }
 
-/// Send each field alone, with each wire type and contents that only some kinds of fields take.
+/// Sends each field alone, with each wire type and with contents that only some kinds of fields
+/// accept.
 fn check_message(
     signal: Signal,
     message: &MessageDescriptor,

@@ -1,5 +1,5 @@
 //! Makes request bodies from random bytes: mutated captures, and messages written field by field
-//! after OTLP's descriptors.
+//! from OTLP's descriptors.
 
 use prost::bytes::BufMut;
 use prost::encoding::encode_varint;
@@ -7,7 +7,7 @@ use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::captures::Signal;
 
-/// Random bytes: those given, then as many again as a message may cost, derived from them.
+/// Random bytes: the given ones, then derived ones, up to the size that a message may have.
 pub(crate) struct Dice<'a> {
     bytes: &'a [u8],
     state: u64,
@@ -129,7 +129,7 @@ impl Generator {
 
     pub(crate) fn request(&self, signal: Signal, dice: &mut Dice<'_>) -> Vec<u8> {
         let message = request_descriptor(&self.pool, signal);
-        // One request in four has faults of framing; the others are made of good fields, known and
+        // One request in four has faulty framing; the others consist of good fields, known and
         // unknown.
         let faults = dice.rarely(4);
         let mut body = Vec::new();
@@ -165,7 +165,7 @@ fn write_message(
     out: &mut Vec<u8>,
 ) {
     let fields: Vec<_> = message.fields().collect();
-    // What leads to the interesting messages, and what they are about.
+    // Fields that lead to the interesting messages, and the fields of those.
     let favourites: Vec<_> = fields.iter().filter(|field| is_favourite(field)).collect();
     if message.name() == "Span" && !dice.rarely(8) {
         write_field(&fields[0], dice, faults, depth, out);
@@ -273,7 +273,7 @@ fn write_field(
     }
 }
 
-/// A field that no message has, of any kind, groups among them.
+/// A field that no message has, of any wire type, including groups.
 fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<u8>) {
     let tag = [
         4,
@@ -300,7 +300,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
             write_delimited(&content, dice, faults, out);
         }
         3 => {
-            // Prost stops at a depth of 100: both sides of it are tried.
+            // Prost stops at a depth of 100: both sides of the limit are tried.
             let n_nested = if depth == 0 && dice.rarely(64) {
                 90 + dice.up_to(14)
             } else {
@@ -328,7 +328,7 @@ fn write_unknown(dice: &mut Dice<'_>, faults: bool, depth: usize, out: &mut Vec<
     }
 }
 
-/// An array in an array in an array, about as deep as prost goes.
+/// An array in an array in an array, about as deep as prost's limit.
 fn write_deep_value(dice: &mut Dice<'_>, out: &mut Vec<u8>) {
     let mut content = vec![0x0a, 1, b'x'];
     if dice.rarely(3) {
@@ -397,7 +397,7 @@ fn write_number(wire_type: u64, dice: &mut Dice<'_>, faults: bool, out: &mut Vec
     }
 }
 
-/// Now and then longer than needed, which is legal.
+/// Sometimes longer than needed, which is legal.
 fn write_varint(value: u64, dice: &mut Dice<'_>, out: &mut Vec<u8>) {
     encode_varint(value, out);
     if value < 1 << 56 && dice.rarely(50) {

@@ -1,7 +1,7 @@
-//! OTLP/JSON: transcoded, it must mean what prost-reflect reads from it as a whole (ids turned to
-//! base64 first), which is how protobuf defines its JSON mapping; and what real SDKs send against
-//! that mapping must be taken as they mean it. It does not prove that the protobuf is read right:
-//! the rest of this folder does.
+//! OTLP/JSON: after transcoding, it must mean what prost-reflect reads from the whole document
+//! (with ids converted to base64), which is protobuf's definition of its JSON mapping; and input of
+//! real SDKs that deviates from the mapping must be read as they intend it. Does not prove that the
+//! protobuf is read correctly: the rest of this folder does.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -452,7 +452,7 @@ fn depth_is_bounded() {
         let span = format!(r#"{{"attributes":[{{"key":"k","value":{value}}}]}}"#);
         format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#)
     };
-    // What the JSON parser lets through is never too deep for protobuf.
+    // Whatever the JSON parser accepts is never too deep for protobuf.
     let deepest = (1..60)
         .rev()
         .find_map(|depth| json::traces(nested(depth).as_bytes()).ok())
@@ -483,7 +483,7 @@ fn no_json_makes_it_panic() {
             let mut dice = crate::generate::Dice::new(recipe);
             let capture = &captures[dice.up_to(captures.len())];
             let body = crate::generate::mutate(&capture.body, &mut dice);
-            // What comes out is well-formed, whatever came in.
+            // The output is well-formed, whatever the input.
             if let Ok(transcoded) = json::traces(&body) {
                 assert!(scan::scan(&transcoded, None).is_ok());
             }

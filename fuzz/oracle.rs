@@ -1,5 +1,5 @@
-//! What the scan should find, read from the messages that prost decodes: slow, plain, and without
-//! the scan's bounds for huge spans.
+//! The expected result of the scan, read from the messages that prost decodes: slow, simple, and
+//! without the scan's bounds for huge spans.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -18,7 +18,7 @@ pub(crate) struct Expected {
     spans: Vec<(Span, Resource)>,
 }
 
-/// An error where prost refuses, or an id has a wrong length.
+/// An error where prost refuses, or where an id has a wrong length.
 pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
     let request = ExportTraceServiceRequest::decode(body).map_err(|error| error.to_string())?;
     let mut expected = Expected {
@@ -153,7 +153,7 @@ fn compare_span_attributes<'a>(
     );
 }
 
-/// Requests are kept of spans only.
+/// Requests are kept only from spans.
 fn compare_attributes<'a>(
     actual: impl Iterator<Item = Attribute<'a>>,
     expected: &[KeyValue],
@@ -182,7 +182,7 @@ fn as_expected(attribute: Attribute<'_>) -> (KeyId, String, String, bool) {
     )
 }
 
-/// A value as text that tells its kind.
+/// A value as text that includes its type.
 fn text_of(value: Value<'_>) -> String {
     match value {
         Value::Str(text) => format!("str {text}"),
@@ -243,7 +243,7 @@ fn expected_attribute(
     Some((kept.key, suffix.to_owned(), text, cut))
 }
 
-/// The words of the captures and of the generator.
+/// The strings of the captures and of the generator.
 fn speaks_of_tools(text: &str) -> bool {
     text.contains("tool_call") || text.contains("toolCall") || text.contains("toolResult")
 }

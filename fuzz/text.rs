@@ -1,7 +1,7 @@
-//! Text that an agent or a caller of the API wrote: the values of span attributes, which may be
+//! Text written by an agent or by a caller of the API: the values of span attributes, which may be
 //! JSON, Python literals or neither, and criteria as YAML or JSON. No text makes the program panic.
-//! These tests do not prove that a text is understood as it was meant; the unit tests of `extract`
-//! and `config` do.
+//! These tests do not prove that a text is understood as intended; the unit tests of `extract` and
+//! `config` do.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ use crate::generate::{Dice, mutate};
 /// Attributes that mark a tool call or a model's request, as key and value.
 type Marks = &'static [(&'static str, &'static str)];
 
-/// Marks of spans, and the attributes whose text is parsed there.
+/// Kinds of spans with their marks, and the attributes whose text is parsed there.
 const SPANS: &[(Marks, &[&str])] = &[
     (
         &[
@@ -94,7 +94,7 @@ fn any_criteria_body_is_read_or_refused() {
             let mut dice = Dice::new(recipe);
             let body = bodies[dice.up_to(bodies.len())].as_bytes();
             let body = String::from_utf8_lossy(&mutate(body, &mut dice)).into_owned();
-            // A refusal names at least one mistake; rendering it must not panic either.
+            // A refusal names at least one mistake; rendering the mistake must not panic either.
             if let Err(problems) = config::criteria(&body, PatternLimits::network(100)) {
                 assert!(!problems.to_string().is_empty());
             }
@@ -106,7 +106,7 @@ fn any_criteria_body_is_read_or_refused() {
         });
 }
 
-/// A span of each kind, each with `value` in all the attributes that are parsed.
+/// A span of each kind, with `value` in all the attributes that are parsed.
 fn judge(rules: &Rules, value: &str) {
     let spans = SPANS.iter().zip(1u8..).map(|((marks, parsed), number)| {
         let marks = marks.iter().map(|(key, mark)| attribute(key, mark));

@@ -98,8 +98,8 @@ fn captures_are_read_as_prost_reads_them() {
     let keys = key_set();
     for capture in captures::protobuf() {
         check(capture.signal, &capture.body, &keys);
-        // Some capture has every prefix that ends within a field: all but the empty one and those
-        // between top fields are malformed.
+        // Every prefix that ends within a field occurs in some capture: all but the empty prefix
+        // and those between top-level fields are malformed.
         for end in (0..capture.body.len()).step_by(7) {
             check(capture.signal, &capture.body[..end], &keys);
         }

@@ -10,7 +10,7 @@ pub(crate) fn monotonic_nanos() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// When that clock will show so many nanoseconds.
+/// The time at which that clock shows this many nanoseconds.
 pub(crate) fn instant_at(nanos: u64) -> Instant {
     #[expect(
         clippy::disallowed_methods,
@@ -20,7 +20,7 @@ pub(crate) fn instant_at(nanos: u64) -> Instant {
     now + Duration::from_nanos(nanos.saturating_sub(monotonic_nanos()))
 }
 
-/// Lets time pass.
+/// Waits.
 pub(crate) fn pause(duration: Duration) {
     #[expect(
         clippy::disallowed_methods,

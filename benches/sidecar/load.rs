@@ -1,5 +1,5 @@
-//! A load generator: a process of its own, which sends the requests of one ring over four
-//! connections, and is told where and how many on its standard input.
+//! A load generator: a process of its own that sends the requests of one ring over four
+//! connections, as commanded on its standard input.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -23,10 +23,10 @@ use crate::payload::{Filled, Recipe, Ring};
 
 pub(crate) const N_CONNECTIONS: u64 = 4;
 
-/// The common SDKs' default.
+/// The default of the common SDKs.
 const GZIP_LEVEL: u32 = 6;
 
-/// How a request travels.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// OTLP/gRPC.
@@ -56,7 +56,7 @@ impl Wire {
     }
 }
 
-/// What was sent.
+/// The totals of the requests sent.
 #[derive(Default)]
 struct Sent {
     n_requests: u64,
@@ -76,15 +76,15 @@ impl Sent {
 
 struct Loader {
     ring: Arc<Ring>,
-    /// How far each stream has come; a stream is what one connection sends to one target.
+    /// The position of each stream; a stream is what one connection sends to one target.
     positions: HashMap<u64, u64>,
 }
 
-/// Sends until standard input ends. Says `ready N` first, N being the requests of the ring. Answers
-/// `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each connection, the next when
-/// the last was answered) with `requests roots digest refused nanos`, and `pace PORT TARGET N RATE`
-/// (N requests in all, so many a second, whether answered or not) with N lines `digest due
-/// answered` and `end`.
+/// Sends until standard input ends. Prints `ready N` first, where N is the number of requests in
+/// the ring. Answers `send PORT TARGET N grpc|gzip|http CONNECTIONS` (N requests on each
+/// connection, each sent when the previous one was answered) with `requests roots digest refused
+/// nanos`, and `pace PORT TARGET N RATE` (N requests in all at that rate, answered or not) with N
+/// lines `digest due answered` and `end`.
 pub(crate) fn run(recipe: Recipe) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -198,7 +198,7 @@ impl Loader {
         for _ in 0..N_CONNECTIONS {
             clients.push(Client::connect(port, Wire::Grpc).await?);
         }
-        // Made beforehand, so that what is measured is not how fast we write them.
+        // Built beforehand, so that the time to write them is not measured.
         let each = n_requests.div_ceil(N_CONNECTIONS);
         let streams: Vec<(u64, u64)> = (0..N_CONNECTIONS)
             .map(|connection| {
@@ -278,8 +278,8 @@ impl Client {
         let stream = TcpStream::connect(&host).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
-        // A connection ends with the last handle of its sender; its errors are those of the
-        // requests on it.
+        // A connection ends with the last handle of its sender; its errors also reach the requests
+        // on it.
         let (sender, uri) = if wire == Wire::Http {
             let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
             tokio::spawn(connection);
@@ -302,7 +302,7 @@ impl Client {
         })
     }
 
-    /// Another one on the same connection, which takes several requests at once.
+    /// A second handle on the same connection, which carries several requests at once.
     fn beside(&self) -> io::Result<Self> {
         let Sender::Http2(sender) = &self.sender else {
             return Err(io::Error::other("HTTP/1.1 takes one request at a time"));

@@ -1,5 +1,5 @@
-//! A sidecar under load of a given rate: how long requests take, what an overload does to its
-//! memory, and whether it grows over time.
+//! A sidecar under load at a given rate: the latency of requests, the memory under overload, and
+//! its growth over time.
 
 use std::io;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::target::{Target, Variant};
 
 const MIB: f64 = 1_048_576.0;
 
-/// The median at a fixed rate, to the sender's answer and to the backend, beside going there
-/// directly.
+/// The median latency at a fixed rate, to the sender's answer and to the backend, beside sending to
+/// the backend directly.
 pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     for (profile, spans_per_second, n_requests, limit) in [
         (Profile::Lean, 40_960, 320, 1.8),
@@ -66,8 +66,8 @@ pub(crate) fn latency(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// Far more than the backend takes, for some seconds; then everything that was acknowledged must
-/// arrive.
+/// Sends far more than the backend accepts for some seconds; then everything that was acknowledged
+/// must arrive.
 pub(crate) fn overload(plan: &Plan) -> io::Result<()> {
     const LIMIT_MIB: f64 = 128.0;
     heading(
@@ -133,8 +133,8 @@ fn wait_for(target: &mut Target, n_spans: u64, digest: u64) -> io::Result<()> {
     }
 }
 
-/// A modest rate for a long time, everything on, at the default memory limit: does resident memory
-/// grow?
+/// A modest rate for a long time, with everything switched on, at the default memory limit: does
+/// resident memory grow?
 pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     heading(&format!(
         "soak: {minutes} minutes, in turn 10 s of 10 lean and 5 s of 2 genai requests a second, \
@@ -146,7 +146,7 @@ pub(crate) fn soak(plan: &Plan, minutes: usize) -> io::Result<()> {
     }
     .set("scores.event.enabled=true")
     .set("scores.metrics.interval=5s");
-    // Each batch of requests leaves traces open that nobody goes on with.
+    // Each batch of requests leaves traces open that never continue.
     let variant = variant.set("assemble.inactive=30s");
     let mut target = Target::sidecar(1, &variant)?;
     let mut loads = [

@@ -1,15 +1,16 @@
-//! What the whole sidecar costs, as processes: load generator → spanscore → backend, beside
-//! receivers that only drop what they get. CPU time is the operating system's; variants run in turn
-//! within each round; a turn counts only if every span has arrived once and every trace was judged
-//! once by every criterion. Prints the table of goals. Does not prove anything about networks: all
-//! of it is one machine's loopback.
+//! The cost of the whole sidecar, measured on processes: load generator → spanscore → backend,
+//! beside receivers that only drop what they receive. CPU time comes from the operating system;
+//! variants run in turn within each round; a turn counts only if every span arrived once and every
+//! criterion judged every trace once. Prints the table of goals. Proves nothing about networks:
+//! everything runs on one machine's loopback.
 //!
 //! `cargo bench --bench sidecar`, or with some of its parts: `cargo bench --bench sidecar -- lean
 //! genai small gzip http latency memory overload scaling`, and by hand `soak` and `peers` (see
-//! `benches/peers.sh`). `--rounds N` (odd) takes more or fewer than seven rounds, `--minutes N` is
-//! for the soak, `--program PATH` measures another spanscore than the one built along (whose tokio
-//! has the tests' features), and `--against PATH` one more in the same rounds of `lean`, `genai`
-//! and `small`. Without `--bench` (as `cargo test --benches` calls it) one short round of `lean`.
+//! `benches/peers.sh`). `--rounds N` (odd) changes the number of rounds from seven, `--minutes N`
+//! sets the length of the soak, `--program PATH` measures another spanscore than the one built with
+//! the benchmark (whose tokio has the features of the tests), and `--against PATH` adds one more to
+//! the same rounds of `lean`, `genai` and `small`. Without `--bench` (as `cargo test --benches`
+//! calls it) one short round of `lean` runs.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 #[path = "../support/payload.rs"]
@@ -31,18 +32,18 @@ use std::path::PathBuf;
 use payload::{Profile, Recipe};
 use process::ROLE;
 
-/// Parts that run when none is asked for: all that need nothing else and end within a few minutes.
+/// The default parts: all that need no other program and end within a few minutes.
 const DEFAULT_PARTS: [&str; 9] = [
     "lean", "genai", "small", "gzip", "http", "latency", "memory", "overload", "scaling",
 ];
 
-/// How much of it.
+/// The rounds and minutes to run.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) n_rounds: usize,
     /// The spanscore to measure.
     pub(crate) program: PathBuf,
-    /// Another one, to be measured in the same rounds.
+    /// A second spanscore, measured in the same rounds.
     pub(crate) against: Option<PathBuf>,
     /// A smoke test, whose figures mean nothing.
     pub(crate) is_short: bool,
@@ -74,7 +75,7 @@ fn main() -> io::Result<()> {
         against: path("--against"),
         is_short,
     };
-    // What follows an option is its value, but for cargo's own `--bench`.
+    // An option is followed by its value, except for cargo's own `--bench`.
     let is_value =
         |at: usize| at > 0 && words[at - 1].starts_with("--") && words[at - 1] != "--bench";
     let mut parts: Vec<&str> = (0..words.len())
@@ -117,7 +118,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The recipe of a ring as arguments, and back.
+/// The parameters of a ring as arguments, and back.
 fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
     let number = |at: usize| {
         words
@@ -139,7 +140,7 @@ fn recipe_of(words: &[&str]) -> io::Result<Recipe> {
     })
 }
 
-/// A load generator for a ring, and how many requests the ring has.
+/// A load generator for a ring, and the number of requests in the ring.
 pub(crate) fn loader(
     profile: Profile,
     n_open: usize,

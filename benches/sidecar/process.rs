@@ -1,5 +1,5 @@
-//! The processes of a benchmark: started, asked, and measured by what the operating system says of
-//! them; ended when dropped.
+//! The processes of a benchmark: started, queried, and measured by the operating system's figures;
+//! ended when dropped.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,11 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::{monotonic_nanos, pause};
 
-/// How long a process may take to end when it is asked to: a sidecar has twenty seconds for what it
-/// still has to deliver.
+/// How long a process may take to end on request: a sidecar has twenty seconds to deliver the rest.
 const END_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// A process that answers questions on its standard output.
+/// A process that answers queries on its standard output.
 pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -22,7 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// This benchmark's binary in another role, and the number it says when it is ready.
+    /// This benchmark's binary in another role, and the number that it prints when it is ready.
     pub(crate) fn role(arguments: &[&str]) -> io::Result<(Self, u64)> {
         let mut command = Command::new(std::env::current_exe()?);
         let mut child = command
@@ -59,13 +58,13 @@ impl Process {
         &mut self.child
     }
 
-    /// One line asked, one answered.
+    /// Sends one line and reads one.
     pub(crate) fn ask(&mut self, question: &str) -> io::Result<String> {
         self.tell(question)?;
         self.line()
     }
 
-    /// One line asked, lines answered up to one that says `end`.
+    /// Sends one line and reads lines up to one that says `end`.
     pub(crate) fn ask_for_list(&mut self, question: &str) -> io::Result<Vec<String>> {
         self.tell(question)?;
         let mut lines = Vec::new();
@@ -96,8 +95,8 @@ impl Process {
         }
     }
 
-    /// CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of
-    /// procfs count in hundredths of a second.
+    /// The CPU time of all its threads, user and system, to the nanosecond: `utime` and `stime` of
+    /// procfs have a resolution of hundredths of a second.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -114,7 +113,7 @@ impl Process {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// Resident memory in bytes, now and at its peak.
+    /// Resident memory in bytes, current and peak.
     pub(crate) fn memory(&self) -> io::Result<(u64, u64)> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let bytes = |key: &str| {
@@ -126,8 +125,8 @@ impl Process {
             .ok_or_else(|| io::Error::other("no memory in /proc/PID/status"))
     }
 
-    /// Is it this very process that listens there? A taken port would have us measure another
-    /// server.
+    /// Whether this very process listens on the port. If another server had taken it, we would
+    /// measure that one.
     pub(crate) fn listens_on(&self, port: u16) -> io::Result<bool> {
         let mut inodes = Vec::new();
         for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -163,7 +162,7 @@ impl Process {
 impl Drop for Process {
     #[expect(clippy::print_stderr, reason = "there is nobody to return it to")]
     fn drop(&mut self) {
-        // What is asked to end does what it does at its end: one that was built to, writes its
+        // A process that is asked to end runs its exit code: an instrumented one writes its
         // profile. It may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = monotonic_nanos() + END_TIMEOUT.as_nanos() as u64;

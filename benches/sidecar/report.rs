@@ -1,4 +1,4 @@
-//! Rounds of figures in, lines of a table out.
+//! Turns the figures of rounds into lines of a table.
 
 /// The figures of one variant, a number for each round.
 pub(crate) type Series = Vec<f64>;
@@ -22,8 +22,8 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
     }
 }
 
-/// Of the rounds' ratios, not the ratio of medians: what disturbs a round disturbs both sides of
-/// it.
+/// From the ratios of the rounds, not from the ratio of medians: a disturbance affects both sides
+/// of a round.
 pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     spread(
         measured
@@ -33,7 +33,7 @@ pub(crate) fn ratio(measured: &[f64], base: &[f64]) -> Spread {
     )
 }
 
-/// A measured value beside what it should not exceed.
+/// A measured value beside its limit.
 pub(crate) fn goal(name: &str, found: Spread, goal: f64) {
     let verdict = if found.median <= goal {
         "met"

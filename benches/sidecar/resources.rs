@@ -1,4 +1,4 @@
-//! Memory, start and size: what a sidecar takes before and while it holds traces.
+//! Memory, start-up and size: the resources of a sidecar before and while it holds traces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +63,7 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     let name = profile.name();
     let kept = kept_bytes(profile)?;
     let (mut resident, mut counted) = (Vec::new(), Vec::new());
-    // What the allocator holds back differs from process to process by megabytes.
+    // The memory that the allocator retains differs between processes by megabytes.
     for _ in 0..N_SAMPLES {
         let [few_open, _, few_resident] = held(&mut few)?;
         let [many_open, open_bytes, many_resident] = held(&mut many)?;
@@ -101,8 +101,8 @@ fn open_traces(plan: &Plan, profile: Profile, n_open: usize, limit: f64) -> io::
     Ok(())
 }
 
-/// Bytes of names, attributes, arguments and messages that an open trace of the payload holds, on
-/// the average.
+/// The average bytes of names, attributes, arguments and messages that an open trace of the payload
+/// holds.
 fn kept_bytes(profile: Profile) -> io::Result<f64> {
     let tools = Tools::default();
     let recogniser = Recogniser::new(&tools, [], None);

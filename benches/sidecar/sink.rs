@@ -1,6 +1,6 @@
-//! What stands at the end of the way: receivers that drop what they get (raw bytes, or decoded by
-//! prost), and one that looks at every span's ids, as the backend behind a sidecar. A process of
-//! its own, so that its CPU time is its own; told what to do on its standard input.
+//! The receivers at the end: those that drop what they receive (as raw bytes, or decoded by prost),
+//! and one that reads every span's ids like the backend behind a sidecar. Each is a process of its
+//! own, so that its CPU time is its own; it takes commands on its standard input.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -32,7 +32,7 @@ use tonic::transport::server::TcpIncoming;
 use crate::clock::monotonic_nanos;
 use crate::payload::digest;
 
-/// The windows of the sidecar's own ports, so that flow control costs all receivers the same.
+/// The same windows as the sidecar's ports, so that flow control costs all receivers the same.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const MAX_FRAME: u32 = 1 << 20;
@@ -47,15 +47,15 @@ struct Seen {
     n_spans: AtomicU64,
     n_score_spans: AtomicU64,
     digest: AtomicU64,
-    /// Milliseconds until an answer.
+    /// Milliseconds before an answer.
     delay: AtomicU64,
     notes_arrivals: AtomicBool,
-    /// Digest of a request, when it came.
+    /// The digest of each request, with its time of arrival.
     arrivals: Mutex<Vec<(u64, u64)>>,
 }
 
-/// Serves until standard input ends. Says `ready PORT` first; answers `report` with `requests spans
-/// digest score-spans`, `arrivals` with a line for each request since the last such question and
+/// Serves until standard input ends. Prints `ready PORT` first; answers `report` with `requests
+/// spans digest score-spans`, `arrivals` with a line for each request since the last such query and
 /// `end`, and `delay MILLIS` with `ok`.
 pub(crate) fn run(kind: &str) -> io::Result<()> {
     let seen = Arc::new(Seen::default());
@@ -67,7 +67,7 @@ pub(crate) fn run(kind: &str) -> io::Result<()> {
     std::thread::spawn({
         let seen = Arc::clone(&seen);
         move || {
-            // A pipe that breaks means that nobody asks any more.
+            // A broken pipe means that nobody reads the answers any more.
             let _ = obey(&seen, port);
             std::process::exit(0);
         }
@@ -237,7 +237,7 @@ impl TraceService for DecodingReceiver {
     }
 }
 
-// === looked at ===
+// === read ===
 
 async fn check(listener: TcpListener, seen: Arc<Seen>) -> io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
@@ -251,7 +251,7 @@ async fn check(listener: TcpListener, seen: Arc<Seen>) -> io::Result<()> {
             http.initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_frame_size(MAX_FRAME);
-            // A sidecar that ends cuts its connection.
+            // A sidecar that ends closes its connection.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -269,7 +269,7 @@ async fn answer(
         let mut tally = Tally::default();
         let status = tally.request(message);
         if status.is_none() || body.first() != Some(&0) {
-            // Whatever this is, it must not be counted as arrived.
+            // Unknown content must not be counted as arrived.
             tally = Tally::default();
         }
         seen.n_requests.fetch_add(1, Ordering::SeqCst);
@@ -347,8 +347,8 @@ fn delimited(mut message: &[u8], tag: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Trace id and span id of a span. Nearly every sender writes them first; a Collector writes a span
-/// from its end.
+/// The trace id and span id of a span. Nearly every sender writes them first; a Collector writes a
+/// span backwards.
 fn ids(mut span: &[u8]) -> Option<[&[u8]; 2]> {
     let mut ids = [None; 2];
     loop {

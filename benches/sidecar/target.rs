@@ -1,6 +1,6 @@
-//! What is measured: a receiver that drops everything, a sidecar before a backend, or another
-//! program in its place. Each turn sends it something, waits until all of it has come out at the
-//! other end, checks that, and says what it cost.
+//! The subject of a measurement: a receiver that drops everything, a sidecar before a backend, or
+//! another program in its place. Each turn sends requests, waits until all of them have reached the
+//! other end, checks them, and returns the cost.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use crate::clock::{monotonic_nanos, pause};
 use crate::load::{N_CONNECTIONS, Wire};
 use crate::process::Process;
 
-/// One `tool_call_order` and two cheap ones, as the goals have it.
+/// One `tool_call_order` and two cheap criteria, as the goals state.
 const CRITERIA: &str = r#"
 criteria:
   - name: checkout-order
@@ -30,15 +30,15 @@ criteria:
 "#;
 const N_CRITERIA: u64 = 3;
 
-/// How long everything may take to come out.
+/// How long the delivery of everything may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A sidecar's configuration beyond what all share.
+/// The part of a sidecar's configuration that differs between targets.
 #[derive(Clone, Default)]
 pub(crate) struct Variant {
     pub(crate) scoring: bool,
     pub(crate) score_spans: bool,
-    /// Does it take OTLP/HTTP too?
+    /// Whether it accepts OTLP/HTTP too.
     pub(crate) http: bool,
     /// `key=value`, as on the command line.
     pub(crate) set: Vec<String>,
@@ -87,18 +87,18 @@ pub(crate) enum Measured {
 pub(crate) struct Target {
     pub(crate) measured: Measured,
     pub(crate) sink: Process,
-    /// Where it takes OTLP/gRPC.
+    /// Its address for OTLP/gRPC.
     pub(crate) port: u64,
-    /// Where it takes OTLP/HTTP, if it does.
+    /// Its address for OTLP/HTTP, if it has one.
     http_port: Option<u64>,
-    /// Tells its streams from those of other targets.
+    /// Distinguishes its streams from those of other targets.
     id: u64,
-    /// From its start to when it said that it listens.
+    /// The time from its start to its message that it listens.
     pub(crate) ready_after: Duration,
     n_roots: u64,
 }
 
-/// What a turn sent and what it cost.
+/// The requests that a turn sent, and their cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     pub(crate) cpu_nanos: f64,
@@ -130,7 +130,7 @@ impl Target {
         Ok(target)
     }
 
-    /// A spanscore before a backend that looks at every span.
+    /// A spanscore before a backend that reads every span.
     pub(crate) fn sidecar(id: u64, variant: &Variant) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let config = tempfile::tempdir()?;
@@ -148,9 +148,10 @@ impl Target {
             format!("scores.span.enabled={}", variant.score_spans),
             "scores.event.enabled=false".to_owned(),
             "assemble.settle=100ms".to_owned(),
-            // What is open at the end of a turn goes on in the next, however long the others take.
+            // Traces that are open at the end of a turn continue in the next, however long the
+            // others take.
             "assemble.inactive=1h".to_owned(),
-            // Nobody sends any more when it is asked to end.
+            // Nothing is sent any more when the process is asked to end.
             "shutdown.quiet=0s".to_owned(),
             "log.format=json".to_owned(),
         ];
@@ -191,7 +192,8 @@ impl Target {
             }
         }
         let ready_after = Duration::from_nanos(monotonic_nanos() - started);
-        // What else it says is shown: in a benchmark a warning is news. It ends with the process.
+        // Everything else that it prints is shown: in a benchmark a warning is news. The thread
+        // ends with the process.
         std::thread::spawn(move || {
             log.lines()
                 .map_while(Result::ok)
@@ -222,8 +224,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Another program: `configuration` with `{IN}`, `{OUT}` and `{OTHER}` for ports is written to
-    /// a file, `--config` and the file are its arguments.
+    /// Another program: `configuration`, with ports for `{IN}`, `{OUT}` and `{OTHER}`, is written
+    /// to a file; the arguments are `--config` and that file.
     pub(crate) fn peer(id: u64, program: &Path, configuration: &str) -> io::Result<Self> {
         let (sink, sink_port) = Process::role(&["sink", "check"])?;
         let [port, other] = [free_port()?, free_port()?];
@@ -276,7 +278,7 @@ impl Target {
         }
     }
 
-    /// Send, wait until all has come out, check it, and say what it cost.
+    /// Sends, waits until everything has reached the other end, checks it, and returns the cost.
     pub(crate) fn turn(&mut self, load: &mut Process, dose: Dose) -> io::Result<Turn> {
         let Dose {
             per_connection,
@@ -326,8 +328,8 @@ impl Target {
         })
     }
 
-    /// Send at a fixed rate; nanoseconds from when a request was due to when it was acknowledged,
-    /// and to when the backend had all of it.
+    /// Sends at a fixed rate; returns the nanoseconds from the time at which a request was due to
+    /// its acknowledgement, and to its complete arrival at the backend.
     pub(crate) fn pace(
         &mut self,
         load: &mut Process,
@@ -359,8 +361,8 @@ impl Target {
         Ok(waits)
     }
 
-    /// Waits until the backend has everything, and every trace that has ended is judged by every
-    /// criterion.
+    /// Waits until the backend has everything, and every criterion has judged every trace that has
+    /// ended.
     fn drain(&mut self, expected: Arrived) -> io::Result<()> {
         let deadline = monotonic_nanos() + DRAIN_TIMEOUT.as_nanos() as u64;
         loop {
@@ -397,7 +399,7 @@ impl Target {
         }
     }
 
-    /// What a sidecar still has to do; an error if it has done something else than all of it once.
+    /// What the sidecar has not finished yet; an error if it did anything twice or lost anything.
     fn unfinished(&self) -> io::Result<Option<String>> {
         let Measured::Sidecar {
             expects_scores,
@@ -501,7 +503,7 @@ struct Arrived {
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// All series of a metric together.
+    /// The sum of all series of a metric.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let values = self.0.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;
@@ -512,11 +514,11 @@ impl Metrics {
             };
             value.parse::<f64>().ok()
         });
-        // Of none at all `sum` would make -0.
+        // The `sum` of no series would be -0.
         values.fold(0.0, |sum, value| sum + value)
     }
 
-    /// One series, as it is written.
+    /// One series, in the notation of the text format.
     pub(crate) fn one(&self, series: &str) -> f64 {
         let line = self
             .0
@@ -538,7 +540,7 @@ fn numbers<const N: usize>(line: &str) -> io::Result<[u64; N]> {
         .ok_or_else(|| io::Error::other(format!("not {N} numbers: {line:?}")))
 }
 
-/// Somebody else might take it in between; then `check_port` says so.
+/// Another process might take the port in between; `check_port` reports that.
 fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?

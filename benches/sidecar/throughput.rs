@@ -1,5 +1,5 @@
-//! Tables of CPU time per span: the sidecar beside receivers that drop what they get, and beside
-//! itself.
+//! Tables of CPU time per span: the sidecar beside receivers that drop everything, and beside other
+//! configurations of itself.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::{Plan, loader};
 
 const SPANS_PER_REQUEST: u64 = 512;
 const N_OPEN: usize = 64;
-/// Roomy, so that budgets close no trace: the memory they bound is measured elsewhere.
+/// A large limit, so that no budget closes a trace: the memory benchmarks measure the budgets.
 const ROOMY: &str = "memory.limit=3GiB";
 
 /// One variant in the rounds of a table.
 struct Row {
     name: &'static str,
     target: Target,
-    /// Which load generator.
+    /// The index of the load generator.
     load: usize,
     dose: Dose,
     turns: Vec<Turn>,
@@ -74,7 +74,8 @@ impl Row {
     }
 }
 
-/// All rows in turn, in every round; the first turns fill caches and allocators and do not count.
+/// Measures all rows in turn, in every round; the first turns fill caches and allocators and do not
+/// count.
 fn rounds(rows: &mut [Row], loads: &mut [Process], plan: &Plan, warm_up: &[u64]) -> io::Result<()> {
     for row in rows.iter_mut() {
         if plan.is_short {
@@ -92,7 +93,7 @@ fn rounds(rows: &mut [Row], loads: &mut [Process], plan: &Plan, warm_up: &[u64])
             .map_err(|error| named(row.name, &error))?;
     }
     for round in 0..plan.n_rounds {
-        // Neither always follows the other's leftovers.
+        // Alternates the order, so that no variant always runs after the same one.
         let order: Vec<usize> = if round % 2 == 0 {
             (0..rows.len()).collect()
         } else {
@@ -124,7 +125,7 @@ fn print_costs(rows: &[Row]) {
 pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
     let (many_open, scale) = match profile {
         Profile::Lean => (10_240, 1),
-        // A ninth of the spans in as many bytes.
+        // A ninth of the spans in the same number of bytes.
         Profile::Genai => (4_096, 6),
     };
     let many_open = if plan.is_short { 512 } else { many_open };
@@ -264,7 +265,7 @@ pub(crate) fn table(profile: Profile, plan: &Plan) -> io::Result<()> {
 
 const N_CRITERIA: f64 = 3.0;
 
-/// CPU nanoseconds of this thread for decoding one lean span with prost and dropping it.
+/// The CPU nanoseconds that this thread needs to decode one lean span with prost and drop it.
 fn decode_nanos() -> f64 {
     let ring = Ring::new(Recipe {
         profile: Profile::Lean,
@@ -293,7 +294,7 @@ fn decode_nanos() -> f64 {
     (cpu() - before).as_nanos() as f64 / (n_decoded as f64 * SPANS_PER_REQUEST as f64)
 }
 
-/// What an agent really sends: a few spans at a time.
+/// The typical traffic of an agent: a few spans at a time.
 pub(crate) fn small(plan: &Plan) -> io::Result<()> {
     for spans_per_request in [1, 12, 48] {
         let mut loads = [loader(Profile::Lean, N_OPEN, spans_per_request, 9)?.0];
@@ -356,8 +357,8 @@ pub(crate) fn small(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// What compressed requests cost more than plain ones, ours beside the null receiver's. Scoring is
-/// off: it sees the same bytes either way, and the noise of what it costs would be larger than the
+/// The additional cost of compressed requests over plain ones, for spanscore and for the null
+/// receiver. Scoring is off: it sees the same bytes either way, and its noise would exceed the
 /// difference.
 pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
     for (profile, n) in [(Profile::Lean, 300), (Profile::Genai, 30)] {
@@ -402,7 +403,7 @@ pub(crate) fn gzip(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// OTLP/HTTP, which most SDKs speak unless told otherwise, beside OTLP/gRPC.
+/// OTLP/HTTP, the default of most SDKs, beside OTLP/gRPC.
 pub(crate) fn http(plan: &Plan) -> io::Result<()> {
     let variant = Variant {
         http: true,
@@ -445,7 +446,7 @@ pub(crate) fn http(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
-/// One thread that answers requests, and one for each core.
+/// One thread that answers requests, beside one for each core.
 pub(crate) fn scaling(plan: &Plan) -> io::Result<()> {
     let mut loads = [
         loader(Profile::Lean, N_OPEN, SPANS_PER_REQUEST as usize, 9)?.0,

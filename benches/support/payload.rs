@@ -1,6 +1,6 @@
-//! The requests that the benchmarks send: agents' traces as an SDK exports them, from a seed.
-//! Traces of 12 spans (4 model calls, 5 tool calls, 2 inner spans, the agent's span last), many of
-//! them open at once, so that a request mixes spans of many traces.
+//! The requests that the benchmarks send: agents' traces as an SDK exports them, generated from a
+//! seed. A trace has 12 spans (4 model calls, 5 tool calls, 2 inner spans, and last the agent's
+//! span); many traces are open at once, so a request mixes spans of many traces.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 
-/// What the spans carry.
+/// The contents of the spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// 8 short attributes, about 400 bytes a span.
@@ -19,7 +19,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// As it is called in the goals.
+    /// Its name in the goals.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lean => "lean",
@@ -28,7 +28,7 @@ impl Profile {
     }
 }
 
-/// Spans in a trace.
+/// The number of spans in a trace.
 pub(crate) const SPANS_PER_TRACE: usize = 12;
 /// Tools in the order in which each trace calls them, unless two are swapped.
 pub(crate) const TOOLS: [&str; 5] = [
@@ -63,9 +63,9 @@ enum Kind {
     Agent,
 }
 
-/// Requests that can be sent over and over, since each time round their traces get other ids: the
-/// last spans in the ring belong to traces that go on at its beginning, so that every trace is
-/// whole, however long one sends.
+/// Requests that can be sent again and again, since their traces get new ids in each turn: the last
+/// spans in the ring belong to traces that continue at its beginning, so every trace is complete
+/// however long a benchmark sends.
 pub(crate) struct Ring {
     requests: Vec<Template>,
     traces_per_lane: u64,
@@ -77,12 +77,12 @@ struct Template {
     spans: Vec<Place>,
 }
 
-/// One span of a request, and what its ids are made of.
+/// One span of a request, and the source of its ids.
 struct Place {
-    /// Of the 16 bytes of its trace id.
+    /// The position of the 16 bytes of its trace id.
     offset: usize,
     lane: u32,
-    /// Which of the traces of its lane.
+    /// The position of its trace in its lane.
     nth: u32,
     span_id: u64,
     is_root: bool,
@@ -92,17 +92,17 @@ struct Place {
 pub(crate) struct Filled {
     /// An encoded `ExportTraceServiceRequest`.
     pub(crate) body: Vec<u8>,
-    /// How many traces end in it.
+    /// The number of traces that end in it.
     pub(crate) n_roots: u64,
-    /// The sum of its spans' [`digest`]s.
+    /// The sum of the [`digest`]s of its spans.
     pub(crate) digest: u64,
 }
 
-/// What a ring is made of.
+/// The parameters of a ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) profile: Profile,
-    /// Traces that are open at any time.
+    /// The number of traces that are open at any time.
     pub(crate) n_open: usize,
     pub(crate) spans_per_request: usize,
     /// The ring has this many requests, or a few more.
@@ -110,8 +110,7 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
 }
 
-/// A number for a span, to be added up: equal sums on both sides mean that each span has arrived
-/// once.
+/// A number for a span, to be summed: equal sums on both sides mean that each span arrived once.
 pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
     let word = |bytes: &[u8]| {
         bytes
@@ -121,7 +120,7 @@ pub(crate) fn digest(trace_id: &[u8], span_id: &[u8]) -> u64 {
     mix(word(trace_id) ^ mix(word(trace_id.get(8..).unwrap_or_default()) ^ mix(word(span_id))))
 }
 
-/// SplitMix64's finisher.
+/// The finalizer of SplitMix64.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -138,8 +137,8 @@ impl Ring {
             min_requests,
             seed,
         } = recipe;
-        // Each trace has a lane, in which the next one follows it. A row is one span of every lane,
-        // in random order; the lanes are not in step.
+        // Each trace has a lane, in which the next trace follows it. A row has one span of every
+        // lane in random order; the lanes are not in step.
         let mut traces_per_lane = 1;
         while !(n_open * SPANS_PER_TRACE * traces_per_lane).is_multiple_of(spans_per_request)
             || n_open * SPANS_PER_TRACE * traces_per_lane / spans_per_request < min_requests
@@ -190,12 +189,12 @@ impl Ring {
         }
     }
 
-    /// How many requests there are until the first comes again.
+    /// The number of requests before the first repeats.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// The request at a position of an endless stream, of which there may be several.
+    /// The request at a position of an endless stream; there may be several streams.
     pub(crate) fn fill(&self, stream: u64, position: u64) -> Filled {
         let n_requests = self.requests.len() as u64;
         let template = &self.requests[(position % n_requests) as usize];
@@ -221,8 +220,7 @@ impl Ring {
 }
 
 impl Template {
-    /// Each span begins with its trace id, so that where it stands is known while the request is
-    /// put together.
+    /// Each span begins with its trace id, so its place is known while the request is built.
     fn new(spans: Vec<(Vec<u8>, Place)>) -> Self {
         let resource = Resource {
             attributes: vec![
@@ -277,7 +275,7 @@ impl Template {
 const RESOURCE_SPANS: u32 = 1;
 const SCOPE_SPANS: u32 = 2;
 const SPANS: u32 = 2;
-/// Behind the key and the length of the id.
+/// After the key and the length of the id.
 const TRACE_ID_AT: usize = 2;
 
 fn delimit(tag: u32, len: usize, out: &mut Vec<u8>) {
@@ -289,11 +287,11 @@ struct Trace {
     root: [u8; 8],
     conversation: u32,
     start_unix_nanos: u64,
-    /// Tools in the order of this trace.
+    /// The tools in the order of this trace.
     tools: [&'static str; 5],
 }
 
-/// Makes up traces and spans.
+/// Generates traces and spans.
 struct Author {
     profile: Profile,
     random: fastrand::Rng,
@@ -309,7 +307,7 @@ impl Author {
         Trace {
             root: self.random.u64(1..).to_be_bytes(),
             conversation: self.random.u32(..),
-            // Long ago: a recording sent again, whatever the clock of the machine says.
+            // Long ago: a recording that is sent again, whatever the machine's clock shows.
             start_unix_nanos: 1_700_000_000_000_000_000 + self.random.u64(..1_000_000_000_000),
             tools,
         }
@@ -456,8 +454,7 @@ impl Author {
         }
     }
 
-    /// English-looking text whose length is even in the logarithm: many short ones, a few long
-    /// ones.
+    /// English-looking text with log-uniform length: many short texts, a few long ones.
     fn prose(&mut self, shortest: usize, longest: usize) -> String {
         const WORDS: [&str; 16] = [
             "the order",

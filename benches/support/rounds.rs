@@ -12,11 +12,11 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// What a benchmark found: CPU time per item, and the ratio of two variants.
+/// The result of a benchmark: CPU time per item, and the ratio of two variants.
 pub(crate) struct Ratio {
     /// Nanoseconds per item, median over the rounds.
     pub(crate) measured_nanos: f64,
-    /// The same of what it is compared with.
+    /// The same figure for the variant that it is compared with.
     pub(crate) base_nanos: f64,
     /// Median, least and greatest of the rounds' ratios.
     pub(crate) median: f64,
@@ -26,7 +26,7 @@ pub(crate) struct Ratio {
     pub(crate) max: f64,
 }
 
-/// Run both in turn, `n_rounds` times (odd). Each handles `n_items` items a round.
+/// Runs both in turn, `n_rounds` times (an odd number). Each handles `n_items` items a round.
 pub(crate) fn compare(
     n_rounds: usize,
     n_items: usize,
@@ -43,7 +43,7 @@ pub(crate) fn compare(
     time(&mut base);
     let rounds: Vec<(f64, f64)> = (0..n_rounds)
         .map(|round| {
-            // Neither always follows the other's leftovers.
+            // Alternates the order, so that neither variant always runs after the other.
             if round % 2 == 0 {
                 let measured = time(&mut measured);
                 (measured, time(&mut base))

@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// A subcommand that is added must be added here: with options that it reads, or refuses.
+    /// A new subcommand must be listed here, with the options that it reads or refuses.
     #[test]
     fn options_that_a_subcommand_does_not_use_are_refused() {
         let lines = [

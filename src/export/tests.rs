@@ -358,15 +358,15 @@ fn spans_are_grouped_by_resource_and_newer_fields_of_it_survive() {
             .count(),
         2
     );
-    // Prost writes the same fields back in as many bytes, but for the three of the field it does
-    // not know, twice.
+    // Prost writes the same fields back in the same number of bytes, except for the three bytes of
+    // the field that it does not know, twice.
     assert_eq!(request.encode_to_vec().len() + 6, bytes.len());
 }
 
 #[test]
 fn passes_are_sampled_by_trace_and_nothing_else_is() {
-    // By Python: int(sha256(trace_id).hexdigest()[:8], 16) / 2**32 = 0.43611… for the fixture's
-    // trace.
+    // Computed in Python: int(sha256(trace_id).hexdigest()[:8], 16) / 2**32 = 0.43611… for the
+    // fixture's trace.
     let sampled = |evaluation: Evaluation, sample_pass| {
         score_span::request(
             &[evaluation],
@@ -384,8 +384,8 @@ fn passes_are_sampled_by_trace_and_nothing_else_is() {
     for verdict in [Verdict::Fail, Verdict::Error, Verdict::NotEvaluated] {
         assert!(sampled(Evaluation { verdict, ..fail() }, 0.0));
     }
-    // A pass that replaces a fail must be seen, or the fail would stand; one that replaces a pass
-    // need not.
+    // A pass that replaces a fail must be sent, or the fail would stand; a pass that replaces a
+    // pass need not.
     assert!(sampled(
         Evaluation {
             revision: 1,
@@ -502,10 +502,10 @@ fn argument_and_result_values_appear_nowhere_unless_asked_for() {
     ));
     let (request, page) = metrics::counted(&all);
     assert!(!contains(&request) && !contains(page.as_bytes()));
-    // Nor trace ids in metrics, in either spelling: one series per trace would be the end of any
+    // Metrics contain no trace ids either, in any spelling: one series per trace would break any
     // metrics backend.
     assert!(!request.windows(16).any(|window| window == TRACE_ID) && !page.contains("4bf92f"));
-    // The test could not fail if the secret were not there to be shown.
+    // Without the secret in the source the test could not fail.
     assert!(contains(
         &score_span::request(&all, &settings(), &values_on()).unwrap()
     ));
@@ -535,7 +535,7 @@ fn shown_values_are_json_and_cut() {
 }
 
 proptest! {
-    /// Whatever a tool is called, the span decodes and its JSON says the same name.
+    /// Whatever the name of a tool, the span decodes and its JSON has the same name.
     #[test]
     fn any_tool_name_survives(
         name in any::<String>(),

@@ -1,6 +1,6 @@
-//! How a trace becomes a trajectory, on small traces written down here. Real payloads are compared
-//! in `tests/it/captures`, products without a capture in `products`. They prove nothing about the
-//! scan, which is not asked here.
+//! How a trace becomes a trajectory, on small traces written here. `tests/it/captures` compares
+//! real payloads, `products` tests products without a capture. Proves nothing about the scan, which
+//! these tests bypass.
 
 mod completeness;
 mod messages;
@@ -67,7 +67,7 @@ fn tool(id: u64, parent: u64, name: &str, start: u64, end: u64) -> Made {
 }
 
 impl Made {
-    /// The attribute was longer than what is kept of one.
+    /// The attribute was longer than the limit on kept values.
     fn cut(mut self, key: &'static str) -> Self {
         self.cut = Some(key);
         self
@@ -186,7 +186,7 @@ fn names(trajectory: &Trajectory) -> Vec<&str> {
         .collect()
 }
 
-/// The one call of a trace of one span.
+/// The only call of a trace of one span.
 fn only(span: Made) -> ToolCall {
     let mut calls = taken(&[span]).tool_calls;
     assert_eq!(calls.len(), 1);

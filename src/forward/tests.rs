@@ -1,7 +1,6 @@
 //! Tests the forward plane from the receivers' handle to a peer on a socket: delivery, retries,
-//! splits, refusals, drops, and that the accounts balance at every moment in between. Does not
-//! prove anything about time: the intervals here are milliseconds; the tests of `retry` check their
-//! growth.
+//! splits, refusals, drops, and that the accounts balance at every moment. Does not prove anything
+//! about time: the intervals here are milliseconds; the tests of `retry` check their growth.
 
 mod log_lines;
 mod retries;
@@ -58,7 +57,7 @@ impl Plane {
         );
     }
 
-    /// Lets everything be delivered and gives the books.
+    /// Lets everything be delivered and returns the accounts.
     async fn finish(self) -> ItemCounts {
         let (undelivered, books) = self.finish_within(Duration::from_secs(60)).await;
         assert_eq!(undelivered, Undelivered::new());
@@ -74,7 +73,7 @@ impl Plane {
     }
 }
 
-/// Runs the delivery to its end, and looks at the books at every chance between.
+/// Runs the delivery to its end, and checks the accounts at every await point.
 async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) -> Undelivered {
     let watch = async {
         loop {
@@ -145,7 +144,7 @@ fn names(received: &PeerRequest) -> Vec<String> {
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 
-/// Where the log goes during a test.
+/// The log during a test.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -161,7 +160,7 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// Hears what this thread says; a test's runtime is one thread.
+    /// Collects the log lines of this thread; a test's runtime has one thread.
     fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let log = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -173,7 +172,7 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// Its lines, ports blotted out.
+    /// The log lines, with ports masked.
     fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let port = regex::Regex::new(r"127\.0\.0\.1:[0-9]+").unwrap();
@@ -314,7 +313,7 @@ async fn a_request_that_is_too_large_is_split_until_it_fits_and_arrives_once() {
         .await;
         let plane = Plane::new(peer.destination(protocol));
         let mut expected: Vec<String> = (0..50).map(|n| format!("span number {n}")).collect();
-        // One span that will never fit.
+        // A span that never fits.
         let giant = "x".repeat(300);
         let mut all = expected.clone();
         all.insert(20, giant);
@@ -403,7 +402,7 @@ async fn partly_rejected_items_are_dropped_as_such() {
         let peer = Peer::start(move |_, _| Reply::Taken(message.clone())).await;
         let plane = Plane::new(peer.destination(protocol));
         plane.offer(&b"x"[..], 5);
-        // More than there were cannot be rejected.
+        // A peer cannot reject more items than were sent.
         plane.offer(&b"x"[..], 1);
         assert_eq!(plane.finish().await, books(6, 3, &[("rejected", 3)]));
     }

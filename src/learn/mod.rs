@@ -26,7 +26,7 @@ pub struct GroupKey {
     pub agent: Option<String>,
 }
 
-/// Groups runs by root and agent. `key` says to which group a run belongs.
+/// Groups runs by root and agent. `key` returns the group of a run.
 pub fn group_runs<'a>(
     runs: impl IntoIterator<Item = &'a Trajectory>,
     key: impl Fn(&Trajectory) -> GroupKey,
@@ -38,7 +38,7 @@ pub fn group_runs<'a>(
     groups
 }
 
-/// What a run called, in order.
+/// The calls of a run, in order.
 fn names(run: &Trajectory) -> Vec<&str> {
     run.tool_calls.iter().map(|call| &*call.name).collect()
 }

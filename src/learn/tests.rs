@@ -69,7 +69,7 @@ fn run(calls: Vec<ToolCall>) -> Trajectory {
     }
 }
 
-/// One call after another, each one second long.
+/// Calls one after another, each one second long.
 fn line(names: &[&str]) -> Trajectory {
     run(names
         .iter()
@@ -116,7 +116,7 @@ fn a_chain_is_told_once_and_not_by_what_follows_from_it() {
             "init search",
             "end confirm",
             "succession check book",
-            // That `confirm` comes last does not say that `book` came before it.
+            // That `confirm` comes last does not show that `book` came before it.
             "precedence book confirm",
             "precedence check note",
             "response note book",
@@ -239,7 +239,7 @@ impl Numbers {
     }
 }
 
-/// What is planted in runs.
+/// A planted change in runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Shift {
     None,
@@ -328,7 +328,7 @@ fn planted_shifts_are_found_in_200_runs() {
 
 #[test]
 fn windows_of_the_same_kind_raise_no_alarm() {
-    // 500 windows; two of 100 were accepted by the goal, and Holm's correction promises one.
+    // 500 windows at p 0.01: the goal allows two of 100, and Holm's correction promises one.
     let old = shops(1, 120, Shift::None);
     let baseline = Baseline::new(&grouped(&old));
     let n_alarms = (0..500)

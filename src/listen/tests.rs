@@ -1,5 +1,5 @@
 //! Tests ports over real sockets: binding, TLS, idle connections and shutdown. Does not prove
-//! anything about the answers of a service.
+//! anything about a service's answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ use crate::tls;
 const ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A port whose requests wait until they are let go.
+/// A port whose requests wait until they are released.
 struct Served {
     address: SocketAddr,
     telemetry: Arc<Telemetry>,
@@ -308,7 +308,7 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
         stream.write_all(b"line").await.unwrap();
         assert_eq!(client_in.read(&mut read).await.unwrap(), 4);
     }
-    // One that does not even take what comes is.
+    // A client that does not even read is cut off.
     stream.write_all(&[0; 64]).await.unwrap();
     let stuck = time::timeout(IDLE_TIMEOUT * 2, stream.read(&mut read)).await;
     assert_eq!(

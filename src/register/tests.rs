@@ -1,5 +1,5 @@
-//! Calls the API through its routes, without a socket, and checks its responses and the rules that
-//! traces are judged by afterwards. They do not prove that the OpenAPI document fits every response
+//! Calls the API through its routes, without a socket, and checks its responses and the rules by
+//! which traces are judged afterwards. Does not prove that the OpenAPI document fits every response
 //! (schemathesis does that against a running sidecar), nor that other gRPC clients can use it.
 
 mod abuse;
@@ -82,7 +82,7 @@ fn etag(response: &Response<Body>) -> String {
         .unwrap_or_default()
 }
 
-/// The criteria that traces are judged by, in order.
+/// The criteria by which traces are judged, in order.
 fn judged_by(register: &Register) -> Vec<String> {
     register
         .0

@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((mode(&path), mode(&path.join(expected[0]))), (0o700, 0o600));
         assert!(files.write(Signal::Logs, 5, &[0; 11]).is_err());
 
-        // After a restart the files of before count, and what was cut off is gone.
+        // After a restart, existing files count towards the limit, and the cut record is gone.
         fs::write(path.join(".0000000000009-000001.logs.pb"), "12").unwrap();
         let mut files = RecordFiles::open(&path, 10).unwrap();
         files.write(Signal::Logs, 9, b"1234").unwrap();

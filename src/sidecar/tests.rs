@@ -1,5 +1,5 @@
-//! How a sidecar waits for the last requests. Its behaviour over real ports is in
-//! `tests/it/end_to_end`.
+//! How a sidecar waits for the last requests. `tests/it/end_to_end` tests its behaviour over real
+//! ports.
 
 mod reloads;
 
@@ -120,7 +120,7 @@ async fn a_request_puts_the_end_off_but_not_beyond_the_latest() {
     intake
         .fall_quiet(quiet, begun, begun + Duration::from_secs(60))
         .await;
-    // The last request is remembered to the millisecond.
+    // The time of the last request is kept to the millisecond.
     assert!(now().instant >= begun + 2 * quiet - Duration::from_millis(1));
     intake
         .fall_quiet(Duration::from_secs(3_600), now().instant, now().instant)

@@ -260,7 +260,7 @@ mod tests {
         (arena, kept)
     }
 
-    /// Every tenth is large.
+    /// Every tenth span is large.
     fn names() -> Vec<String> {
         let large = "l".repeat(LARGE);
         (0..400)

@@ -160,7 +160,7 @@ mod tests {
         builder.begin_event(KeyId(8));
         add(&mut builder, 9);
         builder.end_event();
-        // More than a place in the table can say.
+        // More than a place in the table can hold.
         (0..300).for_each(|_| add(&mut builder, 10));
         add(&mut builder, 159);
         add(&mut builder, 160);

@@ -84,8 +84,8 @@ impl Files {
     }
 }
 
-/// Shakes hands and says hello both ways; answers the server's certificate, and the client's if it
-/// showed one.
+/// Performs a handshake and exchanges a greeting; returns the server's certificate, and the
+/// client's if it presented one.
 async fn shake(
     server: &PortTls,
     client: &Arc<ClientConfig>,
@@ -268,8 +268,8 @@ async fn changed_files_are_used_from_the_next_connection_on() {
         (0, 0)
     );
 
-    // Everything is replaced: the server's certificate, whom it lets in, whom the client trusts,
-    // and the client's certificate.
+    // Everything is replaced: the server's certificate, its accepted clients, the client's
+    // authorities, and the client's certificate.
     let ((server_certificate, server_key), (client_certificate, client_key)) =
         (new.sign("spanscore.test"), new.sign("agent.test"));
     files.write("server.pem", &server_certificate);
@@ -295,7 +295,7 @@ async fn files_that_cannot_be_used_leave_the_last_good_ones_in_use_and_are_repor
     let client = files.client(&files.trusting(&authority));
     let before = shake(&server, &client, "spanscore.test").await.unwrap();
     let (other_certificate, other_key) = authority.sign("spanscore.test");
-    // As a rotation looks from outside: the certificate first, the key a moment later.
+    // As a rotation appears from outside: the certificate first, the key a moment later.
     for (n_reports, text) in [(1, other_certificate.as_str()), (2, "half a fi"), (3, "")] {
         files.write("server.pem", text);
         for _ in 0..2 {

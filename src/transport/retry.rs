@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// A moment to count from. The machine only ever adds to it.
+    /// The start of the test's clock.
     #[expect(clippy::disallowed_methods, reason = "an `Instant` cannot be made up")]
     fn start() -> Instant {
         Instant::now()
@@ -333,7 +333,7 @@ mod tests {
             (pacer.n_free_slots(2, t0), pacer.wake_at()),
             (0, Some(t0 + SEC))
         );
-        // Those that left before it was known tell nothing new.
+        // Requests that were sent before the outage was known give no new information.
         pacer.failed(attempts[1], None, t0 + SEC / 2, 1.0);
         assert_eq!(pacer.wake_at(), Some(t0 + SEC));
 
@@ -377,7 +377,7 @@ mod tests {
         pacer.answered(good, t0 + SEC);
         pacer.failed(throttled, Some(7 * SEC), t0 + 2 * SEC, 1.0);
         assert_eq!(pacer.wake_at(), Some(t0 + 9 * SEC));
-        // Neither an answer to what was already on its way nor our own stopping cuts it short.
+        // Neither an answer to a request already in flight nor our own shutdown shortens the wait.
         pacer.answered(late, t0 + 3 * SEC);
         pacer.begin_drain(t0 + 3 * SEC);
         assert_eq!(

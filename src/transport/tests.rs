@@ -73,7 +73,7 @@ fn why(answer: DeliveryOutcome) -> String {
 async fn grpc_carries_the_bytes_as_they_are_to_the_signals_own_method() {
     let peer = Peer::willing().await;
     let client = client(&peer.destination(Protocol::Grpc));
-    // No protobuf at all: nobody looks inside.
+    // Not protobuf at all: the client does not look inside.
     let body = Bytes::from_static(b"\xff\x00not a message");
     for signal in Signal::ALL {
         assert_eq!(
@@ -255,7 +255,7 @@ async fn compression_is_undone_to_the_same_bytes() {
     }
 }
 
-// === a true gRPC server ===
+// === a real gRPC server ===
 
 struct Tonic(mpsc::Sender<ExportTraceServiceRequest>);
 
@@ -352,7 +352,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
             .await,
         refused
     );
-    // The latter is more than the server reads before it answers.
+    // The latter exceeds what the server reads before it answers.
     for n_bytes in [60_000, 30 << 20] {
         let large = client
             .send(Signal::Traces, vec![0; n_bytes].into(), &HeaderMap::new())
@@ -364,7 +364,7 @@ async fn a_tonic_server_understands_us_and_we_it() {
     }
 }
 
-// === when it goes wrong ===
+// === failures ===
 
 #[tokio::test]
 async fn a_peer_that_is_not_there_or_hangs_up_may_be_there_later() {
@@ -451,7 +451,7 @@ async fn an_answer_that_comes_before_the_request_is_through_counts() {
             .await
             .unwrap();
         stream.shutdown().await.unwrap();
-        // Reads on, as a server does that wants its answer to be seen.
+        // Keeps reading, as a server does that wants its answer to be read.
         tokio::io::copy(&mut stream, &mut tokio::io::sink())
             .await
             .unwrap();
@@ -483,7 +483,7 @@ async fn http_is_distinguished_from_grpc() {
     );
 }
 
-// === what is refused at start ===
+// === refused at start ===
 
 #[test]
 fn headers_that_cannot_be_sent_are_named_and_their_values_kept_quiet() {

@@ -1,6 +1,6 @@
-//! `scope: agent` in a trace of many runs: what is kept for the single runs grows with the trace
-//! and not with its square, when they are judged, judged again and withdrawn. Counts the bytes
-//! that evaluations hold; proves nothing about time.
+//! `scope: agent` in a trace of many runs: the memory for single runs grows with the trace and not
+//! with its square when they are judged, judged again and withdrawn. Counts the bytes that
+//! evaluations hold; proves nothing about time.
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +49,7 @@ mod tests {
         scan::scan(&protobuf, Some(rules().keys())).unwrap().batch
     }
 
-    /// A desk that hands work to so many experts, each with calls of its own.
+    /// A desk that delegates to this many experts, each with calls of its own.
     fn runs(n_runs: usize) -> Vec<Value> {
         let mut spans = vec![span(1, 0, "invoke_agent", "desk", "gen_ai.agent.name")];
         for run in 0..n_runs {
@@ -69,7 +69,7 @@ mod tests {
         spans
     }
 
-    /// The bytes of the trajectories that evaluations hold, each part once.
+    /// The bytes of the trajectories that evaluations hold, with shared parts counted once.
     fn held(evaluations: &[Evaluation]) -> usize {
         let mut parts = BTreeMap::new();
         for evaluation in evaluations {
@@ -103,7 +103,7 @@ mod tests {
             let judged = pipeline.end_of_input(&rules, now, |_| ());
             assert_eq!(judged.evaluations.len(), 2 * n_runs);
             let first = held(&judged.evaluations);
-            // A late call changes one run; the others are as they were reported.
+            // A late call changes one run; the others keep their reports.
             let late = span(900_000, 2, "execute_tool", "drop", "gen_ai.tool.name");
             pipeline.accept(&rules, batch(&[late]), now);
             let revised = pipeline.end_of_input(&rules, now, |_| ());
@@ -111,8 +111,9 @@ mod tests {
             assert_eq!(changed.len(), 2, "{changed:#?}");
             assert_eq!(changed[0].trajectory.tool_calls.len(), CALLS_OF_RUN + 1);
             assert_eq!(revised.n_unchanged, 2 * n_runs - 2);
-            // An outer run of the desk's name takes all of it; the experts are as they were. When
-            // every expert turns out to be the desk itself, each of them is withdrawn.
+            // An outer run with the desk's name takes over all calls; the experts stay as they
+            // were. When every expert turns out to be the desk itself, the verdict of each is
+            // withdrawn.
             let renamed: Vec<Value> = (0..n_runs)
                 .map(|run| {
                     let id = 2 + run * (CALLS_OF_RUN + 1);

@@ -94,10 +94,10 @@ mod tests {
         batches.flat_map(|batch| batch.spans).collect()
     }
 
-    /// Who is judged by what: trace, agent run where each is judged for itself, criterion.
+    /// The subject of a verdict: trace, agent run where each run is judged, criterion.
     type Subject = (String, Option<String>, String);
 
-    /// What was reported, by subject: one entry for each revision.
+    /// The reports by subject: one entry for each revision.
     #[derive(Default)]
     struct Reports(BTreeMap<Subject, Vec<Value>>);
 
@@ -136,7 +136,7 @@ mod tests {
             }
         }
 
-        /// What stands in the end; nothing where it was withdrawn.
+        /// The final report, or none if it was withdrawn.
         fn last(&self, subject: &Subject) -> Option<&Value> {
             self.0
                 .get(subject)?
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// All of it that its reader sees, but how often it was revised.
+    /// Everything that a reader sees, except for the number of revisions.
     fn what(evaluation: &Evaluation) -> Value {
         let Evaluation {
             trajectory,
@@ -178,7 +178,7 @@ mod tests {
             .starts_with("withdrawn: ")
     }
 
-    /// Feeds batches with a wait after each, then lets everything come to rest.
+    /// Feeds batches with a wait after each, then lets everything settle.
     fn fed(rules: &Rules, batches: impl IntoIterator<Item = (Vec<Span>, u64)>) -> Reports {
         let mut now = sidecar::now();
         let mut pipeline = Pipeline::new(settings(), now);

@@ -1,6 +1,6 @@
 //! Compares spanscore with the answers of the reference evaluators (`tests/conformance/*.jsonl`).
 //! Each criterion is loaded from the text of a configuration file, and the calls arrive as OTLP
-//! spans through scan and pipeline. Cases are set aside, counted and printed if their tag says that
+//! spans through scan and pipeline. A case is set aside, counted and printed if its tag says that
 //! the reference contradicts its documentation, or that its answer is peculiar to its language.
 //! Proves nothing about conventions other than OpenTelemetry's own, nor about traces cut short.
 
@@ -17,7 +17,7 @@ use spanscore::sidecar;
 use crate::support::cases::rules_of_case;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// Files and their evaluators; `extract.jsonl` is information about conventions, not about judging.
+/// The files and their evaluators; `extract.jsonl` documents conventions, not verdicts.
 const FILES: [(&str, &str, &str); 7] = [
     (
         "order",
@@ -70,7 +70,7 @@ const SET_ASIDE: [&str; 11] = [
     "strict-first-mismatch",
 ];
 
-/// The fields of `details` that are meant to be compared; explanations are each peer's own wording.
+/// The fields of `details` to compare; the wording of explanations differs between implementations.
 const COMPARED: [&str; 6] = [
     "lcs",
     "success",
@@ -132,7 +132,7 @@ fn every_case_is_answered_as_the_reference_answers_it() {
     assert!(n_compared >= 60, "only {n_compared} cases were compared");
 }
 
-/// Why a case is not compared, if it is not.
+/// Why a case is not compared, or nothing.
 fn set_aside(case: &Value) -> Option<String> {
     let tags: Vec<&str> = case["tags"]
         .as_array()
@@ -143,7 +143,7 @@ fn set_aside(case: &Value) -> Option<String> {
     if let Some(tag) = tags.iter().find(|tag| SET_ASIDE.contains(tag)) {
         return Some((*tag).to_owned());
     }
-    // Where no call carries any, capture is off for all that a trace can tell, and `not_evaluated`
+    // Where no call carries arguments, a trace cannot show that capture is on, and `not_evaluated`
     // is the answer.
     let none_carries = |field: &str| {
         case["calls"]
@@ -187,7 +187,7 @@ fn answer(evaluator: &str, case: &Value) -> Result<Evaluation, String> {
         .expect("the selector matches every trajectory"))
 }
 
-/// What the whole way from bytes to judgements makes of one run.
+/// The evaluations of one run, all the way from its bytes.
 fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -200,8 +200,7 @@ fn judged(rules: &Rules, calls: &[SpanCall]) -> Judged {
     pipeline.end_of_input(rules, now, |_| ())
 }
 
-/// Cases hold all sorts of names and values; on the way through spans none of them may turn into
-/// another.
+/// Cases contain all sorts of names and values; none of them may change on its way through spans.
 #[test]
 fn odd_names_and_values_come_through_spans_as_they_are() {
     let names = [

@@ -1,6 +1,6 @@
-//! Follows the worked examples of CONTRIBUTING.md literally: writes the tree that they lead to into
-//! `target/tmp/contributing`. `.ci/extended` builds that tree and runs its tests. Here it is only
-//! proved that every place that the examples name exists.
+//! Follows the worked examples of CONTRIBUTING.md literally: writes the resulting tree into
+//! `target/tmp/contributing`, and `.ci/extended` builds that tree and runs its tests. This test
+//! alone proves only that every place named in the examples exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const PAGE: &str = include_str!("../../CONTRIBUTING.md");
 
-/// One block of code and where it goes.
+/// One block of code and its destination.
 struct Step<'a> {
     file: &'a str,
     place: Place<'a>,
@@ -51,7 +51,7 @@ fn steps() -> Vec<Step<'static>> {
     steps
 }
 
-/// Inserts the code before or after the one line that reads so.
+/// Inserts the code before or after the only line with this text.
 fn insert(text: &str, line: &str, code: &str, after: bool) -> Result<String, String> {
     let found: Vec<usize> = text
         .split_inclusive('\n')

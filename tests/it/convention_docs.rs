@@ -1,6 +1,6 @@
-//! Holds `docs/conventions.md` to the doc comments and tables of the conventions, its only source,
-//! and every attribute that a convention's code reads to its section of the page. Does not prove
-//! that a sentence about an attribute is true; the captures do.
+//! Compares `docs/conventions.md` with its only source, the doc comments and tables of the
+//! conventions, and every attribute that a convention's code reads with its section of the page.
+//! Does not prove that a sentence about an attribute is true; the captures do.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ counts. A call that failed is one with a mark in the row *Error*, the status ERR
 shared marks [at the end](#shared-attributes).
 ";
 
-/// The rows of a convention's table, by the field that holds them.
+/// The rows of a convention's table, by the field that contains them.
 const ROWS: &[(&str, &str)] = &[
     ("tool", "Tool call"),
     ("agent", "Agent run"),
@@ -77,16 +77,16 @@ impl Keys {
     }
 }
 
-/// A convention's place in the source.
+/// The place of a convention in the source.
 struct Section {
     name: String,
-    /// What the convention is: paragraphs.
+    /// The description of the convention, in paragraphs.
     introduction: String,
-    /// Rows that the doc comment spells out, `- Error: …`.
+    /// Rows that the doc comment writes out, `- Error: …`.
     told: BTreeMap<String, String>,
-    /// The constant, and the functions that make a call.
+    /// The constant, and the functions that build a call.
     code: String,
-    /// Everything the convention's code may read.
+    /// All the code of the convention.
     whole: String,
 }
 
@@ -280,7 +280,7 @@ fn code(text: impl AsRef<str>) -> String {
     format!("`{}`", text.as_ref())
 }
 
-/// What any convention may use, from the lists of `keys.rs`.
+/// The attributes open to every convention, from the lists of `keys.rs`.
 fn shared(keys: &Keys) -> String {
     let source = read("src/extract/spans/keys.rs");
     let list = |constant: &str| -> String {
@@ -358,7 +358,7 @@ fn a_section_names_every_attribute_that_its_code_reads() {
         let section = Section::read(&file, &constant);
         let text = section.text(&keys);
         for key in keys.named_in(&section.whole) {
-            // Our own note of what was cut, which no sender sets.
+            // Our own mark of a cut value, which no sender sets.
             if key.starts_with("spanscore.lost.") {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Runs the cases of `tests/corpus/*.yaml` through `judge`: the calls, the criterion, the expected
-//! answer. A case holds only the fields that it tests. Does not prove how spans become calls, nor
-//! where an error is reported in a file.
+//! answer. A case contains only the fields that it tests. Does not prove how spans become calls,
+//! nor where an error is reported in a file.
 
 use std::fs;
 use std::path::Path;
@@ -49,13 +49,13 @@ fn every_evaluator_has_a_file() {
     }
 }
 
-/// One case. The trajectory's fields stand beside what is expected of it, so the map is split by
+/// One case. The fields of the trajectory stand beside the expectations, so the map is split by
 /// key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
     name: String,
-    /// One criterion's fields; or several, each whole.
+    /// The fields of one criterion; or several complete criteria.
     #[serde(default)]
     criteria: Vec<Value>,
     #[serde(default)]
@@ -63,13 +63,13 @@ struct Expected {
     /// `expectations.from_spans`.
     #[serde(default)]
     from_spans: FromSpans,
-    /// What the cases file holds.
+    /// The contents of the cases file.
     #[serde(default)]
     examples: Vec<Value>,
-    /// What every evaluation must say, in order; one evaluation may stand without the list.
+    /// The expected fields of every evaluation, in order; a single evaluation needs no list.
     #[serde(default)]
     answers: Option<Vec<Map<String, Value>>>,
-    /// Part of the message with which the criterion is refused when it is loaded.
+    /// Part of the message that refuses the criterion on loading.
     #[serde(default)]
     refused: Option<String>,
     /// Parts of the warnings, in order.

@@ -29,8 +29,8 @@ mod tests {
         Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[])
     }
 
-    /// A request to the model, so many seconds after the start: the answers it brings, and the
-    /// calls it is answered with.
+    /// A request to the model this many seconds after the start, with the tool results that it
+    /// sends and the calls that the model answers with.
     fn request(service: &str, second: u64, answers: &[(&str, &str)], asks: &[&str]) -> Batch {
         let text =
             |key: &str, text: String| json!({ "key": key, "value": { "stringValue": text } });
@@ -168,7 +168,8 @@ mod tests {
             [2, 0, 1],
             [2, 1, 0],
         ] {
-            // One bit for each trace: is all that is due judged before the next one comes?
+            // One bit for each trace: is everything that is due judged before the next trace
+            // arrives?
             for waits in 0..8 {
                 let mut fed = Fed::new(settings());
                 for (place, at) in order.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Holds `docs/evaluators.md` and the schema's descriptions to the doc comments of the evaluators,
-//! their only source. Does not prove that the comments are true; the corpus does.
+//! Compares `docs/evaluators.md` and the descriptions in the schema with the doc comments of the
+//! evaluators, their only source. Does not prove that the comments are true; the corpus does.
 
 use std::fs;
 

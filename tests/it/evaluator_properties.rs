@@ -1,6 +1,6 @@
-//! Properties of evaluators, on random calls and criteria: a stricter criterion never scores
-//! higher, scores lie in 0..=1, and a verdict given early never changes when the rest of the trace
-//! arrives. Does not prove that a trace is cut short where it should be.
+//! Properties of evaluators on random calls and criteria: a stricter criterion never scores higher,
+//! scores lie in 0..=1, and an early verdict never changes when the rest of the trace arrives. Does
+//! not prove that a trace is cut short where it should be.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict}
 use crate::support::calls::{Call, Written, judged};
 
 fn one(evaluate: Value, threshold: f64, written: &Written) -> Option<Evaluation> {
-    // Some random criteria are refused, as they should be (empty orders, lists that ask for
-    // nothing).
+    // Some random criteria are refused, as they should be (empty orders, lists without a
+    // requirement).
     let criterion: Criterion = serde_json::from_value(
         json!({ "name": "any", "evaluate": evaluate, "threshold": threshold }),
     )
@@ -356,8 +356,8 @@ proptest! {
         }
     }
 
-    /// Any of the calls may be known early, with their steps still to move, and those that have not
-    /// ended without what they carry.
+    /// Any of the calls may be known early, with steps that may still move; calls that have not
+    /// ended lack their values.
     #[test]
     fn a_verdict_given_early_never_changes(
         known in prop::collection::vec(
@@ -404,9 +404,9 @@ proptest! {
         }
     }
 
-    /// The hash of what two evaluations show, made without rendering text, against the text. The
-    /// calls have the same names, and each of them may have other values, or have ended in one
-    /// trajectory only.
+    /// Compares the hash of the visible parts of two evaluations, computed without rendering text,
+    /// with the text. The calls have equal names; each may have different values, or have ended in
+    /// only one of the trajectories.
     #[test]
     fn two_evaluations_have_the_same_hash_exactly_where_their_text_is_the_same(
         calls in prop::collection::vec((call(), call(), any::<bool>()), 0..5),
@@ -479,7 +479,7 @@ proptest! {
         );
     }
 
-    /// What is private stays private, whatever is called and expected.
+    /// Private values stay private, whatever is called and expected.
     #[test]
     fn values_are_shown_only_where_that_is_allowed(
         calls in prop::collection::vec(call(), 1..7),
@@ -501,9 +501,9 @@ proptest! {
     }
 }
 
-/// Every trajectory of up to three of these calls, every way to know only a part of it early, with
-/// every one of the early calls unfinished or none, and their steps as they will be or all 0;
-/// against criteria that each ask for one thing.
+/// Every trajectory of up to three of these calls, with every early subset, with all or none of the
+/// early calls unfinished, and with their final steps or all steps 0; judged by criteria with one
+/// requirement each.
 #[test]
 fn no_verdict_given_early_changes_on_any_short_trajectory() {
     let alphabet = [

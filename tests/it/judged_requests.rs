@@ -1,5 +1,5 @@
-//! From the bytes of requests to judgements, with several traces and large values at a time. Proves
-//! nothing about time: a recording is judged when it ends.
+//! From the bytes of requests to judgements, with several traces and large values at once. Proves
+//! nothing about time: a recording is judged at its end.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ fn judged(rules: &Rules, requests: impl IntoIterator<Item = Vec<Span>>) -> Judge
 
 // === unrelated traces ===
 
-/// One criterion for each evaluator, some more of what can be certain early, and one that looks at
-/// each agent's run.
+/// One criterion for each evaluator, more for what can be certain early, and one that judges each
+/// agent's run.
 fn of_every_evaluator() -> Rules {
     let evaluators = json!({
         "tool_call_order": { "tool_calls_order": ["a", "b", "a"] },
@@ -124,7 +124,7 @@ fn calls() -> impl Strategy<Value = Vec<SpanCall>> {
     prop::collection::vec(call, 0..6)
 }
 
-/// What is said of each trace.
+/// The verdicts on each trace.
 fn said(judged: &Judged) -> BTreeMap<String, Vec<String>> {
     let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for evaluation in &judged.evaluations {
@@ -184,7 +184,7 @@ proptest! {
 
 // === early verdicts ===
 
-/// A span as its SDK may send it when it starts.
+/// A span as an SDK may send it when the span starts.
 fn started(span: &Span) -> Span {
     let mut span = Span {
         end_time_unix_nano: 0,
@@ -202,8 +202,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Any of the spans come early, some before they have ended, their root never; the trace is
-    /// judged, and then the rest comes.
+    /// Any of the spans arrive early, some before they have ended, and the root never; the trace is
+    /// judged, and then the rest arrives.
     #[test]
     fn a_verdict_given_early_stands_when_the_rest_arrives(
         (spans, early) in calls().prop_flat_map(|calls| {
@@ -252,7 +252,7 @@ proptest! {
         for (name, first) in first.iter().filter(|(_, first)| {
             first.trajectory.cut_short && first.verdict != Verdict::NotEvaluated
         }) {
-            // What was reported once and has not changed is not reported again.
+            // An unchanged report is not repeated.
             if let Some(last) = last.get(name) {
                 prop_assert_eq!(
                     first.verdict,
@@ -347,6 +347,6 @@ fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
             .len(),
         (10 << 20) + 1
     );
-    // It ends, and soon, or it does not.
+    // Either it ends soon, or it does not end.
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
 }

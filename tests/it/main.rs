@@ -1,5 +1,5 @@
-//! All integration tests in one program, so that the library is linked once. `tests/README.md` says
-//! which module proves what.
+//! All integration tests in one program, so that the library is linked only once. `tests/README.md`
+//! lists what each module proves.
 
 #![cfg(test)]
 

@@ -1,6 +1,6 @@
-//! Numbers on their whole way: the arguments of a call in an OTLP/JSON request against a criterion
-//! in a YAML file, and that criterion through the API's state file. The oracle is exact: two
-//! numbers fit if they have the same digits. Proves nothing about other values.
+//! Numbers from one end to the other: the arguments of a call in an OTLP/JSON request compared with
+//! a criterion in a YAML file, and with the same criterion after the API's state file. The oracle
+//! is exact: two numbers are equal if they have the same digits. Proves nothing about other values.
 
 #[cfg(test)]
 mod tests {
@@ -37,7 +37,7 @@ mod tests {
     /// Judges a run that calls `pay` with these arguments, an OTLP value.
     fn judged(expected: &str, args: &str) -> Evaluation {
         let config = load(expected).unwrap();
-        // What the state file keeps is the same criterion.
+        // The state file keeps the same criterion.
         let stored = serde_json::to_vec(&config.criteria).unwrap();
         let criteria: Vec<Criterion> = serde_json::from_slice(&stored).unwrap();
         assert_eq!(criteria[0].revision(), config.criteria[0].revision());
@@ -119,7 +119,7 @@ mod tests {
                 "{explanation}"
             );
         }
-        // What is certain beside it stays certain.
+        // Other values stay certain.
         let other = text(r#"{"other": NaN, "amount": 5}"#);
         assert_eq!(verdict("5", &other), "pass");
         let other = text(r#"{"other": NaN, "amount": 6}"#);

@@ -1,7 +1,7 @@
-//! Runs every command of the README. `.ci/run` runs those that build, and this test compares it
-//! with the README; all others run here, in order, by a shell in a folder that holds what a clone
-//! holds. Blocks marked `text` need the reader's own agent or backend; the flags and keys in them
-//! are tried one by one.
+//! Runs every command of the README. `.ci/run` runs the commands that build, and this test compares
+//! it with the README; all others run here, in order, by a shell in a folder with the files of a
+//! clone. Blocks marked `text` need the reader's own agent or backend; their flags and keys are
+//! tried one by one.
 
 use std::path::Path;
 use std::process::Command;

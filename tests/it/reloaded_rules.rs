@@ -1,5 +1,6 @@
-//! Traces that are open while `tools` is reloaded: the scan has not kept what only the new rules
-//! read, and no verdict may rest on its absence. Proves nothing about when files are read.
+//! Traces that are open while `tools` is reloaded: the scan has not kept the values that only the
+//! new rules read, and no verdict may rest on their absence. Proves nothing about when files are
+//! read.
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +64,7 @@ mod tests {
         scanned(rules, 1, "", &values)
     }
 
-    /// The verdict of the last rules on batches that were taken in under these.
+    /// The verdict of the last rules on batches that arrived under the earlier ones.
     fn judged(batches: Vec<(&Rules, Batch)>, last: &Rules) -> Evaluation {
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -86,7 +87,7 @@ mod tests {
         let new = rules(Some(&old), &tools(&["tool.name", "acme.tool"], &[]), &[]);
         let open = vec![(&old, deletes(&old)), (&new, root(&new))];
         assert_eq!(told(&judged(open, &new)), UNKNOWN);
-        // In the queue while the rules were changed.
+        // This batch was in the queue while the rules changed.
         let queued = vec![(&new, deletes(&old)), (&new, root(&new))];
         assert_eq!(told(&judged(queued, &new)), UNKNOWN);
         let later = rules(Some(&new), &tools(&["tool.name", "acme.tool"], &["x"]), &[]);
@@ -116,7 +117,7 @@ mod tests {
     fn an_attribute_that_scores_copied_before_is_kept_from_the_next_version_on() {
         let tool = tools(&["tool.name"], &[]);
         let old = rules(None, &tool, &[]);
-        // Of one version with the old rules, whose spans lack the attribute.
+        // Judged by one set of rules, with old rules whose spans lack the attribute.
         let copying = rules(Some(&old), &tool, &["acme.tool"]);
         let new = rules(Some(&copying), &tools(&["acme.tool"], &[]), &[]);
         let open = vec![(&old, deletes(&old)), (&new, root(&new))];

@@ -1,6 +1,7 @@
-//! Compares the evaluators over time with naive ones that write out every order which the times
-//! allow. They share no code with the evaluators, and know only what `docs/evaluators.md` says. At
-//! most six calls, so it does not prove what becomes of long runs; the benchmark `rules` does.
+//! Compares the evaluators over time with naive ones that write out every order that the times
+//! allow. They share no code with the evaluators; their only source is `docs/evaluators.md`. Runs
+//! have at most six calls, so this proves nothing about long runs; the benchmark `rules` covers
+//! those.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -155,7 +156,7 @@ fn rule(asked: &Asked) -> Value {
     json!({ "constraints": { "rules": rules, "concurrency": asked.concurrency } })
 }
 
-/// Had `x` ended when `y` began?
+/// Whether `x` had ended when `y` began.
 fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         match calls[at].group.filter(|_| concurrency == "reply") {
@@ -176,7 +177,7 @@ fn is_before(calls: &[Made], concurrency: &str, x: usize, y: usize) -> bool {
     (end, group(x).last()) < (start, group(y).first())
 }
 
-/// Every order in which no call comes after one that it was before.
+/// Every order in which no call comes after a call that it precedes.
 fn orders(calls: &[Made], concurrency: &str) -> Vec<Vec<usize>> {
     fn extend(
         order: &mut Vec<usize>,
@@ -223,8 +224,8 @@ fn gap(x: &Made, y: &Made) -> u64 {
     x.start.max(y.start).saturating_sub(end(x).min(end(y)))
 }
 
-/// What a template asks: of `b`?, `after`, `before` or `anywhere`; barred?; in between: nothing,
-/// own kind, anything.
+/// The meaning of a template: does it ask for `b`, and `after`, `before` or `anywhere`; is that
+/// call forbidden; may nothing, another call of the same kind, or anything come in between.
 fn questions(template: &str) -> Vec<(bool, &'static str, bool, char)> {
     let between = if template.contains("alternate") {
         'o'
@@ -254,7 +255,7 @@ fn questions(template: &str) -> Vec<(bool, &'static str, bool, char)> {
     }
 }
 
-/// Score (none if open), activations, violations, and the calls that violate it.
+/// The score (none if open), activations, violations, and the calls that violate the rule.
 fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usize>) {
     let orders = orders(calls, asked.concurrency);
     let (mut n_activations, mut n_kept, mut n_open) = (0, 0, 0);
@@ -327,7 +328,7 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
         (0, ..) => Some(1.0),
         (_, 0, _) => Some(f64::from(n_kept as u32) / f64::from(n_activations as u32)),
         (_, _, 0) => None,
-        // It fails for certain.
+        // The failure is certain.
         _ => Some(f64::NAN),
     };
     (score, n_activations, n_violations, violated)
@@ -353,11 +354,11 @@ proptest! {
             ),
             None => prop_assert_eq!(evaluation.verdict, Verdict::NotEvaluated, "{}", said),
         }
-        // A violation is told, and with the calls that are shown.
+        // A violation is reported, together with the calls that prove it.
         prop_assert_eq!(evaluation.verdict == Verdict::Fail, !evaluation.offending().is_empty());
     }
 
-    /// Whatever the values are that were not captured.
+    /// Whatever values the calls had that were not captured.
     #[test]
     fn a_verdict_holds_whatever_an_unknown_value_is(
         calls in calls(),
@@ -427,7 +428,7 @@ proptest! {
         }
     }
 
-    /// Every block and every pair of calls, one by one.
+    /// Counts every block and every pair of calls, one by one.
     #[test]
     fn effort_is_counted_as_it_is_by_hand(calls in calls()) {
         let limits = json!({ "max_repeats": 0, "max_duplicates": 0, "max_calls": 0 });

@@ -1,7 +1,6 @@
 //! Expectations that a run's own spans carry, from the bytes of requests through the pipeline and
-//! its clock: which spans count, which values are kept, and what late spans change. How an
-//! expectation judges calls is the corpus's business. Does not prove that any SDK sends them this
-//! way.
+//! its clock: which spans count, which values are kept, and what late spans change. The corpus
+//! covers how an expectation judges calls. Does not prove that any SDK sends such spans.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use spanscore::span::Now;
 
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// The calls that every run here makes.
+/// The calls of every run in this file.
 const CALLS: [&str; 2] = ["search", "book"];
 
 fn rules(from_spans: FromSpans, max_size: usize) -> Rules {
@@ -76,7 +75,7 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     }
 }
 
-/// Feeds batches, each with seconds to wait after it, then lets everything come to rest.
+/// Feeds batches, each followed by a wait in seconds, then lets everything settle.
 fn fed(rules: &Rules, batches: Vec<(Vec<Span>, u64)>) -> Vec<Evaluation> {
     let mut now = sidecar::now();
     let settings = Settings {
@@ -111,7 +110,7 @@ fn after(now: Now, secs: u64) -> Now {
     }
 }
 
-/// Criterion, label and revision of each.
+/// Criterion, label and revision of each verdict.
 fn said(evaluations: &[Evaluation]) -> Vec<(&str, &str, u32)> {
     evaluations
         .iter()
@@ -241,7 +240,7 @@ fn an_expectation_that_is_too_large_is_an_error_and_has_room_of_its_own() {
     };
     assert_eq!(label(expect.len()).as_deref(), Some("pass"));
     assert_eq!(label(expect.len() - 1).as_deref(), Some("error"));
-    // Other attributes, however many and large, take nothing away from it.
+    // Other attributes, however many and large, do not displace the expectation.
     let mut spans = spans();
     let crowd = (0..5_000).map(|_| {
         attribute(
@@ -365,8 +364,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Versions of the case's span bring different things; the one that ends last has the last
-    /// word, whenever it comes.
+    /// Several versions of the case's span carry different contents; the version that ends last
+    /// decides, whenever it arrives.
     #[test]
     fn any_order_of_arrival_ends_in_the_same_word(
         versions in prop::collection::vec(

@@ -1,7 +1,7 @@
 //! Compares `constraints`, `trajectory_match` and `efficiency` with the answers of independent
 //! oracles (`tests/conformance/README-beyond.md`). Each criterion is loaded from the text of a
-//! configuration file, and the calls arrive as OTLP spans with their own times through scan and
-//! pipeline, once in their order and once the other way round. Does not prove the texts.
+//! configuration file, and the calls arrive as OTLP spans with times of their own through scan and
+//! pipeline, once in order and once reversed. Does not prove the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -126,8 +126,8 @@ fn compare(case: &Case, is_reversed: bool) -> Result<(), String> {
     if !is_same {
         return Err(format!("scores {said}"));
     }
-    // A run that was cut short, or of which something is missing, has a score that its further
-    // calls could change; only the label is certain.
+    // The score of a run that was cut short or is incomplete could change with further calls; only
+    // the label is certain.
     match details_differ(case, expected, &evaluation) {
         Some(difference) => Err(format!("{difference} in {said}")),
         None => Ok(()),
@@ -169,7 +169,7 @@ fn details_differ(case: &Case, expected: &Value, evaluation: &Evaluation) -> Opt
     }
 }
 
-/// Why the answer's own alignment does not prove its number.
+/// Why the alignment in the answer does not prove its number, or nothing.
 fn disproved(case: &Case, said: &Value) -> Option<String> {
     let preset = case.criteria["preset"].as_str().unwrap_or_default();
     let score = said["score"].as_str()?;
@@ -255,7 +255,7 @@ fn fits(expected: &Value, call: &TimedCall, exact: bool) -> bool {
         })
 }
 
-/// Had `x` ended when `y` began?
+/// Whether `x` had ended when `y` began.
 fn is_before(case: &Case, concurrency: &str, x: usize, y: usize) -> bool {
     let group = |at: usize| -> Vec<usize> {
         let call = &case.calls[at];
@@ -360,7 +360,7 @@ fn spans_of(case: &Case) -> Vec<Span> {
         if let Some(step) = call.step
             && asked.insert((parent, step))
         {
-            // Steps without calls had a model span too.
+            // Steps without calls had a model span, too.
             let first = nanos(call.start_ms).saturating_sub(100_000);
             spans.push(span(
                 200 + at as u64,

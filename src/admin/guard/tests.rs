@@ -1,5 +1,5 @@
-//! The guard's rule as a table, without a socket. It does not prove that certificates are verified
-//! (rustls does that), nor that the comparison takes constant time (`subtle` says so).
+//! The guard's rule as a table, without a socket. Does not prove that certificates are verified
+//! (rustls does that), nor that the comparison takes constant time (`subtle` guarantees it).
 
 use std::path::Path;
 
@@ -174,7 +174,7 @@ async fn a_configured_token_is_required_and_read_again_when_it_changes() {
             ),
             (401, 200)
         );
-        // A token does not open the door to web pages.
+        // A valid token does not admit web pages.
         let [token] = bearer("second");
         assert_eq!(
             status(&[

@@ -1,4 +1,4 @@
-//! For tests: spans in one line, and a buffer with a clock that only moves when told.
+//! Test helpers: spans in one line, and a buffer with a clock that only moves on request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::span::{
     KeptAttributes, KeptAttributesBuilder, Now, Resource, Span, SpanId, Status, TraceId,
 };
 
-/// Unix time at which every test begins, in seconds.
+/// The Unix time at which every test begins, in seconds.
 pub(super) const BEGIN: u64 = 1_800_000_000;
 
-/// What a test remembers with a trace: how often it was reported.
+/// A test's note on a trace: how often it was reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reported(pub(super) u32);
 
@@ -66,14 +66,14 @@ pub(super) fn kept(name: &str) -> KeptAttributes {
     builder.finish()
 }
 
-/// A span and its class, to be refined.
+/// A span and its class; a test refines it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sent {
     pub(super) span: Span,
     pub(super) class: SpanClass,
 }
 
-/// A span of trace 1 without a parent, that lasted from second 1 to second 2 after `BEGIN`.
+/// A span of trace 1 without a parent, from second 1 to second 2 after `BEGIN`.
 pub(super) fn span(id: u64) -> Sent {
     let span = Span {
         trace_id: trace_id(1),
@@ -109,7 +109,7 @@ impl Sent {
         self
     }
 
-    /// Seconds after `BEGIN`, or before it.
+    /// Seconds after `BEGIN`, or before it if negative.
     pub(super) fn lasting(mut self, from: i64, to: i64) -> Self {
         let unix_nanos = |secs: i64| BEGIN.saturating_add_signed(secs) * 1_000_000_000;
         (self.span.start_unix_nanos, self.span.end_unix_nanos) = (unix_nanos(from), unix_nanos(to));
@@ -186,19 +186,19 @@ impl Fixture {
         self.buffer.insert(sent.span, sent.class, self.now())
     }
 
-    /// Let time pass without looking.
+    /// Advances the clock without closing anything.
     pub(super) fn skip(&mut self, secs: u64) {
         self.secs += secs;
     }
 
-    /// Let time pass and close what is due then.
+    /// Advances the clock and closes everything that is due.
     pub(super) fn wait(&mut self, secs: u64) -> Vec<Told> {
         self.skip(secs);
         let closed = self.buffer.close_due(self.now());
         self.judge(closed)
     }
 
-    /// Close what is due, at each deadline to come, until nothing is waited for.
+    /// Closes everything that is due, at each deadline, until no deadline is left.
     pub(super) fn finish(&mut self) -> Vec<Told> {
         let mut told = Vec::new();
         while let Some(deadline) = self.buffer.next_deadline() {
@@ -217,7 +217,7 @@ impl Fixture {
         self.buffer.mark_unscored(&[trace_id(trace)], self.now());
     }
 
-    /// As the pipeline does: judge each trace, hand it back.
+    /// As the pipeline does: judges each trace and hands it back.
     fn judge(&mut self, closed: Vec<Closed<Reported>>) -> Vec<Told> {
         let now = self.now();
         let judge = |mut closed: Closed<Reported>| {
@@ -246,7 +246,7 @@ impl Fixture {
     }
 }
 
-/// What was seen of a closed trace.
+/// The visible state of a closed trace.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Told {
     pub(super) trace_id: TraceId,
@@ -258,12 +258,12 @@ pub(super) struct Told {
     pub(super) revision: u32,
 }
 
-/// The reasons alone.
+/// Only the reasons.
 pub(super) fn reasons(told: &[Told]) -> Vec<CloseReason> {
     told.iter().map(|told| told.reason).collect()
 }
 
-/// The ids of the traces alone.
+/// Only the trace ids.
 pub(super) fn traces(told: &[Told]) -> Vec<TraceId> {
     told.iter().map(|told| told.trace_id).collect()
 }

@@ -1,5 +1,5 @@
-//! What becomes of spans that come after their trace was closed.
-//! It does not prove that a judgement changes with them: the pipeline does that.
+//! The fate of spans that arrive after their trace was closed. Does not prove that a judgement
+//! changes with them: the pipeline's tests do.
 
 use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;

@@ -1,5 +1,5 @@
-//! What cuts a trace short: limits, budgets, age, shutdown, and what is known to be missing.
-//! It does not prove how much memory traces really take: the benchmark of the buffer does.
+//! What cuts a trace short: limits, budgets, age, shutdown, and known gaps. Does not prove how much
+//! memory traces really take: the benchmark of the buffer does.
 
 use std::time::Duration;
 

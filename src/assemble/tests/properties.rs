@@ -1,5 +1,5 @@
-//! Properties of the buffer, against a model that looks at everything anew each time. They do not
-//! prove what limits and budgets do: the examples in `tests` are for that.
+//! Properties of the buffer, compared with a model that recomputes everything each time. Does not
+//! prove the effect of limits and budgets: the examples in `tests` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -237,8 +237,8 @@ fn sent() -> impl Strategy<Value = Sent> {
             }
             sent.span.flags = flags;
             let ([tool_call, agent_run, model, partial], kind, update, n_attributes) = class;
-            // One in five is a tool call, one in ten a model span or an agent run: with more,
-            // everything would have something beneath it.
+            // One in five is a tool call, one in ten a model span or an agent run: with more of
+            // them, every span would have something beneath it.
             (sent.class.tool_call, sent.class.model, sent.class.agent_run) = (
                 tool_call && kind < 4,
                 model && kind == 4,
@@ -272,7 +272,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is forgotten cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
+/// A forgotten trace cannot be revised: see `a_trace_is_forgotten_after_an_hour`.
 fn unforgetful() -> Settings {
     Settings {
         recent_ttl: Duration::MAX,
@@ -280,7 +280,7 @@ fn unforgetful() -> Settings {
     }
 }
 
-/// Give the buffer these spans in this order with these waits between, and let it come to rest.
+/// Feeds the buffer these spans in this order with these waits between, and lets it settle.
 fn last_revisions(
     spans: &[Sent],
     waits: &[u64],

@@ -144,7 +144,7 @@ scores:
     assert!(span.headers.is_empty());
     assert_eq!(span.timeout.as_secs(), 4);
     assert_eq!(span.tls.server_name.as_deref(), Some("b"));
-    // An endpoint of its own is asked for no matter what `forward` takes.
+    // An endpoint of its own is required whatever `forward` accepts.
     let event = config.score_destination(Shape::Event).unwrap();
     assert_eq!(event.origin, "scores.endpoint (spanscore.yaml:5)");
     assert_eq!(
@@ -175,12 +175,12 @@ fn memory_is_divided_by_percent_after_our_own_share() {
         (budgets.recent, budgets.scores, budgets.scoring_queue),
         (budgets.in_flight, budgets.in_flight, budgets.in_flight)
     );
-    // An eighth of what a cgroup has is left alone.
+    // An eighth of the cgroup's limit stays free.
     assert_eq!(
         Config::default().budgets(Some(128 * mib)).limit,
         (128 - 16 - 24) * mib
     );
-    // A tiny cgroup still lets something through.
+    // Even a tiny cgroup leaves a usable limit.
     assert_eq!(Config::default().budgets(Some(mib)).limit, 8 * mib);
     let config = config(
         "memory: { limit: 224MiB }\nforward: { queue: { max_size: 64MiB } }\

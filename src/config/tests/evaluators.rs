@@ -1,14 +1,14 @@
-//! Two files with every field of every evaluator wrong. It does not prove that a remedy works.
+//! Two files in which every field of every evaluator is wrong. Does not prove that a remedy works.
 
 use std::collections::BTreeSet;
 
 use super::{messages, titles};
 
 const TEXT: &str = include_str!("wrong_evaluators.yaml");
-/// A file of its own, since a hundred mistakes of one file are reported.
+/// A file of its own, since at most a hundred mistakes of one file are reported.
 const RULES: &str = include_str!("wrong_rules.yaml");
 
-/// The report, once each wrong line has its message.
+/// The report; each wrong line must have its message.
 fn report_of(text: &str) -> String {
     let report = messages(text);
     let lines: Vec<usize> = report
@@ -54,7 +54,7 @@ fn every_wrong_field_of_rules_references_and_limits_is_reported_at_its_place() {
     insta::assert_snapshot!(report_of(RULES));
 }
 
-/// Fields of a criterion, one of them without a value, and the path of that one.
+/// The fields of a criterion, one of them without a value, and the path of that one.
 const NULLS: &[(&str, &str)] = &[
     ("description: ~", "description"),
     ("select: ~", "select"),

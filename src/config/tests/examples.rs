@@ -9,7 +9,7 @@ use super::Given;
 use crate::config::examples;
 use crate::evaluate::{Criterion, FromSpans};
 
-/// What an entry makes of a criterion.
+/// The criterion that results from an entry.
 fn made(text: &str, evaluate: &Value) -> Vec<Value> {
     let criterion: Criterion =
         serde_json::from_value(json!({ "name": "registered", "evaluate": evaluate })).unwrap();

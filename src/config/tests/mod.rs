@@ -1,5 +1,5 @@
-//! Tests of loading a configuration from texts and variables. Snapshots hold what a user sees; they
-//! do not prove that a remedy works.
+//! Tests of loading a configuration from texts and variables. Snapshots contain what a user sees;
+//! they do not prove that a remedy works.
 
 mod destinations;
 mod evaluators;
@@ -39,7 +39,7 @@ impl Files for Folder {
     }
 }
 
-/// What a configuration is made of, as a test writes it.
+/// The sources of a configuration, as a test writes them.
 #[derive(Default)]
 struct Given<'a> {
     text: &'a str,
@@ -75,7 +75,7 @@ impl Given<'_> {
             .config
     }
 
-    /// The messages: problems, or the warnings where there are none.
+    /// The messages: mistakes, or the warnings where there are none.
     fn messages(&self) -> Problems {
         self.load()
             .map_or_else(|problems| problems, |loaded| loaded.warnings)

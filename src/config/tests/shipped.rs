@@ -1,5 +1,5 @@
 //! Tests of the files that we ship: the example with every key, the starter, the schema, the
-//! printed configuration. They do not prove that their comments are true.
+//! printed configuration. Does not prove that their comments are true.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
 fn the_example_holds_every_key_with_its_default() {
     let example = config(EXAMPLE);
     assert_eq!(json(&example), json(&Config::default()));
-    // Each key is written down: its origin is the file.
+    // Each key is set: its origin is the file.
     for key in keys::known()
         .iter()
         .filter(|key| !key.section && !key.path.contains(&"tls".to_owned()))
@@ -63,7 +63,7 @@ fn the_schema_knows_every_key_and_describes_it() {
         .pointer("/$defs/Assemble/properties/span_limit")
         .unwrap();
     assert_eq!(limit["type"], serde_json::json!(["integer", "string"]));
-    // A section or list may be empty, as `forward:` in the starter is; a value may not.
+    // A section or list may be empty, like `forward:` in the starter; a value may not.
     let null = serde_json::json!({ "type": "null" });
     assert_eq!(schema.pointer("/properties/forward/anyOf/1"), Some(&null));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Tests of the order and spelling of sources. They do not prove that the values have an effect.
+//! Tests of the precedence and spelling of sources. Does not prove that the values have an effect.
 
 use super::super::{Protocol, keys, variables};
 use super::{Config, Given, config, json, messages, titles};
@@ -81,7 +81,7 @@ fn a_null_in_the_file_wins_over_opentelemetry() {
         None
     );
     assert_eq!(given("forward: { endpoint: null, tls: null }").tls, None);
-    // A section whose keys are all commented out says nothing.
+    // A section whose keys are all commented out is ignored.
     assert_eq!(
         given("forward:\n  # endpoint: x\n").endpoint.as_deref(),
         Some("http://otel:4317")
@@ -344,7 +344,7 @@ fn a_mistake_in_the_file_is_reported_even_if_a_variable_overrides_it() {
     }
     .messages();
     assert_eq!(titles(&report), ["`soon` is not a duration"]);
-    // What is missing in the file may come from a variable.
+    // A variable may supply a value that is missing in the file.
     let variables = [("SPANSCORE_RECEIVERS__OTLP__TLS__KEY_FILE", "key.pem")];
     let given = Given {
         text: "receivers: { otlp: { tls: { cert_file: cert.pem } } }\n",

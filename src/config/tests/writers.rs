@@ -1,4 +1,4 @@
-//! Tests of `scores.writers`: destinations, keys and messages. They do not prove that a backend
+//! Tests of `scores.writers`: destinations, keys and messages. Does not prove that a backend
 //! accepts the keys.
 
 use super::super::Config;
@@ -78,7 +78,7 @@ fn keys_are_never_shown() {
             "{text}"
         );
     }
-    // Not even where the line with the key is the one to show.
+    // Not even where the message shows the line with the key.
     let wrong = "scores:\n  writers:\n    - phoenix: { endpoint: phoenix, api_key: hunter2 }\n";
     let shown = messages(wrong).to_string();
     assert!(

@@ -1,6 +1,7 @@
-//! Scores on their way into backends' own APIs: what each is asked, when, how often, and what
-//! becomes of scores that it will not have. The backends are scripted; the requests are those of
-//! their public documentation, but only tests/it/backends proves that a real one takes them.
+//! Scores on their way into backends' own APIs: the requests to each, when and how often they are
+//! sent, and the fate of refused scores. The backends are scripted; the requests follow the
+//! backends' public documentation, but only tests/it/backends proves that a real backend accepts
+//! them.
 
 mod requests;
 
@@ -34,7 +35,7 @@ fn writer(config: &mut Config, kind: &str, address: SocketAddr, keys: Value) {
         .push(document(&writer, "a writer", "").unwrap());
 }
 
-/// Writes to Phoenix alone, and tries again within milliseconds.
+/// Writes to Phoenix alone, and retries within milliseconds.
 fn to_phoenix(address: SocketAddr) -> Config {
     let mut config = config();
     config.forward.retry.initial_interval.0 = Duration::from_millis(2);
@@ -171,7 +172,7 @@ async fn a_score_without_a_score_span_does_not_wait_for_one() {
     config.scores.span.peer.endpoint = Some(format!("http://{}", otlp.address));
     config.scores.span.sample_pass = 0.0;
     let (exporter, running, _) = start(&config, PLENTY, None);
-    // The batch of the fail stays open for an hour; the pass is in none.
+    // The batch of the fail stays open for an hour; the pass is in no batch.
     export(&exporter, &[of_trace(fail(), 1), of_trace(pass(), 2)]);
     assert_eq!(label(&phoenix.has_received(1).await[0]), "pass");
     running.drain(in_time()).await;
@@ -282,7 +283,7 @@ async fn mlflow_creates_once_and_updates_from_then_on() {
     assert_eq!(sent(&telemetry, "writer_mlflow"), 2);
 }
 
-/// Spans reach a backend late, but not for ever.
+/// Spans reach a backend late, but the wait is limited.
 #[tokio::test]
 async fn an_unknown_span_is_retried_for_ten_minutes_and_blocks_no_other() {
     let phoenix = Peer::start(|_, received| {
@@ -379,7 +380,7 @@ async fn a_refusal_is_counted_by_reason_and_anything_else_tried_again() {
             "{reply:?}"
         );
     }
-    // A yes is a yes, whatever stands in it.
+    // A success is a success, whatever its body says.
     let phoenix = Peer::start(|_, _| Reply::Http {
         status: 200,
         headers: vec![("content-type", "application/json".to_owned())],
@@ -417,7 +418,7 @@ async fn scores_without_room_or_time_are_counted() {
     );
 }
 
-/// The score spans' own backend is gone, so scores pile up before they may go.
+/// The backend of the score spans is down, so scores accumulate before they may be sent.
 #[tokio::test]
 async fn what_waits_for_its_span_is_bounded_too() {
     let (otlp, phoenix) = (

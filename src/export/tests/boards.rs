@@ -1,6 +1,6 @@
-//! The boards, rules and documentation that we hand out name only metrics and labels that exist.
-//! Does not prove that their queries mean something: `promtool` tests the rules, where it is
-//! installed (tests/it/backends).
+//! The boards, rules and documentation that we ship name only metrics and labels that exist. Does
+//! not prove that their queries are meaningful: `promtool` tests the rules, where it is installed
+//! (tests/it/backends).
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ const PAGES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Every name under which something is exported: the scores' own, and those about ourselves.
+/// The name of every exported metric: scores and the sidecar's own telemetry.
 fn exported() -> BTreeSet<String> {
     let revised = Evaluation {
         revision: 1,
@@ -63,7 +63,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-/// The names of metrics in a text; what is recorded by our own rules has colons in it.
+/// The names of metrics in a text; the series that our own rules record contain colons.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c))
         .filter(|word| word.starts_with("spanscore_") || word.starts_with("process_"))

@@ -1,5 +1,5 @@
-//! The exporter over real sockets: an OTLP sink in this process takes what three shapes send. Does
-//! not prove how a delivery retries (that is transport's), nor that a backend shows what arrives.
+//! The exporter over real sockets: an OTLP sink in this process accepts all three shapes. Does not
+//! prove how a delivery retries (transport's tests do), nor that a backend shows the result.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -106,14 +106,14 @@ async fn sink() -> (SocketAddr, mpsc::Receiver<Received>) {
 
 // === an exporter ===
 
-/// A budget that nothing here exceeds.
+/// A budget that no test here exceeds.
 pub(super) const PLENTY: usize = 64 << 20;
 
 fn to(address: SocketAddr) -> Option<String> {
     Some(format!("http://{address}"))
 }
 
-/// Nothing leaves before it is asked for, unless a test changes that.
+/// Nothing is sent before a flush, unless a test changes that.
 pub(super) fn config() -> Config {
     let mut config = Config::default();
     config.scores.batch.max_delay.0 = Duration::from_secs(3_600);
@@ -121,14 +121,14 @@ pub(super) fn config() -> Config {
     config
 }
 
-/// All shapes go there.
+/// All shapes go to this address.
 fn everywhere(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.peer.endpoint = to(address);
     config
 }
 
-/// Only score spans go there.
+/// Only score spans go to this address.
 fn only_spans(address: SocketAddr) -> Config {
     let mut config = config();
     config.scores.span.peer.endpoint = to(address);
@@ -265,7 +265,7 @@ async fn each_shape_has_a_destination_of_its_own() {
     assert!(page.ends_with("\n# EOF\n"));
 }
 
-/// Phoenix, Langfuse and others take traces only.
+/// Phoenix, Langfuse and others accept traces only.
 #[tokio::test]
 async fn a_forward_endpoint_for_traces_gets_score_spans_only() {
     let (address, mut received) = sink().await;
@@ -371,7 +371,7 @@ async fn a_drain_sends_queued_and_later_scores_at_once() {
     running.drain(in_time()).await;
 }
 
-/// The destination is gone, and far more scores come than its queue can hold.
+/// The destination is down, and far more scores arrive than its queue can hold.
 #[tokio::test]
 async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -403,7 +403,7 @@ async fn an_outage_drops_the_oldest_scores_and_counts_every_one() {
 
 // === printing ===
 
-/// An output that keeps what is written, or fails.
+/// An output that keeps the written bytes, or fails.
 #[derive(Clone, Default)]
 struct Page {
     text: Arc<Mutex<Vec<u8>>>,
@@ -423,7 +423,7 @@ impl Write for Page {
     }
 }
 
-/// An output that takes nothing until it is let go.
+/// An output that blocks until it is released.
 struct Stuck(std::sync::mpsc::Receiver<()>);
 
 impl Write for Stuck {
@@ -492,7 +492,7 @@ async fn a_reader_that_is_stuck_holds_nothing_back() {
         .drain(tokio::time::Instant::now().into_std() + Duration::from_millis(20))
         .await;
     let (_, dropped) = counted(&telemetry, "print");
-    // One may be with the writer.
+    // The writer may hold one.
     assert!(
         (49..=50).contains(&(left["print"] + dropped)),
         "{left:?} {dropped}"

@@ -1,6 +1,6 @@
-//! Every shape and a writer at once, each with a destination of its own, one of which behaves
-//! badly: the others get everything, and the books of all balance. The original telemetry has a
-//! plane of its own (`forward`), which shares nothing with this room but the client's code.
+//! Every shape and a writer at once, each with a destination of its own, one of which misbehaves:
+//! the others receive everything, and the accounts of all balance. The original telemetry has a
+//! plane of its own (`forward`), which shares only the client's code with this room.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn evaluations() -> Vec<Evaluation> {
     (0..N_EVALUATIONS).map(of).collect()
 }
 
-/// Everything at once, over HTTP, tried again within milliseconds; the addresses in the order of
+/// Everything at once, over HTTP, with retries within milliseconds; the addresses in the order of
 /// [`SHAPES`].
 fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     let mut config = config();
@@ -44,7 +44,7 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config.forward.retry.max_interval.0 = Duration::from_millis(20);
     config.scores.peer.protocol = Some(crate::config::Protocol::HttpProtobuf);
     config.scores.peer.timeout = Some(crate::config::Duration(Duration::from_millis(100)));
-    // Several requests each, so that there is something to deliver after the one that goes wrong.
+    // Several requests each, so that some remain to be delivered after the failing one.
     config.scores.batch.max_evaluations = 5;
     let url = |idx: usize| format!("http://{}", addresses[idx]);
     config.scores.span.peer.endpoint = Some(url(0));
@@ -60,7 +60,7 @@ fn everywhere(addresses: [std::net::SocketAddr; 4]) -> Config {
     config
 }
 
-/// What was sent, and what was dropped by which reason.
+/// The numbers of sent items, and of dropped items by reason.
 fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str, u64)>) {
     const REASONS: [&str; 8] = [
         "unimplemented",
@@ -120,7 +120,8 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
         headers: vec![("content-type", "application/x-protobuf".to_owned())],
         body: vec![0xff; 9],
     };
-    // For OTLP 404 and 500 are final; for an API of its own they are not, and a yes is a yes.
+    // For OTLP 404 and 500 are final; for a backend's own API they are not, and a success is a
+    // success.
     let bad: [(Reply, Option<&str>, Option<&str>); 10] = [
         (
             Reply::http(405),
@@ -189,7 +190,7 @@ async fn whatever_one_destination_answers_the_others_get_everything() {
             }
         }
     }
-    // Partial success is OTLP's alone.
+    // Only OTLP has partial success.
     let troubled = Peer::start(move |_, _| Reply::Taken(partial.clone())).await;
     let fine = Peer::willing().await;
     let (exporter, running, telemetry) = start(

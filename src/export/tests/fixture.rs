@@ -14,7 +14,7 @@ use crate::extract::{
 };
 use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
-/// What must never be seen with values off.
+/// A text that must never appear while values are off.
 pub(super) const SECRET: &str = "4111-1111-1111-1111";
 
 pub(super) const TRACE_ID: [u8; 16] = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
@@ -59,7 +59,7 @@ pub(super) fn resource(service: &str) -> Arc<Resource> {
         ..Default::default()
     }
     .encode_to_vec();
-    // A field that today's protos do not have: number 100, varint 7.
+    // A field unknown to today's protos: number 100, varint 7.
     encoded.extend_from_slice(&[0xa0, 0x06, 0x07]);
     Arc::new(Resource {
         encoded: encoded.into(),
@@ -163,7 +163,7 @@ pub(super) fn pass() -> Evaluation {
     })
 }
 
-/// An evaluation with other words.
+/// An evaluation with another explanation.
 pub(super) fn saying(
     evaluation: Evaluation,
     change: impl FnOnce(&mut EvaluationText),
@@ -194,7 +194,7 @@ pub(super) fn with(evaluation: Evaluation, change: impl FnOnce(&mut Trajectory))
     }
 }
 
-/// What was reported of the same span before, as revision 0 or 1.
+/// The previous report on the same span, as revision 0 or 1.
 pub(super) fn previous(verdict: Verdict, revision: u32) -> Option<Previous> {
     Some(Previous {
         subject: trajectory().subject.map(|subject| subject.span_id),

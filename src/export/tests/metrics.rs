@@ -1,5 +1,6 @@
 //! Metrics, decoded with prost and read as OpenMetrics text: instruments, labels, bounds,
-//! temporality. Does not prove that the SDK counts right under contention (that is its own affair).
+//! temporality. Does not prove that the SDK counts correctly under contention; that is the SDK's
+//! responsibility.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
@@ -31,7 +32,7 @@ fn metrics(temporality: Temporality, limits: SeriesLimits) -> ScoreMetrics {
     })
 }
 
-/// What is sent and what is shown of these.
+/// The exported and the displayed metrics of these evaluations.
 pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     for evaluation in evaluations {
@@ -320,8 +321,8 @@ fn names_are_cut_at_64_characters() {
     );
 }
 
-/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever comes, an
-/// instrument stays within its bound, every evaluation is counted once, and criteria are told apart
+/// 200 services, 100 agents and 40 criteria make 800 000 combinations: whatever arrives, an
+/// instrument stays within its bound, every evaluation is counted once, and criteria stay distinct
 /// longest.
 #[test]
 fn an_instrument_has_at_most_2_000_series() {

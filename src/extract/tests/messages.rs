@@ -1,4 +1,4 @@
-//! Calls and results that only messages mention.
+//! Calls and results that are known only from messages.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
         agent(1, 0, "desk", 0, 99),
         span(2, 1, "fetch", 1, 2).with("acme.kind", "tool"),
     ];
-    // A span that came under these settings is none of their calls.
+    // A span that arrived under these settings is not one of their calls.
     let taken = trace(&spans, &recogniser);
     assert!(
         trajectory(&taken, &recogniser)
@@ -106,7 +106,7 @@ fn spans_recognised_under_other_settings_are_recognised_again() {
             .tool_calls
             .is_empty()
     );
-    // More changes than can be counted, each of which turns the answer round.
+    // More changes than can be counted, each of which reverses the answer.
     for nth in 0..600 {
         let kind = if nth % 2 == 0 { "tool" } else { "job" };
         recogniser = Recogniser::new(&tools(kind), [], Some(&recogniser));

@@ -1,4 +1,5 @@
-//! Pure. Tests of values: what is parsed, what is cut, and where what a span lacks is taken from.
+//! Pure. Tests of values: what is parsed, what is cut, and the sources for values that a span
+//! lacks.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Spans of products that have no capture in `tests/captures`, as those products document or were
-//! seen to write them. They do not prove that a newer version still writes them so.
+//! Spans of products without a capture in `tests/captures`, as those products document or were
+//! observed to write them. Does not prove that a newer version still writes them so.
 
 use serde_json::json;
 
@@ -116,7 +116,7 @@ fn traceloop_for_javascript_has_the_name_in_the_result() {
     );
 }
 
-/// A reply of a model that asks for calls, as JavaScript's OpenLLMetry records it.
+/// A model reply that requests calls, as OpenLLMetry for JavaScript records it.
 fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
     let parts = calls.iter().map(|(name, args)| {
         let id = format!("call_{name}");
@@ -127,7 +127,7 @@ fn reply(id: u64, parent: u64, start: u64, calls: &[(&str, &str)]) -> Made {
     model(id, parent, start, start + 5).with("gen_ai.output.messages", messages)
 }
 
-/// A failed call of it: the span's name holds the class, and there is no result.
+/// A failed call in its spelling: the span's name is the class, and there is no result.
 fn failed_class(id: u64, parent: u64, start: u64, args: &str) -> Made {
     span(
         id,
@@ -161,7 +161,7 @@ fn a_failed_tool_has_its_name_from_the_reply_that_asked_for_it() {
         Some("call_get_weather")
     );
     assert!(calls.tool_calls[0].error);
-    // Other arguments are another call's, and two tools with the same arguments tell nothing.
+    // Different arguments belong to another call, and two tools with equal arguments prove nothing.
     let calls = run(&[("get_weather", r#"{"city":"Bergen"}"#)]);
     assert_eq!(names(&calls), ["DynamicStructuredTool"]);
     let calls = run(&[

@@ -1,4 +1,4 @@
-//! What the log says about delivery.
+//! The log lines about delivery.
 
 use super::{Log, Plane, books};
 use crate::config::Protocol;

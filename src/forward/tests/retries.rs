@@ -1,4 +1,4 @@
-//! Which requests are sent again, when, and in which order.
+//! Which requests are retried, when, and in which order.
 
 use std::time::Duration;
 
@@ -139,8 +139,8 @@ async fn during_an_outage_one_probe_goes_out_at_a_time_and_afterwards_everything
             100 + N_FAILURES,
             "every failure cost one attempt"
         );
-        // Eight are on their way when the outage begins; after them one at a time, at growing
-        // distances.
+        // Eight are in flight when the outage begins; after them one is tried at a time, at growing
+        // intervals.
         let probes = &received[8..N_FAILURES];
         assert!(
             probes
@@ -168,7 +168,7 @@ async fn a_peer_that_recovers_gets_what_was_queued_for_it() {
         plane.offer(&b"kept"[..], 4);
         let telemetry = plane.telemetry.clone();
         let come_back = async {
-            // It has been tried in vain at least three times.
+            // It has failed at least three times.
             while telemetry.counter("spanscore_exporter_retries_total", &[("queue", "forward")]) < 3
             {
                 tokio::task::yield_now().await;

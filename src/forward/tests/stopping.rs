@@ -1,4 +1,4 @@
-//! A full queue, and what a shutdown does with what is queued.
+//! A full queue, and the fate of queued requests at a shutdown.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ async fn an_idle_delivery_beats() {
     let now = tokio::time::Instant::now().into_std();
     assert_eq!(telemetry.workers(), ["forward delivery"]);
     assert_eq!(telemetry.unhealthy(now), [], "it beat until now");
-    // A future that is dropped in mid-run is a worker that died.
+    // A future that is dropped before its end is a worker that died.
     drop(running);
     assert_eq!(
         telemetry.unhealthy(now),

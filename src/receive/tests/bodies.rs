@@ -1,5 +1,5 @@
 //! Tests bodies without sockets: how they arrive in pieces, the memory they take, and when they are
-//! abandoned. Time is tokio's paused clock. Does not prove how hyper delivers bodies.
+//! abandoned, on tokio's paused clock. Does not prove how hyper delivers bodies.
 
 mod compressed;
 
@@ -9,7 +9,7 @@ use super::super::body::{Framing, read};
 use super::super::decompress::Encoding;
 use super::*;
 
-/// A body of these chunks; after them it ends, or hangs.
+/// A body of these chunks that then ends, or hangs.
 struct Chunks {
     chunks: VecDeque<Bytes>,
     pause: Duration,
@@ -65,7 +65,7 @@ fn taken(limits: &BodyLimits) -> usize {
     limits.budget.state().0
 }
 
-/// Bytes that do not compress to nothing.
+/// Bytes that compress badly.
 fn text(len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(7);
     (0..len).map(|_| rng.alphanumeric() as u8).collect()
@@ -187,7 +187,7 @@ fn room_is_requested_for_unread_bytes() {
         let mut n_asked = 0;
         let mut decoder = encoding.decoder().unwrap().unwrap();
         let grow = |bytes: &mut Vec<u8>, n_unread: usize| {
-            // As much of the one is unread as of the other is not unpacked, to a tenth.
+            // The unread share of one equals the packed share of the other, to a tenth.
             let left = n_unread * plain.len() / packed.len();
             assert!(
                 left.abs_diff(plain.len() - bytes.len()) < plain.len() / 10,
@@ -257,7 +257,7 @@ async fn a_whole_body_takes_the_room_that_it_says_and_no_more() {
     assert!(held.bytes == plain);
 }
 
-/// The claim itself would be refused for now, or be taken from others; what is wrong is the body.
+/// The claim alone would be refused for now, or take room from others; the real fault is the body.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_claims_far_too_much_is_malformed_however_little_room_there_is() {
     let mut boasting = gzip(&text(100));

@@ -39,7 +39,7 @@ struct Called {
     http_status: u16,
     headers: HeaderMap,
     data: Bytes,
-    /// In the trailers, or in the headers of an answer that has no body.
+    /// In the trailers, or in the headers of a response without a body.
     code: Option<i32>,
     message: String,
     details: tonic_types::ErrorDetails,

@@ -1,4 +1,4 @@
-//! Tests OTLP/HTTP with hyper's client, and with bare bytes on a socket where their order matters.
+//! Tests OTLP/HTTP with hyper's client, and with raw bytes on a socket where their order matters.
 //! Does not prove how other languages' clients read the answers.
 
 mod connections;
@@ -37,7 +37,7 @@ impl Answered {
             .map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The `google.rpc.Status`, which is in the media type of the request.
+    /// The `google.rpc.Status`, encoded in the media type of the request.
     fn status_body(&self) -> (i32, String) {
         match self.header("content-type") {
             "application/x-protobuf" => {
@@ -111,7 +111,7 @@ impl Http {
     }
 }
 
-/// A connection on which bytes are written, and answers read one by one.
+/// A connection to write bytes to and read answers from, one by one.
 struct Wire(BufReader<TcpStream>);
 
 impl Wire {
@@ -125,7 +125,7 @@ impl Wire {
         self.0.get_mut().write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Status line and body of the next answer; `None` when the connection is closed instead.
+    /// The status line and body of the next answer, or `None` if the connection is closed instead.
     async fn answer(&mut self) -> Option<(String, Vec<u8>)> {
         let (mut status_line, mut line, mut length) = (String::new(), String::new(), 0);
         self.0

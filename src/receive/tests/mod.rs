@@ -32,7 +32,7 @@ use super::*;
 pub(super) struct Notebook {
     received: Mutex<Vec<Received>>,
     refuses: Mutex<Option<QueueRefusal>>,
-    /// Most bytes that there is room for, if that is known before a request is read.
+    /// The largest body that has room, if that is known before a request is read.
     room: Mutex<Option<usize>>,
 }
 
@@ -62,17 +62,17 @@ impl Notebook {
         *self.refuses.lock().unwrap() = refusal.into();
     }
 
-    /// There is room for fewer than `room` bytes, which is known before a request is read.
+    /// Leaves room for fewer than `room` bytes, which is known before a request is read.
     pub(super) fn leave_room(&self, room: impl Into<Option<usize>>) {
         *self.room.lock().unwrap() = room.into();
     }
 
-    /// What came in since the last look.
+    /// The requests since the last call.
     pub(super) fn take(&self) -> Vec<Received> {
         std::mem::take(&mut self.received.lock().unwrap())
     }
 
-    /// The one request that came in since the last look.
+    /// The only request since the last call.
     pub(super) fn take_one(&self) -> Received {
         let mut received = self.take();
         assert_eq!(received.len(), 1, "{received:?}");
@@ -80,7 +80,7 @@ impl Notebook {
     }
 }
 
-// === a receiver on a port of its own ===
+// === a receiver on its own port ===
 
 pub(super) struct Served {
     pub(super) address: SocketAddr,
@@ -88,11 +88,11 @@ pub(super) struct Served {
     pub(super) telemetry: Arc<Telemetry>,
     pub(super) budget: Arc<MemoryBudget>,
     pub(super) metrics: crate::telemetry::MetricsSource,
-    /// Ends with the test.
+    /// It ends with the test.
     _server: JoinSet<()>,
 }
 
-/// 1 MiB a request, 2 MiB in flight; `change` changes that.
+/// 1 MiB a request, 2 MiB in flight; `change` overrides that.
 pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Served {
     let mut config = Config::default();
     config.receivers.otlp.max_request_size = config::ByteSize::mib(1);
@@ -149,8 +149,8 @@ impl Served {
         )
     }
 
-    /// No request holds memory any more. A permit is returned when its request's task ends, which
-    /// may be a moment after the answer.
+    /// Waits until no request holds memory. A permit is returned when its request's task ends,
+    /// which may be shortly after the answer.
     pub(super) async fn assert_nothing_in_flight(&self) {
         let empty = async {
             while self.budget.state().0 != 0 {
@@ -269,7 +269,7 @@ pub(super) fn framed(compressed: u8, message: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A body that is sent piece by piece.
+/// A body that is sent in pieces.
 pub(super) struct Pieces(tokio::sync::mpsc::Receiver<Bytes>);
 
 impl Pieces {

@@ -1,7 +1,7 @@
 //! Calls of gRPC methods as HTTP/2 frames, without a socket, and their responses compared with
-//! those of REST. The client knows messages by their descriptors only, not by the generated types.
-//! They do not prove that clients in other languages work, which a Python client does in the
-//! transcript of docs/criteria-api.md.
+//! those of REST. The client knows messages only by their descriptors, not by the generated types.
+//! Does not prove that clients in other languages work; the Python client in docs/criteria-api.md
+//! does.
 
 use axum::body::{Bytes, to_bytes};
 use http_body_util::BodyExt;
@@ -41,7 +41,7 @@ fn framed(message: &impl prost::Message) -> Vec<u8> {
     .concat()
 }
 
-/// The messages of a body, of which each is whole.
+/// The messages of a body, each of which must be complete.
 fn messages(mut body: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while let Some((prefix, rest)) = body.split_at_checked(5) {

@@ -1,4 +1,4 @@
-//! Sets of criteria from two sources, by cases and by property. They do not prove that anything is
+//! Sets of criteria from two sources, by cases and by property. Does not prove that anything is
 //! judged by them.
 
 use proptest::prelude::{Strategy, prop, proptest};
@@ -58,7 +58,7 @@ fn an_api_criterion_shadows_the_files_until_it_is_deleted() {
     );
     assert_eq!(names(&merged.without("b").without("c")), names(&file));
     assert_eq!(merged.without("b").without("c").etag(), file.etag());
-    // A file that changes beneath does not move what covers it, but shows through.
+    // A change of the covered file does not move the covering criterion, but becomes visible later.
     let later = merged.with_file(vec![criterion("b", "later")]);
     assert_eq!(names(&later), [pair("b", "api"), pair("c", "api")]);
     assert_eq!(
@@ -157,7 +157,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The plain model: two maps, the second over the first.
+    /// The simple model: two maps, the second on top of the first.
     #[test]
     fn any_steps_leave_the_api_over_the_file(steps in prop::collection::vec(step(), 0..20)) {
         let (mut file, mut api) = (BTreeMap::new(), BTreeMap::new());

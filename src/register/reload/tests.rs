@@ -1,5 +1,5 @@
-//! Reloads as files change, on tokio's paused clock with real files. They do not prove that a
-//! kernel tells of a change, since nobody asks it.
+//! Reloads as files change, on tokio's paused clock with real files. Does not test notifications by
+//! the kernel, which the program does not use.
 
 use std::fs;
 use std::future;
@@ -43,7 +43,7 @@ fn start_with(
     start_in(folder, files, Start::Sound)
 }
 
-/// A start with the files of a folder, of which the main one may be missing.
+/// Starts with the files of a folder, in which the main file may be missing.
 fn start_in(
     folder: tempfile::TempDir,
     files: Arc<dyn Files + Send + Sync>,
@@ -128,7 +128,7 @@ async fn a_file_that_changes_is_in_force_after_the_next_poll() {
     fixture.write(&text("b"));
     fixture.poll().await;
     assert_eq!(fixture.names(), ["b"]);
-    // As editors do it.
+    // As editors save a file.
     fs::write(fixture.folder.path().join("new"), text("c")).unwrap();
     fs::rename(
         fixture.folder.path().join("new"),
@@ -244,7 +244,7 @@ async fn a_bad_file_keeps_the_last_good_set_and_is_logged_once() {
     );
 }
 
-/// Writes the file anew whenever it is read, so long as it is told to.
+/// Rewrites the file at each read, as long as the test wants.
 struct Restless {
     writing: AtomicBool,
     n_reads: AtomicUsize,

@@ -1,5 +1,5 @@
-//! What a caller should not send: nothing of it may crash, hang or grow the process without bound.
-//! Clock time is not measured here; what bounds it are the limits.
+//! Hostile requests: none of them may crash, hang or grow the process without bound. Wall time is
+//! not measured here; limits bound it.
 
 use proptest::prelude::{prop, proptest};
 
@@ -240,7 +240,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 registrations"),
         "{problem}"
     );
-    // Attributes that selectors name keep their numbers for good.
+    // Attributes that selectors name keep their numbers for ever.
     for round in 0..MAX_KEYS / 500 + 1 {
         let attributes: serde_json::Map<String, Value> = (0..500)
             .map(|n| (format!("k{round}.{n}"), json!("x")))
@@ -278,7 +278,7 @@ async fn nothing_grows_without_bound() {
                 .contains("more than 1000 patterns"),
         "{problem}"
     );
-    // The same by and by.
+    // The same number, reached step by step.
     for n in 0..40 {
         let (status, _, problem) = call(
             &register,
@@ -364,7 +364,7 @@ async fn a_question_that_would_take_too_long_is_refused_before_it_is_answered() 
 #[tokio::test]
 async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_number() {
     let register = register("");
-    // Each mistake shows its line: were that the whole line, these would take gigabytes.
+    // Each mistake shows its line: with the whole line, these would take gigabytes.
     let criteria = json!({ "criteria": vec![json!({ "x": 1 }); 5_000] }).to_string();
     let keys = format!(
         "{{{}}}",
@@ -393,7 +393,7 @@ async fn a_document_full_of_mistakes_is_answered_with_some_of_them_and_their_num
 }
 
 proptest! {
-    /// Any text at all: an answer, and never a server's error.
+    /// Any text at all gets an answer, and never a server error.
     #[test]
     fn any_body_gets_an_answer(
         body in ".{0,200}",

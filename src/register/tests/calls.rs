@@ -1,4 +1,4 @@
-//! The life of criteria by the API.
+//! The life of criteria in the API.
 
 mod judging;
 
@@ -30,7 +30,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
         .0,
         304
     );
-    // JSON is taken as YAML is, and gives the same revision.
+    // JSON is accepted like YAML, and gives the same revision.
     let json = made["criterion"].to_string();
     let (status, _, same) = call(
         &register,
@@ -41,7 +41,7 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
     )
     .await;
     assert_eq!((status, &same["revision"]), (200, &made["revision"]));
-    // In front of the file's.
+    // Before the file's criteria.
     let (status, _, front) = call(&register, "PUT", "/v1/criteria/a", &[], ORDER).await;
     assert_eq!(
         (status, front["shadows"]["source"].as_str()),
@@ -182,7 +182,7 @@ async fn a_whole_set_is_replaced_at_once_or_not_at_all() {
         .0,
         412
     );
-    // One mistake, and nothing of it is done; both are told, each at its place.
+    // With one mistake nothing is applied; both mistakes are reported, each at its place.
     let wrong = "criteria:\n- { name: d, evaluate: { tool_call_ordr: {} } }\
         \n- { name: e, threshold: 2, evaluate: { tool_call_order: { tool_calls_order: [y] } } }\n";
     let (status, _, problem) = call(
@@ -450,7 +450,7 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
             );
         }
     }
-    // Limits that the document repeats.
+    // The limits that the document repeats.
     let limit = |pointer: &str| document.pointer(pointer).and_then(Value::as_u64);
     let parameters = "/components/parameters";
     for (pointer, value) in [
@@ -477,7 +477,7 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
         reasons,
         Some(&expected.chain([Value::Null]).collect::<Value>())
     );
-    // Every reference in it leads somewhere.
+    // Every reference in it resolves.
     let text = document.to_string();
     for target in text
         .split("\"$ref\":\"#")

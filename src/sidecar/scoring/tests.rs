@@ -1,4 +1,4 @@
-//! The thread and its queue. What the pipeline does with what it is given is tested there.
+//! The scoring thread and its queue. The pipeline's own tests cover the judging.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     }
 }
 
-/// A root (its own number the parent's) or a call beneath root 1, which all end at once.
+/// A root (its own number is the parent's) or a call beneath root 1; all end at the same time.
 fn span(trace: u8, id: u8, tool: &str) -> Span {
     Span {
         trace_id: vec![trace; 16],
@@ -81,7 +81,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Verdict, completeness and revision of every evaluation, as they come.
+/// Verdict, completeness and revision of every evaluation, in order of arrival.
 type Told = Vec<(&'static str, &'static str, u32)>;
 
 fn told(judged: &Judged) -> Told {
@@ -116,8 +116,8 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
     };
     let (sender, inbox) = sync_channel(MAX_BATCHES);
     let arrived = now();
-    // All of this came at one moment, long ago by the settling time of this test, and takes several
-    // rounds to read.
+    // All of this arrived at one moment, long before the settling time of this test, and takes
+    // several rounds to read.
     sender
         .send(Box::new(Arrived {
             at: arrived,
@@ -170,7 +170,7 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
     let telemetry = Arc::new(Telemetry::default());
     let (tell, judgements) = sync_channel(MAX_BATCHES);
     let (go_on, may_go_on) = sync_channel::<()>(0);
-    // Every round waits here until it may go on, or for ever after the other end is gone.
+    // Every round waits here until it is released, or until the other end is gone.
     let judge: Judge = Box::new(move |judged, _| {
         tell.send(told(judged)).unwrap();
         let _ = may_go_on.recv();
@@ -180,7 +180,7 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
         ScoringQueue::start(settings(), 1, rules, telemetry.clone(), judge).unwrap();
     let unscored = || telemetry.counter("spanscore_unscored_spans_total", &[]);
 
-    // The thread is in its first round: nothing leaves the queue until it may go on.
+    // The thread is in its first round: nothing leaves the queue until it is released.
     assert_eq!(judgements.recv().unwrap(), []);
     scoring.offer(batch(vec![span(1, 1, ""), span(1, 2, "a")]));
     assert_eq!(unscored(), 0, "an empty queue takes a batch of any size");
@@ -188,13 +188,13 @@ fn a_batch_that_finds_the_queue_full_is_unscored_and_its_traces_are_incomplete()
     scoring.offer(batch(vec![span(1, 3, "b"), span(1, 4, "b")]));
     assert_eq!(unscored(), 2);
     go_on.send(()).unwrap();
-    // What it takes from the queue it takes off the bytes that wait, though spans were slimmed in
-    // between.
+    // A batch that is taken from the queue is subtracted from the waiting bytes, although its spans
+    // were pruned in between.
     until(|| scoring.shared.waiting.load(Ordering::Relaxed) == 0);
     drop(scoring);
     drop(go_on);
     thread.join().unwrap();
-    // Half of it passes for certain only in a whole trace.
+    // Half of the criterion passes for certain only in a complete trace.
     assert_eq!(
         judgements.iter().flatten().collect::<Told>(),
         [("not_evaluated", "incomplete", 0)]

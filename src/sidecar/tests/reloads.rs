@@ -1,6 +1,6 @@
 //! A thousand reloads of a real sidecar under load: no request is refused, no trace is lost, and
-//! every score is of one set. It does not prove that reads 200 ms apart agree on a slow disk, nor
-//! measure what a reload costs.
+//! every score comes from one set of criteria. Does not prove that reads 200 ms apart agree on a
+//! slow disk, nor measure the cost of a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ const N_RELOADS: usize = 1_000;
 const N_OPEN: u32 = 50;
 const N_CLIENTS: u32 = 2;
 
-/// A criterion of each evaluated trace, by trace: its name and revision.
+/// The criterion that judged each trace: its name and revision.
 type Scores = Arc<Mutex<BTreeMap<String, Vec<(String, String)>>>>;
 
 fn file(generation: usize) -> String {
@@ -187,10 +187,10 @@ async fn a_thousand_reloads_under_load_refuse_no_request_lose_no_trace_and_mix_n
         let whole = file(generation);
         let text = match generation % 3 {
             0 => whole,
-            // Not what anybody meant.
+            // A text that nobody meant.
             1 => whole.replace("evaluate", "evalute"),
-            // Half-written: some halves are files of their own, with fewer criteria, as far as YAML
-            // can tell.
+            // Half-written: some halves are valid files with fewer criteria, as far as YAML can
+            // tell.
             _ => whole[..whole.len() * (generation % 97) / 97].to_owned(),
         };
         std::fs::write(&path, text).unwrap();

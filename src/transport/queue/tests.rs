@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Writes down every entry.
+/// Records every entry.
 #[derive(Debug, Default)]
 struct Notebook(Mutex<Vec<(&'static str, u64)>>);
 
@@ -37,7 +37,7 @@ fn queue(when_full: WhenFull) -> (Queue, Arc<Notebook>) {
     )
 }
 
-/// A quarter of the queue, told apart by its number of items.
+/// A quarter of the queue, identified by its number of items.
 fn request(n_items: u64) -> OutboundRequest {
     OutboundRequest::otlp(Signal::Traces, vec![0; 100].into(), n_items)
 }
@@ -118,7 +118,7 @@ fn room_is_known_before_a_request_is_read() {
         [queue.check_room(100), queue.check_room(101)],
         [Ok(()), Err(QueueRefusal::Full)]
     );
-    // A quarter is free: others may fit where one did not.
+    // A quarter is free: smaller requests may still fit.
     assert_eq!(queue.offer(of_size(101)), Err(QueueRefusal::Full));
     assert_eq!(queue.check_room(0), Ok(()));
 
@@ -148,7 +148,7 @@ fn a_request_of_unknown_size_is_refused_from_the_first_that_did_not_fit_until_by
     assert_eq!(queue.check_room(0), Ok(()));
     assert_eq!(queue.offer(of_size(20_000)), Err(QueueRefusal::Full));
     assert_eq!(queue.check_room(0), Err(QueueRefusal::Full));
-    // What fits and is offered all the same is taken.
+    // What fits and is offered anyway is accepted.
     queue.offer(of_size(1_000)).unwrap();
     let taken = queue.take(now()).unwrap();
     queue.finish(&taken);

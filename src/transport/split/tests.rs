@@ -37,7 +37,7 @@ fn scope(name: &str) -> Option<InstrumentationScope> {
     })
 }
 
-/// Names of spans by scope by resource.
+/// The names of spans by scope by resource.
 type Shape = Vec<Vec<Vec<String>>>;
 
 fn spans(shape: &Shape) -> ExportTraceServiceRequest {
@@ -73,7 +73,7 @@ fn spans(shape: &Shape) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans }
 }
 
-/// Every span with all that encloses it.
+/// Every span with everything that encloses it.
 fn flat(body: &[u8]) -> Vec<String> {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     let mut flat = Vec::new();
@@ -93,7 +93,7 @@ fn flat(body: &[u8]) -> Vec<String> {
     flat
 }
 
-/// Splits until nothing can be split; checks every count on the way.
+/// Splits until nothing can be split; checks every count at each step.
 fn split_up(signal: Signal, body: Bytes, n_items: u64, smallest: &mut Vec<(Bytes, u64)>) {
     match split(signal, &body, n_items) {
         Some(halves) => {
@@ -172,7 +172,7 @@ fn unknown_fields_of_enclosing_messages_go_into_both_halves() {
         ..ScopeSpans::default()
     }
     .encode_to_vec();
-    // Field 77 as a group that holds field 1, then the scope, then field 78, fixed 32 bits.
+    // Field 77 as a group that contains field 1, then the scope, then field 78, fixed 32 bits.
     let mut resource_spans = vec![
         0xeb,
         0x04,

@@ -20,7 +20,7 @@ struct Pki {
     key_file: PathBuf,
 }
 
-/// An authority, and a certificate of its for `localhost` and as a client.
+/// An authority, and a certificate issued by it for `localhost` and as a client.
 fn pki() -> Pki {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -50,7 +50,7 @@ fn pki() -> Pki {
 }
 
 impl Pki {
-    /// Shows the certificate; with `is_mutual` lets in only who shows one too.
+    /// Presents the certificate; with `is_mutual` it admits only clients that present one too.
     fn acceptor(&self, is_mutual: bool) -> TlsAcceptor {
         let read = |path: &Path| CertificateDer::from_pem_file(path).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

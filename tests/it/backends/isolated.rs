@@ -1,16 +1,16 @@
-//! A network namespace for a test, and where the backends are. The test program starts itself a
-//! second time inside the namespace, since a process cannot be moved there without unsafe code.
+//! A network namespace for a test, and the folder of the backends. The test program starts itself
+//! again inside the namespace, since moving a process there needs unsafe code.
 
 use std::env;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set inside the namespace.
+/// This variable is set inside the namespace.
 const INSIDE: &str = "TEST_BACKENDS_INSIDE";
 
-/// Runs `check` with the folder of the backends, inside a namespace of its own; or says why not.
-/// `needs` is a file of that folder.
+/// Runs `check` with the folder of the backends inside a namespace of its own, or reports why it
+/// cannot. `needs` is a file of that folder.
 pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
     let folder = folder();
     if variable(INSIDE).is_some() {
@@ -24,7 +24,7 @@ pub(crate) fn isolated(test: &str, needs: &str, check: fn(&Path)) {
             &format!("{} is not there: {remedy}", needed.display()),
         );
     }
-    // As an ordinary user the namespace takes one of users, too.
+    // An ordinary user needs a user namespace as well.
     let kinds = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
     let Some(kind) = kinds.iter().find(|kind| {
         unshare(kind, "ip link set lo up")
@@ -70,8 +70,8 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from)
 }
 
-/// Straight to the standard error of the process: what a passing test prints is otherwise kept
-/// back.
+/// Writes directly to the standard error of the process, since the test runner captures the output
+/// of a passing test.
 fn skip(test: &str, why: &str) {
     let line = format!("\nSKIPPED {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();

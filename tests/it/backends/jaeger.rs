@@ -1,4 +1,4 @@
-//! Jaeger 2: failing runs are found by tag, and the score stands in the agent's own trace.
+//! Jaeger 2: failing runs are found by tag, and the score is part of the agent's own trace.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use super::run::{Backend, get, score, until};
 
 pub(crate) fn finds_failing_runs(folder: &Path) {
-    // All in one, in memory, which is what it does without a configuration.
+    // All in one process with storage in memory: Jaeger's behaviour without a configuration.
     let jaeger = Backend::start(
         tempfile::tempdir().unwrap(),
         Command::new(folder.join("jaeger")),
         "127.0.0.1:16686",
     );
-    // Jaeger takes traces only.
+    // Jaeger accepts traces only.
     score(
         jaeger.folder.path(),
         "forward: { endpoint: \"http://127.0.0.1:4317\", signals: [traces] }\n",
@@ -20,7 +20,7 @@ pub(crate) fn finds_failing_runs(folder: &Path) {
 
     let find = |label: &str| {
         let tags = format!("%7B%22gen_ai.evaluation.score.label%22%3A%22{label}%22%7D");
-        // The recording is of another day: from the beginning of time.
+        // The recording is from another day, so the query starts at the epoch.
         get(
             "127.0.0.1:16686",
             &format!(
@@ -83,5 +83,5 @@ pub(crate) fn finds_failing_runs(folder: &Path) {
     );
 }
 
-/// Of the recorded session.
+/// The tags of the recorded session.
 const SERVICE: &str = "pydantic-ai-demo";

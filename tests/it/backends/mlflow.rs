@@ -1,4 +1,4 @@
-//! MLflow: score spans in the agent's trace, and assessments that are written once however often
+//! MLflow: score spans in the agent's trace, and assessments that are written once, however often
 //! they are sent.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::run::{Backend, TRACE_ID, Told, expected, get, score, told, until};
 
 const WEB: &str = "127.0.0.1:5000";
-/// MLflow refuses OTLP without an experiment, and takes traces over HTTP.
+/// MLflow refuses OTLP without an experiment, and accepts traces over HTTP only.
 const CONFIGURATION: &str = "
 forward:
   endpoint: http://127.0.0.1:5000
@@ -56,7 +56,7 @@ pub(crate) fn has_assessments(folder: &Path) {
         written[0]
     );
 
-    // A second replica that saw the same run writes the same scores.
+    // A second replica that saw this run writes the same scores.
     score(mlflow.folder.path(), CONFIGURATION);
     let again = until(|| {
         assessments().filter(|again| again[0]["last_update_time"] != written[0]["last_update_time"])
@@ -70,7 +70,7 @@ pub(crate) fn has_assessments(folder: &Path) {
     assert_eq!(ids(&again), ids(&written), "updated, not doubled");
 }
 
-/// Those of the recorded trace, by name.
+/// The assessments of the recorded trace, by name.
 fn assessments() -> Option<Vec<Value>> {
     let trace = get(WEB, &format!("/api/3.0/mlflow/traces/tr-{TRACE_ID}"))?;
     let mut assessments = trace["trace"]["trace_info"]["assessments"]

@@ -13,7 +13,7 @@ mod phoenix;
 mod prometheus;
 mod run;
 
-/// Each test: its name, what of the backends' folder it needs, and what it does with that.
+/// Each test: its name, the file that it needs from the backends' folder, and its function.
 macro_rules! tests {
     ($($name:ident: $needs:literal, $check:path;)*) => {$(
         #[test]

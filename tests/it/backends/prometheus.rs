@@ -90,7 +90,7 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
     });
     assert!(!ratio.is_empty());
     drop(prometheus);
-    // Its destination is gone, so the last metrics stay behind.
+    // The destination is gone, so the last metrics stay undelivered.
     drop(scored);
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn rules_pass(folder: &Path) {
     }
 }
 
-/// The queries of the Grafana board as rules, so that promtool reads them.
+/// The queries of the Grafana board as rules, in the form that promtool reads.
 pub(crate) fn board_queries_parse(folder: &Path) {
     let board = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/grafana/spanscore.json");
     let board: Value = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! What all backends have in common: the captured run that is sent, a backend's process, and asking
-//! it until it has an answer.
+//! Shared by the tests of all backends: the captured run that is sent, a backend's process, and
+//! queries that repeat until they have an answer.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,19 +17,19 @@ use crate::support::program::{self, RECORDING, Running, http};
 /// The recorded session: one trace, judged by the three criteria of examples/demo.yaml, one of
 /// which fails.
 pub(crate) const TRACE_ID: &str = "827b1ba03b42deebf9171748d094dad8";
-/// How long a backend may take to start or to show what it has; they are real programs, and
+/// How long a backend may take to start or to show its data; backends are real programs, and
 /// machines are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A backend's process, with a folder of its own; killed when dropped.
+/// The process of a backend, with a folder of its own; killed when dropped.
 pub(crate) struct Backend {
     child: Child,
     pub(crate) folder: TempDir,
 }
 
 impl Backend {
-    /// Starts it and waits until `address` takes connections. What it says goes to `log` in its
-    /// folder.
+    /// Starts the process and waits until `address` accepts connections. Its output goes to `log`
+    /// in its folder.
     pub(crate) fn start(folder: TempDir, mut command: Command, address: &str) -> Self {
         let log = File::create(folder.path().join("log")).unwrap();
         let child = command
@@ -62,13 +62,13 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats the query until there is an answer.
 pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = clock();
     loop {
@@ -96,7 +96,7 @@ fn wait() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
-/// The JSON that a GET answers, if it is a success.
+/// The JSON body of a successful GET.
 pub(crate) fn get(address: &str, path: &str) -> Option<Value> {
     let answer = http(address, &format!("GET {path}"), b"");
     let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -127,7 +127,7 @@ fn unchunked(mut body: &str) -> String {
     out
 }
 
-/// A sidecar with this configuration, that judges by the criteria of the demo.
+/// A sidecar with this configuration that judges by the criteria of the demo.
 pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     let criteria = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo.yaml");
     let path = folder.join("spanscore.yaml");
@@ -146,10 +146,11 @@ pub(crate) fn sidecar(folder: &Path, configuration: &str) -> Running {
     Running::start(&["--config", path.to_str().unwrap()])
 }
 
-/// One score as anybody may tell it.
+/// One score, in the form shared by all backends.
 pub(crate) type Told = (String, String, f64);
 
-/// What `spanscore replay` says of the recorded session: criterion, label and score, by criterion.
+/// The output of `spanscore replay` for the recorded session: criterion, label and score, by
+/// criterion.
 pub(crate) fn expected() -> Vec<Told> {
     let (code, lines, _) = program::replay(&["--format", "jsonl", "--exit-zero"]);
     assert_eq!(code, 0);
@@ -181,8 +182,8 @@ pub(crate) fn send_recording(otlp: &str) {
     }
 }
 
-/// Sends the recorded session through a sidecar of this configuration and lets it deliver
-/// everything; its last line says that it did.
+/// Sends the recorded session through a sidecar with this configuration and lets it deliver
+/// everything, which its last log line confirms.
 pub(crate) fn score(folder: &Path, configuration: &str) {
     let mut sidecar = sidecar(folder, configuration);
     let [otlp, _] = sidecar.addresses();

@@ -1,6 +1,5 @@
-//! What the captures show, as `docs/frameworks.md` tells it: one row a framework, how many of the
-//! things that were there are shown, and why the others are not. It proves no more than the
-//! comparison that it counts.
+//! The table of `docs/frameworks.md`: one row a framework, with how much of what happened is shown,
+//! and why the rest is not. Proves no more than the comparison that it counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +12,7 @@ const PAGE: &str = "docs/frameworks.md";
 const BEGIN: &str = "<!-- sessions -->\n";
 const END: &str = "<!-- /sessions -->";
 
-/// Columns of the comparison, and what the page calls them.
+/// The columns of the comparison, and their names on the page.
 const COLUMNS: &[(&str, &str)] = &[
     ("found", "calls"),
     ("args", "arguments"),
@@ -33,12 +32,12 @@ pub(crate) struct Coverage(BTreeMap<String, Row>);
 struct Row {
     version: String,
     n_scenarios: usize,
-    /// By column: how many there were, and how many are shown.
+    /// By column: how many things happened, and how many of them are shown.
     counts: BTreeMap<&'static str, (usize, usize)>,
 }
 
 impl Coverage {
-    /// Counts a scenario: how many of each column there were, and how many are not shown.
+    /// Counts one scenario: for each column how many things happened, and how many are not shown.
     pub(crate) fn add(
         &mut self,
         scenario: &str,
@@ -88,7 +87,7 @@ impl Coverage {
         }
     }
 
-    /// Holds the page to what was counted, and to the reasons for what is missing.
+    /// Compares the page with the counts, and requires a reason for everything that is missing.
     pub(crate) fn hold_page(&self, exceptions: &Value) {
         let page = std::fs::read_to_string(PAGE).unwrap();
         let (before, rest) = page
@@ -129,7 +128,7 @@ impl Coverage {
     }
 }
 
-/// Reasons by framework in their order, each with the columns that it is for.
+/// The reasons of a framework in their order, each with the columns that it explains.
 fn reasons(exceptions: &Value) -> BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> {
     let mut reasons: BTreeMap<&str, Vec<(&str, Vec<&'static str>)>> = BTreeMap::new();
     for entry in exceptions.as_array().into_iter().flatten() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// One scenario of one framework.
 pub(crate) struct Scenario {
-    /// `framework/scenario`.
+    /// The name `framework/scenario`.
     pub(crate) name: String,
     /// What really happened.
     pub(crate) expected: Value,

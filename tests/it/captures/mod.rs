@@ -177,7 +177,7 @@ fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
     trajectories
 }
 
-/// All that a trajectory says, but for its place in the order of arrival.
+/// Everything that a trajectory says, except for its place in the order of arrival.
 fn printed(trajectories: &[Arc<Trajectory>]) -> String {
     let print = |trajectory: &Arc<Trajectory>| {
         let mut trajectory = Trajectory::clone(trajectory);
@@ -231,7 +231,7 @@ fn compare(
             format!("{} {} at {at}", call.name, call.convention),
         );
     }
-    // Members of a parallel group stand in one place.
+    // Members of a parallel group share one place.
     let place = |at: usize| {
         expected
             .iter()
@@ -345,8 +345,8 @@ fn compare(
     found
 }
 
-/// Our steps count the turns of one agent from 0; what is expected counts the model replies of all
-/// agents since the user's message. A reply of an agent without calls ends its run, so that those
+/// Our steps count the turns of one agent from 0; the expected steps count the model replies of all
+/// agents since the user's message. An agent's reply without calls ends its run, so the replies
 /// with calls are its turns.
 fn step_of_agent(expected: &[&Value], at: usize) -> Option<usize> {
     let own = expected[at]["step"].as_u64()?;
@@ -369,8 +369,8 @@ fn same_group(one: &Value, other: &Value) -> bool {
 /// Does the call show the expected one?
 type Fits<'a> = &'a dyn Fn(&ToolCall, &Value) -> bool;
 
-/// For each expected call the one that shows it: of the same name, with the same id if there is
-/// one, else the same arguments, else the next.
+/// Finds for each expected call the call that shows it: one of the same name and the same id if it
+/// has one, otherwise with the same arguments, otherwise the next.
 fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; expected.len()];
     let mut taken = BTreeSet::new();
@@ -398,7 +398,7 @@ fn pair(expected: &[&Value], actual: &[(usize, &ToolCall)]) -> Vec<Option<usize>
     pairs
 }
 
-/// Is the payload this value? A text is compared with a string as it is.
+/// Whether the payload equals this value. A string is compared with text as it is.
 fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     match payload {
         None => expected.is_null(),
@@ -406,7 +406,7 @@ fn is(payload: Option<&Payload>, expected: &Value) -> bool {
     }
 }
 
-/// Equal as JSON, where 1 and 1.0 are one number.
+/// JSON equality, with 1 and 1.0 as the same number.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
@@ -423,7 +423,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// How many differences of a scenario and column the payload is to blame for.
+/// How many differences of a scenario and column are caused by the payload.
 fn exceptions() -> BTreeMap<(String, String), usize> {
     let entries: Vec<Value> = serde_json::from_str(EXCEPTIONS).expect("exceptions.json is a list");
     let entry = |entry: Value| {

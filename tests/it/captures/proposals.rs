@@ -1,5 +1,6 @@
-//! Criteria that are proposed from a run judge that run, and the next one: every capture is
-//! proposed from, and judged again with other ids. Proves nothing about what should be proposed.
+//! Criteria that are proposed from a run judge that run and the next one: for every capture,
+//! criteria are proposed and then judge the same run with other ids. Proves nothing about which
+//! criteria should be proposed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +16,12 @@ use spanscore::pipeline::Rules;
 use super::load::{self, Scenario};
 use super::{items, trajectories};
 
-/// The same run another time: every id in its texts is another one of the same length.
+/// The same run at another time: every id in its texts is replaced by one of the same length.
 fn next_run(scenario: &Scenario) -> Scenario {
     let uuid = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
     let ids = Regex::new(&format!(r"{uuid}|\b[0-9a-f]{{16}}\b|\b[0-9a-f]{{32}}\b")).unwrap();
     let other = |body: &[u8]| -> Vec<u8> {
-        // One character for each byte, so that protobuf stays protobuf.
+        // One character for each byte, so that the protobuf stays valid.
         let text: String = body.iter().map(|byte| char::from(*byte)).collect();
         let replaced = ids.replace_all(&text, |found: &Captures<'_>| {
             // A number may be a time.
@@ -96,7 +97,7 @@ fn what_is_proposed_judges_the_run_it_came_from_and_the_next_one() {
         let n_selected = judged(&written, &first);
         assert!(n_selected.1, "{}\n{written}", scenario.name);
         assert_eq!(judged(&written, &next), n_selected, "{}", scenario.name);
-        // What `run` shows of a single run.
+        // The proposal that `run` shows for a single run.
         for (run, next) in owned.iter().zip(&next) {
             let Some(proposal) = config::proposal(std::slice::from_ref(run)) else {
                 continue;

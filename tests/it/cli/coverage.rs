@@ -1,5 +1,5 @@
-//! Criteria that do not fit the runs that are seen: a misspelt selector, an agent that is not the
-//! evaluated one, a tool under another name. Does not prove that fitting criteria judge rightly.
+//! Criteria that do not fit the observed runs: a misspelt selector, an agent other than the
+//! evaluated one, a tool with another name. Does not prove that fitting criteria judge correctly.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use serde_json::Value;
@@ -65,7 +65,7 @@ fn a_criterion_that_does_not_fit_is_named_with_the_names_that_were_seen() {
     }
 }
 
-/// A tool that must not be called, and is not, is no mistake.
+/// It is not a mistake when a tool that must not be called is not called.
 #[test]
 fn criteria_that_fit_are_not_named() {
     let forbidden = "  - { name: x, evaluate: { tool_calls: { disallowed: [^refund$, charge_] } } }
@@ -142,7 +142,7 @@ shutdown: { quiet: 0s }
     }
 }
 
-/// Messages of `replay` about a recording, by one criterion.
+/// The messages of `replay` for a recording and one criterion.
 fn warnings(recording: &[u8], criterion: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -191,7 +191,7 @@ fn an_agent_that_is_not_the_evaluated_one_is_found_below_it() {
     );
 }
 
-/// Names are remembered up to a number: beyond it nothing is said about them.
+/// A limited number of names is remembered; beyond it the program makes no claim about names.
 #[test]
 fn more_tools_than_are_remembered_give_no_false_warning() {
     let calls = |n: usize| -> Vec<SpanCall> {

@@ -1,7 +1,6 @@
-//! The examples of docs/criteria-api.md against a running sidecar, in the order in which they
-//! stand, and `spanscore criteria` beyond them. It does not run the Python client, for which
-//! packages would have to be installed; what gRPC answers is held by `src/register/grpc.rs` and its
-//! tests.
+//! Runs the examples of docs/criteria-api.md against a running sidecar, in the order of the page,
+//! and tests `spanscore criteria` beyond them. Does not run the Python client, which needs
+//! installed packages; `src/register/grpc.rs` and its tests cover the gRPC answers.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +12,7 @@ const DOCS: &str = include_str!("../../../docs/criteria-api.md");
 const CRITERION: &str =
     "name: checkout-order\nevaluate: { tool_call_order: { tool_calls_order: [a, b] } }\n";
 
-/// A sidecar, and a folder whose `spanscore.yaml` says where it listens.
+/// A sidecar, and a folder whose `spanscore.yaml` names its addresses.
 fn start(folder: &Path, more: &[&str]) -> (Running, String) {
     fs::write(folder.join("sidecar.yaml"), "criteria: []\n").unwrap();
     let config = folder.join("sidecar.yaml").display().to_string();
@@ -186,7 +185,7 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
         shell(folder.path(), "spanscore criteria put good.yaml").0,
         0
     );
-    // SIGKILL: what was answered is on disk.
+    // Sends SIGKILL: whatever was answered is on disk.
     drop(running);
     let (running, _) = start(
         folder.path(),
@@ -202,7 +201,8 @@ fn registrations_outlive_a_restart_with_a_state_file_and_a_hang_up_reloads() {
     );
     fs::write(folder.path().join("sidecar.yaml"), text.trim_end()).unwrap();
     running.signal(rustix::process::Signal::HUP);
-    // Asked again until it shows; each question takes a process, and the reload two reads.
+    // Asks repeatedly until it shows: each question takes a process, and the reload takes two
+    // reads.
     let both = (0..500)
         .map(|_| shell(folder.path(), "spanscore criteria list").1)
         .find(|list| list.contains("from-file"));

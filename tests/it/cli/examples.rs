@@ -1,5 +1,5 @@
-//! `replay --examples`: recordings of runs made here, an example file beside them, and the lines
-//! that come of it.
+//! `replay --examples`: recordings of runs made here, an example file beside them, and the
+//! resulting lines.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use crate::support::program::run;
 use crate::support::spans::{SpanCall, request, spans_of_run};
 
-/// A folder with recordings, each of one run: its case id, and the names of its calls.
+/// A folder with recordings of one run each: its case id, and the names of its calls.
 pub(super) fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String>) {
     let folder = TempDir::new().unwrap();
     let write = |(at, (case, names)): (usize, &(Option<&str>, &[&str]))| {
@@ -34,7 +34,7 @@ pub(super) fn recorded(runs: &[(Option<&str>, &[&str])]) -> (TempDir, Vec<String
     (folder, files)
 }
 
-/// Exit code, lines, and what was said on standard error.
+/// Exit code, output lines, and messages on standard error.
 fn replayed(
     folder: &TempDir,
     files: &[String],
@@ -98,7 +98,7 @@ fn without_criteria_each_run_is_held_to_the_entry_at_its_place() {
         (&json!(1.0), &json!(0.5)),
         "each evaluator's own"
     );
-    // The other way round neither run does what its entry expects.
+    // With the two swapped, neither run does what its entry expects.
     let turned: Vec<String> = files.iter().rev().cloned().collect();
     let (code, lines, _) = replayed(&folder, &turned, "", examples, &[]);
     assert_eq!(
@@ -141,13 +141,13 @@ fn an_entry_replaces_the_fields_of_criteria_of_its_evaluator() {
     let (code, lines, _) = replayed(&folder, &files, criteria, examples, &[]);
     assert_eq!(code, 1);
     let expected = [
-        // Exactly these calls, as the criterion says, which the entry does not take back.
+        // Exactly these calls, as the criterion demands; the entry does not override that.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
-        // Of another evaluator: as it is registered.
+        // The entry names another evaluator, so the criterion judges as registered.
         ["order", "tool_order", "fail"],
         ["never-pay", "tool_calls", "pass"],
-        // The one of its evaluator is not selected.
+        // The criterion that uses the entry's evaluator is not selected.
         ["example", "execution_order", "pass"],
     ];
     assert_eq!(told(&lines), expected);

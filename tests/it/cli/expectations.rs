@@ -1,5 +1,5 @@
-//! A recorded session of pydantic-ai 2 below spans of a test harness, which say what is expected of
-//! each run; and what `replay` and `inspect` make of it.
+//! A recorded session of pydantic-ai 2 below spans of a test harness that state the expectations of
+//! each run, and the output of `replay` and `inspect` for it.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn configured(expectations: &str) -> (TempDir, String) {
     (folder, path)
 }
 
-/// Criterion, evaluator and label of each.
+/// Criterion, evaluator and label of each verdict.
 fn replayed(config: &str) -> Vec<[String; 3]> {
     let (_, out, _) = run(&[
         "replay",

@@ -1,5 +1,6 @@
-//! `spanscore learn` and `spanscore drift`: rules learned from good runs are accepted and kept by
-//! them, and each planted change breaks the right rule. Does not prove that the rules are wise.
+//! `spanscore learn` and `spanscore drift`: learned rules are accepted and kept by the good runs
+//! that they come from, and each planted change breaks the right rule. Does not prove that the
+//! rules are wise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -96,7 +97,7 @@ fn recording(runs: &[Vec<Call>]) -> String {
     text
 }
 
-/// A folder with a recording and what is learned from it.
+/// A folder with a recording and the files learned from it.
 struct Learned {
     folder: TempDir,
 }
@@ -138,7 +139,7 @@ impl Learned {
         run(&[&paths[..], more].concat())
     }
 
-    /// The labels of a run, by criterion, and the explanation of the one that failed.
+    /// The labels of a run, by criterion, and the explanation of the criterion that failed.
     fn judge(&self, calls: Vec<Call>) -> (Vec<(String, String)>, String) {
         let file = self.write("run.jsonl", &[calls]);
         let config = self.path("learned.yaml");
@@ -243,7 +244,7 @@ fn the_order_of_files_changes_no_byte() {
         .chunks(5)
         .enumerate()
         .map(|(chunk_idx, chunk)| {
-            // Trace ids come from the position in a file, so each file has other ones.
+            // Trace ids come from the position in a file, so each file has different ones.
             let text = recording(chunk).replace("abcd", &format!("abc{chunk_idx}"));
             let path = learned.path(&format!("{chunk_idx}.jsonl"));
             std::fs::write(&path, text).unwrap();
@@ -381,8 +382,8 @@ fn a_baseline_that_cannot_be_used_is_refused_with_its_place() {
     assert!(out.contains("not compared: too few runs"), "{out}");
 }
 
-/// Whatever is learned from the recorded sessions of real frameworks is accepted, and kept by the
-/// runs that it was learned from.
+/// Everything that is learned from the recorded sessions of real frameworks is accepted, and kept
+/// by the runs that it was learned from.
 #[test]
 fn recorded_sessions_keep_the_rules_that_are_learned_from_them() {
     let folder = TempDir::new().unwrap();

@@ -352,7 +352,7 @@ fn a_recorded_session_proposes_a_criterion_that_judges_it() {
     );
 }
 
-/// An agent of CrewAI, whose root is named by a UUID, with a tool whose name would be replaced.
+/// A CrewAI agent whose root name contains a UUID, with a tool name that looks like a variable.
 fn crew(run: &str, tool: &str) -> String {
     let span = |id: &str, parent: &str, name: &str, attributes: &[(&str, &str)]| {
         let attributes: Vec<Value> = attributes
@@ -489,7 +489,8 @@ fn recordings_come_packed_in_many_ways() {
         plain
     );
 
-    // The protobuf of several requests one after another is that of one request with all of them.
+    // The protobuf messages of several requests, concatenated, form one request with all their
+    // content.
     let mut child = spanscore(&["inspect", "--format", "jsonl", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -671,7 +672,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
         out.starts_with(&format!("process {} drains", sidecar.child.id())),
         "{out}"
     );
-    // Judged long before the hour is over, while the sidecar still runs.
+    // It is judged long before the hour is over, while the sidecar still runs.
     let mut out = BufReader::new(sidecar.child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
@@ -681,7 +682,7 @@ fn a_drain_closes_what_can_be_closed_sooner() {
     );
 }
 
-/// SIGUSR1 ends a program that does not expect it.
+/// SIGUSR1 ends a program that has no handler for it.
 #[test]
 fn a_drain_leaves_other_programs_alone() {
     let waiting = |command: &mut Command| {

@@ -1,4 +1,4 @@
-//! A sidecar that understands nothing: what it says, and what `run --record` writes for those who
+//! A sidecar that recognises nothing: its messages, and the files of `run --record` for people who
 //! want to know why. Does not prove that a framework is recognised.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};

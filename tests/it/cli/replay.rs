@@ -1,5 +1,5 @@
-//! What `replay` prints for people and for CI systems about several runs. Does not prove that the
-//! verdicts are right.
+//! The output of `replay` for people and for CI systems when it judges several runs. Does not prove
+//! that the verdicts are right.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const CRITERIA: &str = "criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a] } }
 ";
 
-/// Exit code, output and messages; the names of the files are those in the folder.
+/// Exit code, output and messages; file names are relative to the folder.
 fn replayed(runs: &[(Option<&str>, &[&str])], more: &[&str]) -> (i32, String, String) {
     let (folder, files) = recorded(runs);
     let config = folder.path().join("spanscore.yaml");

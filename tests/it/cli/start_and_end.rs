@@ -1,5 +1,5 @@
-//! How a sidecar starts with a configuration that has mistakes, and the exit code with which it
-//! ends. Does not prove what happens in between.
+//! How a sidecar starts with a faulty configuration, and its exit code at the end. Does not prove
+//! what happens in between.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn what_could_not_be_delivered_changes_the_exit_code_only_where_asked() {
     assert_eq!(exit(&["--set", "shutdown.exit_undelivered=true"]), 5);
 }
 
-/// One sound criterion among wrong ones, and a section that cannot be read.
+/// One sound criterion among faulty ones, and a section that cannot be read.
 const WRONG: &str = "\
 receivers: { otlp: { max_in_flight: many } }
 criteria:

@@ -1,5 +1,5 @@
-//! `spanscore tap` and `GET /v1/scores`: a sidecar that scores the recorded session of the demo,
-//! and those who listen.
+//! `spanscore tap` and `GET /v1/scores`: a sidecar scores the recorded session of the demo while
+//! clients listen.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn feed(otlp: &str) {
     }
 }
 
-/// A client that listens, once it has said so.
+/// A listening client, once it has reported that it listens.
 fn listening(arguments: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut child = spanscore(&[&["tap"], arguments].concat())
         .stdout(Stdio::piped())
@@ -55,7 +55,7 @@ fn the_lines_of_a_tap_are_those_of_replay() {
     assert_eq!((code, line(&mut err).as_str()), (0, ""));
     assert_eq!(out, replay(&["--format", "jsonl"]).1);
 
-    // Those who come later can have the last ones, and for people.
+    // A client that connects later can read the last scores, and as text for people.
     let (code, out, _) = run(&[
         "tap",
         "--address",
@@ -74,7 +74,7 @@ fn the_lines_of_a_tap_are_those_of_replay() {
         "{out}"
     );
 
-    // And whoever speaks HTTP.
+    // Any HTTP client can listen, too.
     let mut stream = TcpStream::connect(&admin).unwrap();
     write!(
         stream,

@@ -1,5 +1,5 @@
-//! A sidecar's life beyond the good day: late spans, its own scores coming round again, backends
-//! that are away, an end that comes too soon.
+//! The life of a sidecar when things go wrong: late spans, its own scores sent back to it, backends
+//! that are down, a shutdown that comes too soon.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const QUICK: [(&str, &str); 2] = [
     ("scores.batch.max_delay", "1ms"),
 ];
 
-/// Polls until something shows; the tests' own deadline is long, since machines are shared.
+/// Polls until a condition holds; the deadline is long, since machines are shared.
 async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -160,7 +160,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     )
 }
 
-/// An address where nobody listens now.
+/// An address on which nothing listens.
 async fn vacant() -> String {
     tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
@@ -211,8 +211,8 @@ async fn a_late_span_causes_a_linked_revision_and_our_own_scores_cause_none() {
         second.links
     );
 
-    // A backend, or a Collector behind us, may send what we sent to us again: it is forwarded, and
-    // no trace is opened for it.
+    // A backend, or a Collector behind the sidecar, may send the sidecar's output back to it: it is
+    // forwarded, and opens no trace.
     let ours = backend
         .arrived()
         .into_iter()
@@ -348,7 +348,7 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
         (books.accepted, books.sent, books.queued),
         (10 * accepted.len() as u64, 10 * accepted.len() as u64, 0)
     );
-    // It was refused before it was read, so that its items are not known.
+    // The request was refused before it was read, so its items are unknown.
     assert_eq!(books.refused, BTreeMap::from([("queue_full", 0)]));
     let labels = [("signal", "traces"), ("reason", "queue_full")];
     assert_eq!(
@@ -391,7 +391,7 @@ async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
             .collect::<Vec<_>>(),
         [body]
     );
-    // The score span, its event, and the three metrics of it.
+    // The score span, its event, and its three metrics.
     assert_eq!(
         (stopped.n_undelivered, stopped.n_undelivered_scores),
         (0, 5)
@@ -469,7 +469,7 @@ async fn undelivered_data_is_reported_at_the_deadline_and_shutdown_is_not_unheal
         ),
         (3, 0, 0, BTreeMap::from([("shutdown", 3)]))
     );
-    // The trace was judged on the way out, in full, since its root had ended.
+    // The trace was judged during shutdown, and in full, since its root had ended.
     assert_eq!(
         telemetry.counter("spanscore_traces_closed_total", &[("reason", "root_ended")]),
         1

@@ -1,7 +1,7 @@
-//! Sends every captured session of every framework to the real ports of a real sidecar, by gRPC and
-//! by HTTP. The bytes that arrive downstream are the bytes that were sent, and the tool calls are
-//! those that `captures` compares with what happened. Also covers the score spans, events and
-//! metrics. Proves nothing about other SDKs' exporters.
+//! Sends every captured session of every framework to the real ports of a real sidecar, over gRPC
+//! and HTTP. Downstream must receive exactly the bytes that were sent, and the tool calls must be
+//! those that `captures` compares. Also covers score spans, events and metrics. Proves nothing
+//! about other SDKs' exporters.
 
 mod lifecycle;
 

@@ -1,6 +1,7 @@
-//! What is kept of long values, from the bytes of requests to verdicts: what the sidecar cut itself
-//! is never read as whole, and never as absent. Replies and requests of models in every spelling,
-//! in spans, in their events and in log records. Does not prove what frameworks write.
+//! What is kept of long values, from the bytes of requests to verdicts: a value that the sidecar
+//! cut is never treated as whole, and never as absent. Covers replies and requests of models in
+//! every spelling, in spans, in their events and in log records. Does not prove what frameworks
+//! write.
 
 mod results;
 
@@ -79,7 +80,7 @@ fn span(trace: u64, id: &str, parent: &str, nth: u64, values: &Value) -> Value {
     })
 }
 
-/// A run, and below it spans with these attributes, one after the other.
+/// A run with spans below it, one after the other, that carry these attributes.
 fn run(steps: &[Value]) -> Request {
     let agent = json!({ "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a" });
     let mut root = span(1, ROOT, "", 0, &agent);
@@ -99,7 +100,7 @@ fn with(mut values: Value, more: Value) -> Value {
     values
 }
 
-/// Text of this many KiB in many strings, so that no string is long.
+/// Text of this many KiB in many short strings.
 fn prose(kib: usize) -> Value {
     json!(vec!["It was a bright cold day in April. ".repeat(30); kib])
 }
@@ -113,7 +114,7 @@ fn openai_call(name: &str) -> Value {
     json!({ "id": "c1", "type": "function", "function": function })
 }
 
-/// How conventions mark a model's span, where its reply lies, and how it asks for a call.
+/// How conventions mark a model span, where its reply is, and how it requests a call.
 fn spellings() -> Vec<(Value, &'static str, Value)> {
     let openai = json!({ "role": "assistant", "tool_calls": [openai_call("delete")] });
     let parts = [call("c1", "delete", &json!({ "id": 7 }))];

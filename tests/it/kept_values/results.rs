@@ -1,4 +1,4 @@
-//! Arguments and results that only messages tell.
+//! Arguments and results that are known only from messages.
 
 use serde_json::{Value, json};
 use spanscore::assemble::CloseReason;
@@ -19,7 +19,7 @@ fn answers(id: &str, response: &Value) -> Value {
     json!({ "role": "tool", "parts": [part] })
 }
 
-/// Two calls, whose results are in the next request behind a conversation of this many KiB.
+/// Two calls whose results are in the next request, behind a conversation of this many KiB.
 fn asked_and_answered(kib: usize, results: &[Value]) -> Request {
     let ask = asks(&[("c1", "read"), ("c2", "list")]);
     let mut conversation = vec![json!({ "role": "user", "parts": prose(kib) }), ask.clone()];
@@ -98,7 +98,7 @@ fn words_in_values_do_not_end_a_conversation() {
     }
 }
 
-/// A model's span in OpenInference's spelling, asked with these messages: role, call id, text.
+/// A model span in OpenInference's spelling with these input messages: role, call id, text.
 fn flattened(messages: &[(&str, Option<&str>, &str)], reply: Option<(&str, &str)>) -> Value {
     let mut values = json!({ "openinference.span.kind": "LLM" });
     for (n, (role, id, text)) in messages.iter().enumerate() {
@@ -131,7 +131,7 @@ fn flattened_results_are_kept_whatever_came_before() {
         let mut messages = history.clone();
         messages.push(("assistant", None, ""));
         messages.push(("tool", Some("c1"), "secret"));
-        // Its text is the name of a role.
+        // The text is the name of a role.
         messages.push(("tool", Some("c2"), "assistant"));
         let steps = [
             flattened(&history, Some(("c1", "read"))),
@@ -173,7 +173,7 @@ fn a_flattened_result_that_was_cut_is_not_compared() {
     }
 }
 
-// === what only messages say of calls that have spans ===
+// === values of calls with spans that only messages carry ===
 
 #[test]
 fn arguments_that_only_a_cut_reply_tells_are_not_known() {

@@ -1,8 +1,8 @@
-//! Messages of models in log records, in the three shapes in which instrumentations write them:
-//! OTLP/JSON in, trajectories and evaluations out, through the real scan and the real pipeline. The
-//! shapes are those of recorded sessions (`captures.rs` has the recordings themselves) and of the
-//! JavaScript instrumentation's documentation; it does not prove that a later version writes them
-//! so.
+//! Messages of models in log records, in the three shapes that instrumentations write: OTLP/JSON
+//! becomes trajectories and evaluations through the real scan and pipeline. The shapes come from
+//! recorded sessions (the recordings themselves are tested by `captures`) and from the
+//! documentation of the JavaScript instrumentation. Does not prove that a later version uses the
+//! same shapes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn model_id(n: u64) -> String {
     format!("{:016x}", 0xb0 + n)
 }
 
-/// A root and as many calls of a model below it, each a second long.
+/// A root and this many model calls below it, each a second long.
 fn loop_of(n_models: u64) -> Vec<Value> {
     let span = |id: &str, parent: &str, name: &str, from: u64, to: u64, values: Value| {
         json!({
@@ -52,8 +52,8 @@ fn loop_of(n_models: u64) -> Vec<Value> {
         .collect()
 }
 
-/// A record written in the n-th model span; the event's name is an attribute, as JavaScript has it,
-/// or a field of its own.
+/// A record written in the n-th model span. The event's name is an attribute, as in JavaScript, or
+/// a field of its own.
 fn event(n: u64, name: &str, in_attribute: bool, values: Value, body: Value) -> Value {
     let mut values = values;
     let mut record = json!({
@@ -104,7 +104,7 @@ fn answer(n: u64, id: &str, content: &str) -> Value {
     )
 }
 
-/// Reads and edits at once, then runs; each request repeats what came before.
+/// Reads and edits in parallel, then runs; each request repeats the previous messages.
 fn conversation() -> Vec<Value> {
     let history = |n| {
         let calls = json!({ "tool_calls": [{
@@ -225,7 +225,7 @@ fn records_that_come_late_change_the_verdict() {
     let rules = rules();
     let mut records = conversation();
     let last_call = records.remove(4);
-    // Records alone close nothing, and keep nothing open.
+    // Records alone neither close a trace nor keep one open.
     pipeline.accept(&rules, logs(&records), at(0));
     assert_eq!(pipeline.advance(&rules, at(20)).reasons.len(), 0);
     assert_eq!(
@@ -237,7 +237,7 @@ fn records_that_come_late_change_the_verdict() {
         (judged.evaluations[0].verdict, told(&judged).len()),
         (Verdict::Fail, 2)
     );
-    // What is known brings no news; what is new opens the trace again.
+    // A known record changes nothing; a new one opens the trace again.
     assert_eq!(pipeline.accept(&rules, logs(&records), at(40)).n_late, 0);
     assert_eq!(
         pipeline.accept(&rules, logs(&[last_call]), at(41)).n_late,
@@ -377,7 +377,7 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
             ..Intake::default()
         }
     );
-    // A model's last word holds no call, and is not kept.
+    // The model's last reply contains no call, and is not kept.
     let batch = logs(&[
         conversation().remove(9),
         choice(0, &[("c1", "Read", &"x".repeat(1 << 20))]),
@@ -391,6 +391,6 @@ fn records_without_a_span_are_counted_and_long_ones_are_not_kept() {
         sizes[0] < 128 && (16 << 10..17 << 10).contains(&sizes[1]),
         "{sizes:?}"
     );
-    // Records without their spans are no trajectory.
+    // Records without their spans form no trajectory.
     assert_eq!(replay([logs(&conversation())]).trajectories.len(), 0);
 }

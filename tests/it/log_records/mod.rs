@@ -31,8 +31,8 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
     };
     let mut pipeline = Pipeline::new(settings, at(0));
     let rules = rules();
-    // Order of arrival and times say one thing, the sequence another; a decision is no call; a
-    // repeated record is one.
+    // Order of arrival and times disagree with the sequence numbers, which decide; a decision is
+    // not a call; a repeated record is one record.
     let bash = claude(
         3,
         7,
@@ -85,7 +85,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
         ),
         ("coder", Some("s1"), true)
     );
-    // By Python: hashlib.sha256(b"p1").hexdigest()[:32].
+    // Computed in Python: hashlib.sha256(b"p1").hexdigest()[:32].
     assert_eq!(
         trajectory.trace_id.to_string(),
         "f64551fcd6f07823cb87971cfb914464"
@@ -108,7 +108,7 @@ fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
         (START + 3 * SECOND - SECOND / 4, START + 3 * SECOND)
     );
 
-    // A record that comes later still changes the verdict, as a late span would.
+    // A later record still changes the verdict, as a late span would.
     let late = logs(&[claude(9, 9, "Bash", "t4", json!({}))]);
     assert_eq!(pipeline.accept(&rules, late, at(300)).n_late, 1);
     let revised = pipeline.advance(&rules, at(600)).evaluations;
@@ -280,7 +280,7 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
             ..Intake::default()
         }
     );
-    // The key that marks a record cannot be had by a span.
+    // A span cannot have the key that marks a record.
     let values = json!({ "spanscore.log.trace_id": "x", "tool_name": "Read", "prompt.id": "p1" });
     let forged = json!({
         "traceId": "0af7651916cd43dd8448eb211c80319c",

@@ -1,6 +1,5 @@
-//! A backend of the test's own: takes OTLP over gRPC and HTTP on a free port of the loopback
-//! interface, straight on hyper, and keeps the raw bytes of every request. It shares no code with
-//! what is tested.
+//! A backend for tests: accepts OTLP over gRPC and HTTP on a free loopback port, directly on hyper,
+//! and keeps the raw bytes of every request. It shares no code with the sidecar.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,16 +18,16 @@ use tokio::task::JoinSet;
 
 type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     /// `traces`, `logs` or `metrics`.
     pub(crate) signal: &'static str,
-    /// The message, without gRPC's five bytes.
+    /// The message, without gRPC's five-byte prefix.
     pub(crate) body: Bytes,
 }
 
-/// The backend; gone when dropped.
+/// The backend; it stops when dropped.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     arrived: Arc<Mutex<Vec<Arrived>>>,
@@ -40,7 +39,7 @@ impl Backend {
         Self::start_at("127.0.0.1:0").await
     }
 
-    /// One that comes, or comes back, to a known address.
+    /// Starts a backend on a known address, for the first time or again.
     pub(crate) async fn start_at(address: &str) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -54,7 +53,7 @@ impl Backend {
                 let taken = taken.clone();
                 connections.spawn(async move {
                     let service = service_fn(move |request| answer(request, taken.clone()));
-                    // A client that goes away is no concern of the backend.
+                    // A client that disconnects does not concern the backend.
                     let _ = auto::Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -68,7 +67,7 @@ impl Backend {
         }
     }
 
-    /// What has come so far.
+    /// The requests received so far.
     pub(crate) fn arrived(&self) -> Vec<Arrived> {
         self.arrived.lock().unwrap().clone()
     }
@@ -117,7 +116,7 @@ async fn answer(
         HeaderName::from_static("grpc-status"),
         HeaderValue::from_static("0"),
     )]);
-    // An empty answer: no flag, no bytes.
+    // An empty message: a zero flag and a length of zero.
     let body = Full::new(Bytes::from_static(&[0; 5])).with_trailers(async { Some(Ok(trailers)) });
     let mut response = Response::new(body.boxed());
     response

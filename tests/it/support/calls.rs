@@ -1,5 +1,5 @@
-//! Trajectories written down as plain lists of calls, for the tests of judging. It proves nothing
-//! about how spans become calls.
+//! Trajectories written as plain lists of calls, for the tests of judging. Proves nothing about how
+//! spans become calls.
 
 use std::sync::Arc;
 
@@ -13,28 +13,29 @@ use spanscore::extract::{
 };
 use spanscore::span::{KeptAttributes, Resource, SpanId, TraceId};
 
-/// One call as it is written: a name, or a map.
+/// One call as a test writes it: a name, or a map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) args: Option<Value>,
     pub(crate) result: Option<Value>,
     pub(crate) step: u32,
-    /// Its span has not ended.
+    /// The call's span has not ended.
     pub(crate) partial: bool,
-    /// Of its arguments and result only the beginning was kept.
+    /// Only the beginning of its arguments and result was kept.
     pub(crate) cut: bool,
-    /// The agent run that made it, by position.
+    /// The position of the agent run that made the call.
     pub(crate) run: Option<usize>,
-    /// It failed.
+    /// The call failed.
     pub(crate) error: bool,
-    /// Its start and end, milliseconds; 10 after the call before and 5 long, if left out.
+    /// Start and end in milliseconds; by default the call starts 10 after the previous one and
+    /// lasts 5.
     pub(crate) at: Option<(u64, u64)>,
-    /// The model reply that asked for it, with others.
+    /// The model reply that requested this call together with others.
     pub(crate) group: Option<u32>,
 }
 
-/// A trajectory as it is written.
+/// A trajectory as a test writes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Written {
@@ -46,7 +47,7 @@ pub(crate) struct Written {
     pub(crate) agent: Option<String>,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) nodes: Vec<String>,
-    /// Agent runs, by start: a name, and the position of the run that contains it.
+    /// Agent runs in order of start: each a name, and the position of the run that contains it.
     pub(crate) runs: Vec<(String, Option<usize>)>,
 }
 
@@ -92,8 +93,8 @@ impl<'de> Deserialize<'de> for Call {
     }
 }
 
-/// The one place where written calls become a trajectory; spans through the pipeline can take its
-/// place.
+/// The only place that turns written calls into a trajectory, so that a test could send spans
+/// through the pipeline instead.
 pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let resource = Arc::new(Resource {
         encoded: Box::default(),
@@ -184,7 +185,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     }
 }
 
-/// Judges one trajectory by criteria that were loaded, and by what is expected of single runs.
+/// Judges one trajectory by loaded criteria and by the expectations of single runs.
 pub(crate) fn judged(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,
@@ -201,7 +202,7 @@ pub(crate) fn judged(
     )
 }
 
-/// What the attributes of the evaluated span say about the run's judgement.
+/// What the attributes of the evaluated span say about the verdict on the run.
 fn expectation_attributes(attributes: &Map<String, Value>) -> ExpectationAttributes {
     let said = |key: &str| {
         let value = attributes.get(key)?;

@@ -1,5 +1,5 @@
-//! What several tests need: calls, spans and records to send, a program, a sidecar and a downstream
-//! to receive them.
+//! Shared by several tests: calls, spans and records to send, the program, a sidecar, and a
+//! downstream that receives.
 
 pub(crate) mod backend;
 pub(crate) mod calls;

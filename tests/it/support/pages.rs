@@ -1,10 +1,10 @@
-//! Pages of the documentation that are made from the source or from recordings. Does not prove that
-//! a sentence on them is true.
+//! Pages of the documentation that are generated from the source or from recordings. Does not prove
+//! that a sentence on them is true.
 
 use std::fs;
 use std::path::Path;
 
-/// Fails if a page is not what it would be if it were made now, and says where to copy it from.
+/// Fails if a page differs from its newly generated text, and says where to copy that text from.
 pub(crate) fn assert_current(path: &str, page: &str) {
     if fs::read_to_string(path).unwrap_or_default() == page {
         return;
@@ -19,7 +19,7 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The text of a line of an item's doc comment.
+/// The text of one line of an item's doc comment.
 pub(crate) fn doc_line(line: &str) -> Option<&str> {
     let text = line.strip_prefix("///")?;
     Some(text.strip_prefix(' ').unwrap_or(text))

@@ -1,4 +1,4 @@
-//! The program under test: how to run it, and how to talk to one that runs.
+//! The program under test: how to run it, and how to talk to a running one.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,7 +57,7 @@ pub(crate) const FREE_PORTS: [&str; 6] = [
     "admin.listen=127.0.0.1:0",
 ];
 
-/// A running sidecar, and what its log says; killed when dropped.
+/// A running sidecar and its log; killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) log: BufReader<std::process::ChildStderr>,
@@ -80,8 +80,8 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen, which they
-    /// say in any order.
+    /// The addresses of OTLP/HTTP and of the admin port, once all three ports listen. Their log
+    /// lines may come in any order.
     pub(crate) fn addresses(&mut self) -> [String; 2] {
         let mut addresses = BTreeMap::new();
         while addresses.len() < 3 {
@@ -107,7 +107,7 @@ impl Running {
         (self.child.wait().unwrap().code().unwrap(), messages)
     }
 
-    /// Standard output and the exit code, once it has ended.
+    /// Standard output and the exit code, once the program has ended.
     pub(crate) fn ended(mut self) -> (i32, String) {
         let mut out = String::new();
         self.child
@@ -122,7 +122,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

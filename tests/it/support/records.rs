@@ -1,5 +1,5 @@
-//! Log records of coding agents, written down as maps: OTLP/JSON in, batches and trajectories out.
-//! It proves nothing by itself.
+//! Log records of coding agents, written as maps: takes OTLP/JSON, returns batches and
+//! trajectories. Proves nothing by itself.
 
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
@@ -34,7 +34,7 @@ pub(crate) fn attributes(values: &Value) -> Value {
         .collect()
 }
 
-/// A value as OTLP/JSON writes it.
+/// A value in OTLP/JSON notation.
 pub(crate) fn typed(value: &Value) -> Value {
     match value {
         Value::String(text) => json!({ "stringValue": text }),
@@ -48,7 +48,7 @@ pub(crate) fn typed(value: &Value) -> Value {
     }
 }
 
-/// A record written so many seconds after the start.
+/// A record with a time this many seconds after the start.
 pub(crate) fn record(seconds: u64, values: Value) -> Value {
     json!({
         "timeUnixNano": (START + seconds * SECOND).to_string(),

@@ -1,5 +1,5 @@
-//! Sidecars of the tests' own on free ports, what goes through them, and how to tell whether it is
-//! what it should be.
+//! Sidecars of the tests on free ports, the requests sent through them, and checks of what they
+//! deliver.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,8 +30,8 @@ criteria:
     evaluate: { tool_call_order: { tool_calls_order: [a, b] } }
 ";
 
-/// Frameworks whose payloads show every call by itself, so that what was really made can be
-/// compared without the care of `captures`.
+/// Frameworks whose payloads show each call exactly once, so that the result compares with the
+/// calls really made without the exceptions of `captures`.
 const WHOLE: [&str; 5] = [
     "plain-opentelemetry/",
     "pydantic-ai/",
@@ -72,8 +72,8 @@ pub(crate) async fn passes_through(scenario: &Scenario, protocol: Protocol) {
     let telemetry = sidecar.telemetry.clone();
     sidecar.stop().await;
 
-    // Requests are delivered side by side, so their order downstream is not that in which they
-    // came.
+    // Requests are delivered concurrently, so they may reach the downstream in another order than
+    // they were received.
     let arrived: Vec<(String, Bytes)> = backend
         .arrived()
         .into_iter()
@@ -139,7 +139,7 @@ pub(crate) fn config(backend: &Backend, protocol: Protocol) -> Config {
     config_with(&backend.address.to_string(), protocol, &[])
 }
 
-/// The same with more keys set.
+/// Like [`config`], with more keys set.
 pub(crate) fn config_with(backend: &str, protocol: Protocol, more: &[(&str, &str)]) -> Config {
     let protocol = match protocol {
         Protocol::Grpc => "grpc",
@@ -234,12 +234,12 @@ fn signal(file: &str) -> Signal {
         .unwrap()
 }
 
-/// Our own scores and metrics name us as their scope.
+/// Our own scores and metrics name spanscore as their scope.
 pub(crate) fn is_ours(body: &[u8]) -> bool {
     memchr::memmem::find(body, b"\x0a\x09spanscore").is_some()
 }
 
-/// What the same requests come to without ports and clocks.
+/// The result of the same requests without ports and clocks.
 fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     let rules = rules(&Config::default());
     let now = sidecar::now();
@@ -266,7 +266,7 @@ fn replayed(scenario: &Scenario) -> Vec<Arc<Trajectory>> {
     pipeline.end_of_input(&rules, now, |_| ()).trajectories
 }
 
-/// What was done in each trace, whatever closed it.
+/// The calls of each trace, whatever closed it.
 fn printed(trajectories: &[Arc<Trajectory>]) -> BTreeMap<String, String> {
     let calls = |trajectory: &Arc<Trajectory>| {
         (

@@ -1,6 +1,6 @@
-//! Calls written down as lists in, OTLP requests as an agent's SDK would send them out: an agent
-//! run, model spans before the calls of their step, and `execute_tool` spans of the OpenTelemetry
-//! conventions for generative AI. It proves nothing about other conventions.
+//! Turns lists of calls into OTLP requests as an agent's SDK would send them: an agent run, a model
+//! span before the calls of each step, and `execute_tool` spans of the OpenTelemetry conventions
+//! for generative AI. Proves nothing about other conventions.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -10,7 +10,7 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One call as the cases write it.
+/// One call as a test case writes it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SpanCall {
@@ -18,15 +18,15 @@ pub(crate) struct SpanCall {
     pub(crate) args: Option<Value>,
     pub(crate) result: Option<Value>,
     pub(crate) step: Option<u32>,
-    /// A stable identifier of the tool, as its attribute `tool.id`.
+    /// A stable identifier of the tool, sent as the attribute `tool.id`.
     #[serde(default)]
     pub(crate) id: Option<String>,
-    /// `false`: its span never ended.
+    /// `false` if the call's span never ended.
     #[serde(default)]
     pub(crate) completed: Option<bool>,
 }
 
-/// The spans of one run of an agent, its root first. `attributes` are those of the agent's span.
+/// The spans of one agent run, root first. `attributes` go on the agent's span.
 pub(crate) fn spans_of_run(
     trace: u64,
     attributes: &[(&str, &str)],
@@ -49,7 +49,7 @@ pub(crate) fn spans_of_run(
     );
     let mut n_models = 0;
     for call in calls {
-        // The model had its turns up to this one before it asked for the call.
+        // Each model turn up to this step precedes the call.
         while call.step.is_some_and(|step| n_models <= step) {
             run.push(
                 "chat",
@@ -89,7 +89,7 @@ pub(crate) fn spans_of_run(
     run.spans
 }
 
-/// One request that holds these spans.
+/// One request that contains these spans.
 pub(crate) fn request(spans: Vec<Span>) -> Vec<u8> {
     let scope_spans = vec![ScopeSpans {
         spans,
@@ -124,7 +124,7 @@ struct Run {
 }
 
 impl Run {
-    /// One thing after the other: a microsecond each, one between two.
+    /// One event after the other: each lasts a microsecond, with a microsecond between two.
     fn now(&self) -> u64 {
         1_700_000_000_000_000_000 + self.spans.len() as u64 * 2_000
     }

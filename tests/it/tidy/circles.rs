@@ -1,7 +1,7 @@
-//! No import runs in a circle inside a room: at every level, the children of a module import each
-//! other in one direction only. What a child's own children import counts as the child's import; an
-//! item that a module hands on by `use` counts as its own module's. The module above, a room's
-//! face, may be named by its children, as it names them.
+//! No imports form a circle inside a room: at every level, the children of a module import each
+//! other in one direction only. An import by a child's own children counts as the child's import;
+//! an item that a module re-exports counts as its own. Children may name the module above, the
+//! room's face, as it names them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ fn no_import_runs_in_a_circle_inside_a_room() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The floors of a room, from the ground up: a file imports files of its own floor and of floors
-/// below. The header of the room's `mod.rs` says what each floor is for.
+/// The floors of a room, from the ground up: a file imports files of its own floor and of the
+/// floors below. The header of the room's `mod.rs` explains each floor.
 const FLOORS: &[(&str, &[&[&str]])] = &[(
     "extract",
     &[
@@ -76,7 +76,7 @@ fn a_circle_is_found_through_a_face_and_between_folders() {
     );
 }
 
-/// Which module imports which, in whole paths without `crate`.
+/// Which module imports which, as full paths without `crate`.
 struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {
@@ -106,7 +106,7 @@ impl Imports {
             }
         }
         let resolve = |mut path: Vec<String>| {
-            // A chain of faces is short; a name that hands on itself must not go on for ever.
+            // A chain of re-exports is short; a name that re-exports itself must not loop for ever.
             for _ in 0..8 {
                 let len = (1..=path.len())
                     .rev()
@@ -163,7 +163,8 @@ struct Named {
     is_use: bool,
 }
 
-/// Every path in the code: those of `use`, without braces, and those in expressions and types.
+/// Every path in the code: those of `use`, with braces expanded, and those in expressions and
+/// types.
 fn paths(code: &str) -> Vec<Named> {
     let mut paths = Vec::new();
     let mut import = String::new();
@@ -258,7 +259,7 @@ fn absolute(module: &str, path: &[String], modules: &BTreeSet<&str>) -> Option<V
     Some(base)
 }
 
-/// A way from a module back to itself, if there is one.
+/// A path from a module back to itself, if there is one.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     fn walk<'a>(
         imports: &'a BTreeMap<String, BTreeSet<String>>,

@@ -1,6 +1,6 @@
-//! Holds the house in order: who may import whom, what the core may name, module headers, file
-//! sizes, evaluator headings, tables. It reads the source as text, so it does not prove that an
-//! import is used, nor that a header is true.
+//! Checks the order of the house: which room may import which, what the core may name, module
+//! headers, file sizes, evaluator headings, tables. It reads the source as text, so it proves
+//! neither that an import is used nor that a header is true.
 
 mod circles;
 mod wording;
@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The import table of the house: a room, and the rooms of ours it may import. Reasons for rooms
-/// that were added: `tls` reads certificate files for both sides of a connection, so neither
-/// `listen` nor `transport` can own it; `register` judges what a caller sends: by `receive`'s scan
-/// and transcoder and `assemble`'s settings, as a recording is, and answers with the lines of
-/// `export::score_line`. `receive` imports `transport` for the refusal of its queue, which is one
-/// type from the queue to the answer, and for the largest request that the queue takes.
-/// `export::score_*` and `export::writer_*` take the enums and writers of `scores` as `config` has
-/// them, so that none is written twice. `listen` accepts connections for `receive` and `admin`
-/// alike. A row such as `receive::scan` also holds for `receive::scan_logs`, and what stands inside
-/// a room imports its own room freely.
+/// The import table of the house: a room, and the rooms that it may import. Reasons for entries
+/// that were added: `tls` reads certificate files for both ends of a connection, so neither
+/// `listen` nor `transport` can own it. `register` judges what a caller sends as a recording is
+/// judged, with `receive`'s scan and transcoder and `assemble`'s settings, and answers with the
+/// lines of `export::score_line`. `receive` imports `transport` for the refusal of its queue, which
+/// is one type from the queue to the answer, and for the largest request that the queue accepts.
+/// `export::score_*` and `export::writer_*` use `config`'s enums and writers of `scores`, so that
+/// none is written twice. `listen` accepts connections for both `receive` and `admin`. A row such
+/// as `receive::scan` also covers `receive::scan_logs`, and files inside a room import their own
+/// room freely.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("span", &[]),
@@ -84,12 +84,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Ground rooms that every room may import, since they know nothing of spanscore: text and its
-/// truncation, decimal numbers, which configuration, spans and comparison all read, and a mutex.
+/// truncation, decimal numbers (read by configuration, spans and comparison), and a mutex.
 /// (`located` is one too, but only `config` reads documents.)
 const GROUND: &[&str] = &["text", "decimal", "sync"];
 
-/// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and as
-/// pure; only rooms that read or write protobuf import it.
+/// Rooms of the core, and crates that may be named there. `wire` is ground below the core, and just
+/// as pure; only rooms that read or write protobuf import it.
 const CORE: &[&str] = &[
     "wire", "span", "assemble", "extract", "evaluate", "pipeline", "learn",
 ];
@@ -112,7 +112,7 @@ const CORE_CRATES: &[&str] = &[
     "sha2",
 ];
 
-/// A translator has no sockets, files, clocks or environment either.
+/// A translator has no sockets, files, clocks or environment, either.
 const SHELL_ONLY: &[&str] = &[
     "std::fs",
     "std::net::Tcp",
@@ -163,8 +163,8 @@ fn rooms_import_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The floors of a room, from the ground up: a floor imports those before it, never those after it.
-/// Both name each other as `crate::room::floor::…`, so that this test can see it.
+/// The floors of a room, from the ground up: a floor imports those listed before it, never those
+/// after it. Floors name each other as `crate::room::floor::…`, so that this test sees it.
 const FLOORS: &[(&str, &[&str])] = &[(
     "evaluate",
     &[
@@ -220,7 +220,7 @@ fn floors_import_only_those_below() {
 }
 
 // State outside of arguments makes a result depend on more than its input. Text that a value
-// renders once for itself (a `OnceLock` in a field) is no such state.
+// renders once for itself (a `OnceLock` in a field) is not such state.
 #[test]
 fn the_core_has_no_ambient_state() {
     const WORDS: [&str; 5] = ["thread_local!", "Cell<", "Mutex<", "RwLock<", "Atomic"];
@@ -288,7 +288,7 @@ fn the_core_is_pure() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// A table that is computed once (`static … LazyLock`) is no state: it is the same for everybody.
+// A table that is computed once (`static … LazyLock`) is not state: it is equal for every caller.
 #[test]
 fn the_core_keeps_no_hidden_state() {
     let mut wrong = Vec::new();
@@ -356,7 +356,7 @@ fn translators_do_no_input_or_output() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Clippy could forbid it, but not only outside tests.
+// Clippy can forbid it, but not only outside tests.
 #[test]
 fn no_task_is_detached() {
     let mut wrong = Vec::new();
@@ -543,7 +543,7 @@ struct Source {
 }
 
 impl Source {
-    /// Lines of code with their numbers: no comments, nothing that is there in tests only.
+    /// Lines of code with their numbers, without comments and test-only code.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut in_test_item = false;
         self.text
@@ -552,7 +552,7 @@ impl Source {
             .map(|(line_idx, line)| (line_idx + 1, line))
             .filter(move |(_, line)| {
                 // An item behind `#[cfg(test)]` ends with its line (`mod tests;`) or with a brace
-                // at the margin, as rustfmt puts it.
+                // at the margin, where rustfmt puts it.
                 let is_of_test = in_test_item || line.starts_with("#[cfg(test)]");
                 in_test_item = is_of_test && !line.ends_with(';') && !line.starts_with('}')
                     || in_test_item && line.starts_with(' ');
@@ -621,7 +621,7 @@ fn room_of(module: &str) -> &str {
     module.split("::").next().unwrap_or(module)
 }
 
-/// The row of the longest room name that the module belongs to: `receive::scan_logs` belongs to
+/// The row with the longest room name that contains the module: `receive::scan_logs` belongs to
 /// `receive::scan`.
 fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     let rows: BTreeMap<usize, &'static [&'static str]> = MAY_IMPORT
@@ -636,8 +636,7 @@ fn allowed_of(module: &str) -> Option<&'static [&'static str]> {
     rows.into_values().next_back()
 }
 
-/// The rooms of ours named in a line: `crate::span::Span` names `span`, `crate::{a, b}` is not our
-/// style.
+/// Our rooms that a line names: `crate::span::Span` names `span`; `crate::{a, b}` is not our style.
 fn crate_paths(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("crate::").map(|(at, _)| {
         let rest = &line[at + "crate::".len()..];

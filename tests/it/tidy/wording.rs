@@ -1,6 +1,6 @@
 //! How comments, names and lines are written: no riddle in a header, no type name used twice, no
-//! line over 100 columns, no link to a heading that is not there, no framework's name in an
-//! algorithm. It cannot say whether a sentence is good English.
+//! line over 100 columns, no link to a missing heading, no framework's name in an algorithm. It
+//! cannot tell whether a sentence is good English.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -133,7 +133,7 @@ fn the_core_names_no_framework_outside_its_convention() {
         CORE.contains(&room_of(&file.module))
             && !file.is_test()
             && !file.module.starts_with("extract::spans::conventions")
-            // Its rows are spelled as the frameworks spell their attributes.
+            // Its rows use the spelling of the frameworks' attributes.
             && file.module != "extract::spans::keys"
     };
     for file in sources().iter().filter(|file| is_of_core(file)) {
@@ -188,7 +188,7 @@ fn links_to_headings_of_the_documentation_resolve() {
                 let page = format!("{}.md", &line[start..at]);
                 let anchor = &line[at + ".md#".len()..];
                 let anchor = &anchor[..anchor.find(|c| !is_of_name(c)).unwrap_or(anchor.len())];
-                // Of pages that are not ours nothing is known.
+                // Nothing is known about pages outside the project.
                 if pages
                     .get(&page)
                     .is_some_and(|anchors| !anchors.contains(anchor))
@@ -204,7 +204,7 @@ fn links_to_headings_of_the_documentation_resolve() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub generates them.
 fn anchors(page: &str) -> BTreeSet<String> {
     page.lines()
         .filter(|line| line.starts_with('#'))

@@ -1,12 +1,12 @@
-//! Criteria about what a trace will turn out to hold, and about what it will not: one of each
-//! evaluator and more for what can be certain early. Those that do not load are left out.
+//! Criteria about what a trace will contain, and about what it will not: one for each evaluator,
+//! and more for what can be certain early. Criteria that do not load are left out.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use spanscore::extract::{ToolCall, Trajectory};
 
-/// At most so many calls are asked about one by one.
+/// At most this many calls have criteria of their own.
 const MAX_CALLS: usize = 5;
 
 pub(crate) fn about(trajectories: &[Arc<Trajectory>]) -> Vec<Value> {
@@ -224,6 +224,6 @@ fn exactly(name: &str) -> String {
             }
         })
         .collect();
-    // A backslash before white space or `_` is no escape.
+    // A backslash before white space or `_` is not an escape.
     format!("^{}$", escaped.replace("\\ ", " ").replace("\\_", "_"))
 }

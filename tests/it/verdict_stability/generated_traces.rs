@@ -1,6 +1,6 @@
-//! Traces that no single framework sends, made so that missing spans matter: wrappers of a call in
-//! one process and over two with clocks that differ, calls told twice by their ids, hand-offs,
-//! agents called as tools, models whose replies bring names and arguments, equal starts.
+//! Generated traces in which missing spans matter: wrappers of a call within one process and across
+//! two with different clocks, calls reported twice by their ids, hand-offs, agents called as tools,
+//! models whose replies carry names and arguments, equal starts. No single framework sends them.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -65,11 +65,11 @@ struct Made<'a> {
     now: u64,
     n_ids: u32,
     knows_flags: bool,
-    /// What the clock of each process is ahead by.
+    /// How far the clock of each process is ahead.
     skews: [i64; 2],
 }
 
-/// A call as its spans tell it.
+/// A call as its spans report it.
 struct Call {
     name: &'static str,
     id: Option<String>,
@@ -78,7 +78,7 @@ struct Call {
 }
 
 impl Made<'_> {
-    /// Turns of a model, and what it asked for.
+    /// Turns of a model, and the calls that it requested.
     fn work(&mut self, process: usize, above: usize, depth: u32) {
         for _ in 0..self.random.u8(1..4) {
             let calls: Vec<Call> = (0..self.random.u8(0..3)).map(|_| self.call()).collect();
@@ -141,8 +141,8 @@ impl Made<'_> {
         }
     }
 
-    /// The spans of one call: alone, within a wrapper, or around what another process tells; or
-    /// told once more by another instrumentation.
+    /// The spans of one call: alone, within a wrapper, around the report of another process, or
+    /// repeated by another instrumentation.
     fn make(&mut self, process: usize, above: usize, call: &Call, depth: u32) {
         let outer = self.tell(process, above, call);
         match self.random.u8(..10) {
@@ -211,7 +211,7 @@ impl Made<'_> {
     }
 
     fn start(&mut self, process: usize, above: Option<usize>, name: &str) -> usize {
-        // Clocks of milliseconds give equal starts.
+        // Millisecond clocks give equal starts.
         self.now += self.random.u64(0..4) * 5;
         let is_remote = above.is_some_and(|above| self.spans[above].0 != process);
         let span = Span {

@@ -42,7 +42,7 @@ fn accept(pipeline: &mut Pipeline, rules: &Rules, spans: Vec<Span>) {
     );
 }
 
-/// What was given early and stands, by what it is about.
+/// The early verdicts that stand, by subject.
 #[derive(Default)]
 struct Early {
     given: BTreeMap<String, (Verdict, String)>,
@@ -83,7 +83,7 @@ impl Early {
     }
 }
 
-/// Judges parts of the spans, each with those before it, and then all of them.
+/// Judges growing parts of the spans, and then all of them.
 fn cut(rules: &Rules, spans: &[Span], random: &mut Rng, early: &mut Early, whose: &str) {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
@@ -200,8 +200,8 @@ fn no_verdict_given_early_on_a_made_trace_changes() {
 
 // === what is certain in the plain case, and what is not ===
 
-/// The agent runs still: its root is not there, its calls lie side by side beneath it. Whether the
-/// SDK says that their parent is local.
+/// The agent still runs: its root has not arrived, and its calls are siblings beneath it. The
+/// argument tells whether the SDK marks their parent as local.
 fn early(says_so: bool, evaluate: Value) -> Verdict {
     let rules = rules(&[json!({ "name": "early", "evaluate": evaluate })]);
     let call = |name: &str, args: Value| SpanCall {

@@ -1,7 +1,7 @@
-//! No full verdict over a visible hole. Any spans of a captured trace are lost; where a span that
-//! is left names a lost parent of its own process, or a top span has not ended, every verdict that
-//! is given equals the verdict on the whole trace. Proves nothing about losses that leave no mark:
-//! a call without spans beneath it can be lost unseen.
+//! No full verdict over a visible hole. Random spans of a captured trace are lost; where a
+//! remaining span names a lost parent in its own process, or a top span has not ended, every
+//! verdict must equal the verdict on the whole trace. Proves nothing about losses that leave no
+//! mark: a call without spans beneath it can be lost unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,7 +26,7 @@ const REMOTE: u32 = 0x301;
 /// Losses for each captured session.
 const N_LOSSES: usize = 6;
 
-/// Who was judged by what: trace, agent run where each is judged for itself, criterion.
+/// The subject of a verdict: trace, agent run where each run is judged, criterion.
 type Subject = (TraceId, Option<SpanId>, String);
 
 fn verdicts(judged: &Judged) -> BTreeMap<Subject, (&Evaluation, Verdict)> {
@@ -47,7 +47,7 @@ fn is_given(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Pass | Verdict::Fail)
 }
 
-/// The spans with the flags that an SDK sets which knows them all.
+/// The spans with the flags of an SDK that knows them all.
 fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     let services: BTreeMap<_, _> = spans
         .iter()
@@ -66,7 +66,7 @@ fn flagged(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// The traces in which a span that is left shows that another is missing.
+/// The traces in which a remaining span shows that another is missing.
 fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     let ids: BTreeSet<_> = left
         .iter()
@@ -83,7 +83,8 @@ fn traces_with_holes(left: &[Span]) -> BTreeSet<TraceId> {
     holes.map(|span| span.trace_id).collect()
 }
 
-/// How many verdicts were given in full and otherwise, and how many of them the whole contradicts.
+/// How many verdicts were given in full and otherwise, and how many of them the whole trace
+/// contradicts.
 #[derive(Debug, Default)]
 struct Counts {
     full: usize,
@@ -92,7 +93,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Judges what is left, and holds it to the verdicts on the whole.
+    /// Judges the remaining spans and compares with the verdicts on the whole trace.
     fn lose(&mut self, rules: &Rules, left: Vec<Span>, on_whole: &Judged, whose: &str) {
         let now = sidecar::now();
         let holes = traces_with_holes(&left);
@@ -171,7 +172,7 @@ fn run() -> Vec<OtlpSpan> {
     spans
 }
 
-/// The verdicts on what is sent at one time, three minutes of silence, and what is sent then.
+/// The verdicts on a first batch, three minutes of silence, and a second batch.
 fn verdict_in_time(first: Vec<OtlpSpan>, later: Vec<OtlpSpan>) -> Vec<(Verdict, bool, u32)> {
     let order = json!({ "tool_call_order": { "tool_calls_order": ["search", "report"] } });
     let rules = rules(&[json!({ "name": ORDER, "evaluate": order })]);

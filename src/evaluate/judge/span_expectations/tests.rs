@@ -1,4 +1,4 @@
-//! Tests of reading the expectations that runs carry, and of the errors it reports.
+//! Tests of reading the expectations that runs carry, and of the reported errors.
 
 use super::*;
 use crate::evaluate::judge::JudgedBy;
@@ -237,7 +237,7 @@ fn patterns_of_runs_are_few_and_small() {
         "{}",
         error(&large).1
     );
-    // What is registered may be larger.
+    // A registered expectation may be larger.
     let registered = serde_json::json!({
         "name": "a",
         "evaluate": { "tool_calls": { "disallowed": ["(.{20}){20}"] } },

@@ -1,4 +1,4 @@
-//! The request that each writer makes of evaluations, without a server.
+//! The request that each writer builds from evaluations, without a server.
 
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use crate::receive::body::{Framing, read};
 use crate::receive::decompress::Encoding;
 use crate::receive::tests::*;
 
-/// Bodies come to decoders in pieces of 64 KiB; here they are cut everywhere.
+/// Decoders receive bodies in pieces of 64 KiB; here bodies are cut at every position.
 #[test]
 fn compressed_bodies_unpack_alike_in_any_chunks_and_truncated_ones_are_refused() {
     let (left, right) = (text(150), text(90));
@@ -75,8 +75,8 @@ async fn a_body_about_as_long_as_one_piece_is_read_like_any_other() {
     }
 }
 
-/// Guessed too small, it would be copied again; guessed too large, copied at the end to give the
-/// rest back.
+/// Too small a guess would copy the body again; too large a guess would copy it at the end to
+/// return the rest.
 #[tokio::test(start_paused = true)]
 async fn room_for_all_of_a_compressed_body_is_guessed_from_its_beginning() {
     let mut rng = fastrand::Rng::with_seed(7);
@@ -278,7 +278,7 @@ async fn concatenated_members_and_frames_are_one_body() {
 #[tokio::test(start_paused = true)]
 async fn a_zstd_frame_with_a_huge_window_gets_no_memory() {
     // Magic number, no content size, a window of 2^25 bytes, which the library's own limit would
-    // let pass.
+    // accept.
     let header: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 15 << 3];
     let limits = limits(1 << 20, 1 << 20);
     let refusal = read(

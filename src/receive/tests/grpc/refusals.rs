@@ -124,7 +124,7 @@ async fn a_request_that_could_never_fit_is_too_large_and_the_answer_names_the_se
 async fn a_request_without_room_is_refused_before_it_is_unpacked_and_validated() {
     let served = serve(|_, _| {}).await;
     let bare = Bare::new(&served);
-    // Once read, it would be malformed.
+    // The body would be malformed if it were read.
     let nonsense = [0xff; 1000];
     served.intake.leave_room(900);
     for (encoding, message) in [
@@ -196,7 +196,7 @@ async fn a_full_queue_is_unavailable_with_a_time_to_try_again() {
 #[tokio::test]
 async fn too_much_in_flight_is_unavailable_until_there_is_room() {
     let served = serve(|_, budgets| budgets.in_flight = 1 << 20).await;
-    // A request that has sent 900 of its 1 000 KiB and is in no hurry.
+    // A slow request that has sent 900 of its 1 000 KiB.
     let (sender, body) = Pieces::new();
     let slow: Client<_, _> = Client::builder(TokioExecutor::new())
         .http2_only(true)
@@ -339,7 +339,7 @@ async fn an_answer_that_comes_before_the_body_ends_reaches_its_client() {
     let request = Request::post(format!("http://{}{EXPORT}", served.address))
         .header("content-type", "application/grpc");
     let mut calling = pin!(client.request(request.body(body).unwrap()));
-    // Two mebibytes are announced where one is allowed; they come in pieces.
+    // Two mebibytes are announced where one is allowed; they arrive in pieces.
     let message = framed(0, &vec![0; 2 << 20]);
     let sending = async {
         for piece in message.chunks(100_000) {

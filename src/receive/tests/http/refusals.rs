@@ -246,7 +246,7 @@ async fn out_of_room_says_when_to_try_again() {
 async fn a_request_without_room_is_refused_before_it_is_read() {
     let served = serve(|_, _| {}).await;
     let http = Http::new(&served);
-    // Once read, it would be malformed.
+    // The body would be malformed if it were read.
     let nonsense = vec![0xff; 1000];
     let status = async |room: Option<usize>, media_type| {
         served.intake.leave_room(room);
@@ -258,11 +258,11 @@ async fn a_request_without_room_is_refused_before_it_is_read() {
     assert_eq!(status(Some(0), JSON).await, 503);
     assert_eq!(status(Some(1000), PROTOBUF).await, 503);
     assert_eq!(status(Some(1001), PROTOBUF).await, 400);
-    // The length of JSON is not that of its protobuf.
+    // The length of JSON is not the length of its protobuf.
     assert_eq!(status(Some(1), JSON).await, 400);
     assert_eq!(served.refused_requests("traces", "queue_full"), 3);
 
-    // A client that asks before it sends learns it at once.
+    // A client that asks before it sends gets the refusal at once.
     served.intake.leave_room(1000);
     let mut wire = Wire::connect(&served).await;
     let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n\

@@ -1,6 +1,6 @@
 //! Criteria as messages and back, and the messages' fields compared with those of the types that
-//! read documents. They do not prove that clients in other languages work, which a Python client
-//! does in the transcript of docs/criteria-api.md.
+//! read documents. Does not prove that clients in other languages work; the Python client in
+//! docs/criteria-api.md does.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ fn every_evaluator() -> Vec<Value> {
     ]
 }
 
-/// Every template, and every field of each kind of them.
+/// Every template, and every field of each kind of template.
 fn every_rule() -> Vec<Value> {
     let mut rules = vec![
         json!({ "existence": { "a": "x" } }),
@@ -161,7 +161,7 @@ fn a_criterion_keeps_its_revision_on_the_way_through_a_message() {
             .unwrap_or_else(|error| panic!("{written}: {error}"));
         let message = super::super::criterion(&criterion).unwrap();
         let bytes = message.encode_to_vec();
-        // The descriptors know every field that the generated types wrote.
+        // The descriptors know every field that the generated types write.
         let dynamic = DynamicMessage::decode(criterion_message(), bytes.as_slice()).unwrap();
         assert_eq!(dynamic.unknown_fields().count(), 0, "{written}");
         let message = messages::Criterion::decode(bytes.as_slice()).unwrap();
@@ -209,14 +209,14 @@ fn compare(
                 .flat_map(Clone::clone)
                 .collect(),
         };
-    // A map of the user's own names, or values of any shape, say nothing of fields.
+    // A map with the user's own names, or values of any shape, has no fixed fields.
     if properties.is_empty() {
         return;
     }
     let named: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
     let fields: Vec<_> = message.fields().collect();
     for field in &fields {
-        // One message stands for the three kinds of patterns.
+        // One message represents the three kinds of patterns.
         assert!(
             named.contains(field.name()) || message.name() == "CallPattern",
             "{path}: nothing reads `{}`",
@@ -246,7 +246,7 @@ fn compare(
     }
 }
 
-/// Follows references, and of several ways to write it takes the one with fields.
+/// Follows references, and among several spellings picks the one with fields.
 fn resolved<'a>(whole: &'a Value, mut schema: &'a Value) -> &'a Value {
     loop {
         if let Some(target) = schema.get("$ref").and_then(Value::as_str) {
