@@ -46,6 +46,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(60);
 /// HTTP/2: longest wait for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// HTTP/1: most bytes that are read ahead, which bounds the headers of a request, and most bytes of
+/// an answer that wait to be written.
+const MAX_BUFFER: usize = 64 << 10;
+
 /// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every
 /// few frames.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -58,7 +62,7 @@ const MAX_FRAME: u32 = 1 << 20;
 /// HTTP/2: most concurrent requests of a connection.
 const MAX_STREAMS: u32 = 256;
 
-/// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in hyper's read buffer.)
+/// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in [`MAX_BUFFER`].)
 const MAX_HEADERS_SIZE: u32 = 32 << 10;
 
 /// Pause after `accept` failed: without it, a lack of file descriptors would cause a busy loop.
@@ -247,7 +251,9 @@ fn http() -> auto::Builder<TokioExecutor> {
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        .pipeline_flush(true);
+        // No `pipeline_flush`: with it, hyper answers pipelined requests into a write buffer without
+        // a bound. Without it, hyper reads a request only once the answer before it is written.
+        .max_buf_size(MAX_BUFFER);
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)

@@ -316,3 +316,43 @@ async fn a_connection_on_which_something_goes_out_is_not_silent() {
         io::ErrorKind::TimedOut
     );
 }
+
+/// A client that sends request after request and reads no answer is read no further: what it can
+/// make us hold is bounded by our buffers and the system's.
+#[tokio::test]
+async fn pipelined_requests_wait_for_the_answers_before_them() {
+    const ANSWER: usize = 32 << 10;
+    let n_requests = Arc::new(AtomicUsize::new(0));
+    let service = service_fn({
+        let n_requests = n_requests.clone();
+        move |_request: Request<Incoming>| {
+            n_requests.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; ANSWER])))) }
+        }
+    });
+    let http = http();
+    let graceful = GracefulShutdown::new();
+    let (mut client, server) = duplex(64 << 10);
+    let certifying = CertifyingService {
+        service,
+        certified: false,
+    };
+    let watcher = graceful.watcher();
+    let serving = tokio::spawn(async move { serve_http(&http, watcher, server, certifying).await });
+    let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
+    // The first of the answers fill the duplex stream's buffer; the server reads no further then.
+    client.write_all(&requests).await.unwrap();
+    until(|| n_requests.load(Ordering::Relaxed) >= 2).await;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let n_held = n_requests.load(Ordering::Relaxed);
+    assert!(n_held <= 5, "{n_held} answers of {ANSWER} bytes are held");
+    // Reading them frees the way for all others.
+    let mut answers = vec![0; ANSWER];
+    while n_requests.load(Ordering::Relaxed) < 1_000 {
+        assert!(client.read(&mut answers).await.unwrap() > 0);
+    }
+    drop(client);
+    serving.await.unwrap();
+}
