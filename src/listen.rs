@@ -251,8 +251,8 @@ fn http() -> auto::Builder<TokioExecutor> {
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        // No `pipeline_flush`: with it, hyper answers pipelined requests into a write buffer without
-        // a bound. Without it, hyper reads a request only once the answer before it is written.
+        // No `pipeline_flush`: with it, hyper answers pipelined requests into a write buffer that
+        // has no bound. Without it, hyper reads a request once the answer before it is written.
         .max_buf_size(MAX_BUFFER);
     http.http2()
         .timer(TokioTimer::new())
