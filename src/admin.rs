@@ -32,7 +32,7 @@ pub struct AdminPort {
     pub started_unix_nanos: u64,
     /// Where OTLP goes, for requests that come here by mistake.
     pub otlp: OtlpAddresses,
-    /// Who may use the API.
+    /// The permitted callers of the API.
     pub guard: Arc<Guard>,
     /// The API, made by other rooms.
     pub api: Router,

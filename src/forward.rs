@@ -17,7 +17,7 @@ use crate::transport::{Client, Delivery, TransportError};
 
 pub use loop_guard::check_loop;
 
-/// What to forward, and where.
+/// The signals to forward, and their destinations.
 #[derive(Debug)]
 pub struct Settings {
     /// The downstream. Without one, every request is accepted and discarded.

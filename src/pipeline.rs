@@ -135,7 +135,7 @@ pub struct Pipeline {
     hasher: DefaultHashBuilder,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Intake {
     /// Spans taken into traces, known ones included.
@@ -163,7 +163,7 @@ impl Intake {
 pub struct Judged {
     /// New and changed judgements. Judgements that late spans did not change are left out.
     pub evaluations: Vec<Evaluation>,
-    /// What the agents did, whether a criterion applies or not.
+    /// The trajectories of the agents, whether a criterion applies or not.
     pub trajectories: Vec<Arc<Trajectory>>,
     /// Why each trace was closed. A trace that is closed again after late spans does not count
     /// again.

@@ -11,7 +11,7 @@ use crate::span::TraceId;
 pub(super) struct BufferedTrace<M> {
     pub(super) trace_id: TraceId,
     pub(super) spans: SpanTree,
-    /// What the pipeline remembers with the trace.
+    /// The pipeline's memory of the trace.
     pub(super) memo: M,
     /// Was it closed, or reported as expired, before?
     pub(super) reported: bool,

@@ -96,7 +96,7 @@ pub struct Trace {
     pub arrival: u64,
 }
 
-/// What became of a span.
+/// The outcome of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     /// It is part of a trace that has not been reported yet.
@@ -110,7 +110,7 @@ pub enum Inserted {
     TooLate,
 }
 
-/// What the pipeline remembers with a trace: its reported results.
+/// The pipeline's memory of a trace: its reported results.
 pub trait Memo: Default {
     /// Bytes on the heap.
     fn size(&self) -> usize;

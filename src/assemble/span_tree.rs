@@ -58,7 +58,7 @@ pub(super) struct TreeItems {
     pub(super) records: Vec<LogRecord>,
 }
 
-/// What became of a span or record.
+/// The outcome of a span or record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upserted {
     /// It is new, or wins over the version that was known.

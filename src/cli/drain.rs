@@ -17,7 +17,7 @@ const NAME: &str = "spanscore";
 const REMEDY: &str =
     "pass the sidecar's process id with --pid; in a container of its own it is 1, the default";
 
-/// What a process is, as far as the system tells.
+/// The identity of a process, as far as the system reveals it.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Sidecar,

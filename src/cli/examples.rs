@@ -19,7 +19,7 @@ pub(super) struct Examples {
     entries: Vec<Expectation>,
 }
 
-/// What became of the runs, and what a reader should know about it.
+/// The results of the runs, and the notes for the reader.
 #[derive(Default)]
 pub(super) struct JudgedByExamples {
     pub(super) evaluations: Vec<Evaluation>,

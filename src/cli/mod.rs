@@ -74,7 +74,7 @@ impl Exit {
             Self::Unreadable => 3,
             Self::NoStart => 4,
             Self::Undelivered => 5,
-            // What a shell reports for a process that SIGINT ended.
+            // The exit code that a shell reports for a process that SIGINT ended.
             Self::Cut => 130,
         }
     }

@@ -14,14 +14,14 @@ use crate::text::wrapped;
 /// Narrower than this, the table is a list.
 const MIN_TABLE_WIDTH: usize = 60;
 
-/// What became of one criterion.
+/// The totals of one criterion.
 #[derive(Debug, Default)]
 struct Row {
     n_pass: usize,
     n_fail: usize,
     n_not_evaluated: usize,
     n_error: usize,
-    /// Of all verdicts but `not_evaluated`; an `error` counts as 0.
+    /// Over all verdicts except `not_evaluated`; an `error` counts as 0.
     score_sum: f64,
 }
 

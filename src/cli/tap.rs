@@ -44,7 +44,7 @@ pub(super) fn tap(args: &Tap, config: &Config, streams: &mut Streams<'_>) -> io:
         };
         tokio::select! {
             exit = follow(&api, args, streams) => exit,
-            // What a shell reports for a program that Ctrl-C ended.
+            // The exit code that a shell reports for a program that Ctrl-C ended.
             _ = signal::ctrl_c() => Ok(Exit::Cut),
         }
     })

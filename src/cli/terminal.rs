@@ -1,4 +1,4 @@
-//! What a terminal can show: colours and its width. Knows nothing of what is printed.
+//! The abilities of a terminal: colours and width. Knows nothing of the printed text.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;

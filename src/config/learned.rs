@@ -19,7 +19,7 @@ const HEAD: &str = "\
 criteria:
 ";
 
-/// What was learned from the runs of one agent under one root.
+/// The rules learned from the runs of one agent under one root.
 #[derive(Debug, Clone)]
 pub struct LearnedGroup {
     /// Root and agent, as globs.

@@ -97,7 +97,7 @@ pub fn json_text(evaluation: &Evaluation) -> String {
     safe_json(Value::Object(json(evaluation)).to_string())
 }
 
-/// What identifies a run, and the names of its first calls.
+/// The identity of a run, and the names of its first calls.
 fn run_json(trajectory: &Trajectory) -> Map<String, Value> {
     let mut line = Map::new();
     let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);

@@ -40,7 +40,7 @@ pub struct ToolCall {
     pub convention: Arc<str>,
     /// Its span has not ended yet.
     pub partial: bool,
-    /// What could still change about it if the trace was cut short.
+    /// The ways in which the call could still change if the trace was cut short.
     pub uncertainty: CallUncertainty,
 }
 
@@ -116,8 +116,8 @@ impl PartialEq for Payload {
 /// A part of a call that another trace brings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallPart {
-    /// What the call was made with.
+    /// The arguments of the call.
     Args(Payload),
-    /// What it returned.
+    /// The result of the call.
     Result(Payload),
 }

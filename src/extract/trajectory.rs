@@ -22,7 +22,7 @@ use super::uncertainty::TrajectoryUncertainty;
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{Resource, SpanClass, SpanId, TraceId};
 
-/// What one agent did in one trace: its tool calls in the order they were made.
+/// The tool calls of one agent in one trace, in the order they were made.
 #[derive(Debug, Clone)]
 pub struct Trajectory {
     /// The trace it was taken from.
@@ -48,7 +48,7 @@ pub struct Trajectory {
     pub from_messages: bool,
     /// Other traces may hold arguments and results that its calls lack.
     pub completed_elsewhere: bool,
-    /// What the rest of a trace that was cut short could change about whose trajectory it is.
+    /// How the rest of a trace cut short could change the owner of the trajectory.
     pub uncertainty: TrajectoryUncertainty,
     /// A span of another resource started before its parent, and was ordered as if shifted.
     pub clock_adjusted: bool,
@@ -64,7 +64,7 @@ pub struct Trajectory {
     /// Agent runs and graph nodes in start order, immediate repeats folded (`execution_order` with
     /// `over: nodes`).
     pub node_visits: Arc<[Arc<str>]>,
-    /// What the run says about its own judgement.
+    /// The run's own attributes about its judgement.
     pub expectation_attributes: Arc<ExpectationAttributes>,
     /// Position of the trace by first arrival.
     pub arrival: u64,

@@ -1,7 +1,7 @@
 //! Pure. How far a trajectory of a trace that was cut short can be trusted: for each call, and for
 //! the evaluated span. All false for a trace that is complete. Only types; `trace` sets them.
 
-/// What the rest of a trace that was cut short could change about a call, besides adding calls.
+/// How the rest of a trace cut short could change a call, besides adding calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallUncertainty {
     /// It may turn out to be no call, the same call as another of the list, or a call of another
@@ -20,7 +20,7 @@ pub struct CallUncertainty {
     pub error: bool,
 }
 
-/// What the rest of a trace that was cut short could change about whose trajectory it is.
+/// How the rest of a trace cut short could change the owner of the trajectory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrajectoryUncertainty {
     /// Another span may turn out to be the evaluated one: another agent, other attributes.

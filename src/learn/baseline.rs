@@ -17,7 +17,7 @@ const VERSION: u64 = 1;
 /// Rows of a group: enough for any comparison, and at most some 20 KB a group.
 const MAX_ROWS: usize = 1000;
 
-/// What good runs looked like.
+/// A summary of good runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {

@@ -20,7 +20,7 @@ const MAX_P: f64 = 0.01;
 /// New variants that are named.
 const MAX_NAMED_VARIANTS: usize = 10;
 
-/// What is compared.
+/// A compared measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// The share that each tool has in all calls.
@@ -38,7 +38,7 @@ pub enum Measure {
 /// A measure of a group, in the window against the baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// What was compared.
+    /// The compared measure.
     pub measure: Measure,
     /// How far the window is from the baseline: a Jensen-Shannon distance with base 2 (`ToolMix`,
     /// `Variants`), a difference of shares (`Errors`), a difference of the means of ln(1 + x)

@@ -119,7 +119,7 @@ struct RunCalls<'a> {
     end: Option<&'a str>,
 }
 
-/// What was seen of two tools: of `a` before `b`.
+/// The observations of two tools: of `a` before `b`.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairSupport {
     together: usize,
@@ -257,7 +257,7 @@ impl<'a> Miner<'a> {
         rules
     }
 
-    /// What was seen of each two tools, `a` first.
+    /// The observations of each pair of tools, `a` first.
     fn pairs(&self) -> BTreeMap<Pair, PairSupport> {
         let mut pairs: BTreeMap<Pair, PairSupport> = BTreeMap::new();
         for run in &self.runs {

@@ -165,7 +165,7 @@ fn not_yaml(texts: &Texts, source: usize, error: &serde_saphyr::Error) -> Proble
     }
 }
 
-/// What the parser reports, in our words and at the place to mend.
+/// A parser error, reworded and at the place to correct.
 struct SyntaxError {
     title: String,
     remedy: &'static str,

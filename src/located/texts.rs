@@ -213,7 +213,7 @@ impl Texts {
 // === impl Text ===
 
 impl Text {
-    /// Of a byte that begins a character.
+    /// The line and column of a byte that begins a character.
     fn position(&self, at: usize) -> Position {
         let mark = at / MARK_DISTANCE;
         self.marks[mark].after(&self.text.as_bytes()[mark * MARK_DISTANCE..at])

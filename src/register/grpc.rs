@@ -227,13 +227,13 @@ impl ServerStreamingService<WatchRequest> for Method<fn()> {
 
 // === documents ===
 
-/// What [`crate::config::criteria`] reads.
+/// A document for [`crate::config::criteria`].
 #[derive(Serialize)]
 struct CriteriaDocument<'a> {
     criteria: &'a [messages::Criterion],
 }
 
-/// What [`evaluate::EvaluateRequest`] reads. Spans stay protobuf: their ids are bytes.
+/// A document for [`evaluate::EvaluateRequest`]. Spans stay protobuf: their ids are bytes.
 #[derive(Serialize)]
 struct EvaluateDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -47,7 +47,7 @@ pub struct CriteriaSet {
     api: BTreeMap<String, Registration>,
 }
 
-/// What is in force under one name of the set.
+/// The criterion in force under one name of the set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EntryInForce<'a> {
     /// The criterion in force.

@@ -43,7 +43,7 @@ pub use reload::{ConfigOrigin, Reloader, SETTLE_TIME, Start};
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;
 
-/// What a register is made of.
+/// The parts of a register.
 pub struct RegisterSetup {
     /// The configuration that the sidecar was started with.
     pub config: Config,
@@ -51,7 +51,7 @@ pub struct RegisterSetup {
     pub origin: Option<ConfigOrigin>,
     /// The rules in force: swapped here, read by the scoring thread.
     pub rules: Arc<ArcSwap<Rules>>,
-    /// What the criteria have selected so far.
+    /// The trajectories that the criteria have selected so far.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
     /// The one clock.
     pub clock: fn() -> Now,

@@ -26,7 +26,7 @@ use crate::text::rfc3339;
 #[derive(Clone)]
 pub struct Register(pub(super) Arc<RegisterState>);
 
-/// What all handles of a register share.
+/// The state that all handles of a register share.
 pub(super) struct RegisterState {
     /// The set that `rules` was made of. Both change together, under `config`'s lock.
     pub(super) set: ArcSwap<CriteriaSet>,

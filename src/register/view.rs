@@ -1,4 +1,4 @@
-//! What the API shows of a set and of changes to it. REST shows these structs as JSON; gRPC
+//! The API's view of a set and of changes to it. REST shows these structs as JSON; gRPC
 //! converts them to messages. Knows nothing of either transport.
 
 use std::sync::Arc;

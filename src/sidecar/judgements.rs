@@ -1,5 +1,5 @@
-//! What happens with each judgement on the scoring thread: it is exported, counted by what the
-//! criteria select, and shown. Must not know how traces are judged.
+//! Processes each judgement on the scoring thread: exports it, counts the trajectories that the
+//! criteria select, and shows it. Must not know how traces are judged.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) fn judge(
     })
 }
 
-/// What the criteria select, for `/metrics`.
+/// The trajectories that the criteria select, for `/metrics`.
 pub(super) fn coverage_metrics(coverage: Arc<Mutex<Coverage>>) -> MetricsSource {
     Arc::new(move |page| {
         let coverage = coverage.lock();

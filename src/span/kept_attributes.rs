@@ -34,7 +34,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What is kept of a span or log record beyond its fixed fields: name, trace state, attributes,
+/// The kept parts of a span or log record beyond its fixed fields: name, trace state, attributes,
 /// events. Equal `KeptAttributes` mean the same; their order has no meaning, but breaks ties
 /// between versions of a span.
 #[derive(Clone)]

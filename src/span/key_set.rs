@@ -12,7 +12,7 @@ impl KeyId {
     pub(super) const NONE: Self = Self((1 << 14) - 1);
 }
 
-/// What is kept of an attribute with a certain key.
+/// The part of an attribute that is kept, by its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The value, up to `max_value_size`.
@@ -42,7 +42,7 @@ pub enum Keep {
     Own,
 }
 
-/// What is kept of the body of a wanted log record. Its attributes follow the table in any case.
+/// The kept part of a wanted log record's body. Its attributes follow the table in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedBody {
     /// Nothing: its attributes are enough.
@@ -60,7 +60,7 @@ pub struct KeyRule {
     /// The key; a prefix of keys if it ends in `.` or contains a `*` (the star is not part of it).
     /// The text between two stars must occur after the prefix: `llm.output_messages.*tool_call*`.
     pub key: &'static str,
-    /// What is kept of it.
+    /// The part that is kept.
     pub keep: Keep,
 }
 
@@ -92,7 +92,7 @@ pub struct KeySet {
 pub struct Kept<'a> {
     /// Its number.
     pub key: KeyId,
-    /// What is kept of it.
+    /// The part that is kept.
     pub keep: Keep,
     /// The rest of the attribute's key behind a prefix; empty for a whole key.
     pub suffix: &'a [u8],

@@ -23,7 +23,7 @@ use super::attribute::{Attribute, Bytes, Value};
 use super::key_set::KeyId;
 use super::seven_bits::{gather, read_number, spread};
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Tag {

@@ -90,7 +90,7 @@ impl AcceptFailed {
 pub struct HandshakeFailed {
     /// The setting of the port.
     pub setting: &'static str,
-    /// What went wrong.
+    /// The error.
     pub error: String,
 }
 

@@ -8,7 +8,7 @@ use super::{MetricKind, MetricsPage};
 pub struct CoverageProblem<'a> {
     /// Its name.
     pub criterion: &'a str,
-    /// What is wrong, with the names that were seen.
+    /// The problem, with the names that were seen.
     pub problem: &'a str,
     /// How many trajectories were judged.
     pub n_seen: u64,

@@ -9,7 +9,7 @@ use super::Telemetry;
 pub struct ApiOpen {
     /// Where the admin port is bound.
     pub address: SocketAddr,
-    /// Who may use it.
+    /// The permitted callers.
     pub to: &'static str,
     /// Whether its token travels unencrypted.
     pub in_the_clear: bool,

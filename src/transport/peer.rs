@@ -36,7 +36,7 @@ pub(crate) struct PeerRequest {
     pub(crate) prefix: Option<[u8; 5]>,
 }
 
-/// What to answer.
+/// The scripted answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// Taken, with the bytes of the response message.

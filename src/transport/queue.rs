@@ -107,7 +107,7 @@ pub trait Accounting: Debug + Send + Sync {
     fn dropped(&self, signal: Signal, n_items: u64, reason: &'static str);
 }
 
-/// What a queue does with a request that does not fit.
+/// The policy for a request that does not fit into a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// Refuses it, so that its sender keeps it.

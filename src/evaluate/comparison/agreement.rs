@@ -10,7 +10,7 @@ use crate::extract::equality;
 /// Most combinations of values of one call: two lists of a hundred ids each stay below it.
 const MAX_COMBINATIONS: usize = 10_000;
 
-/// What a call has to agree on.
+/// The values that a call must agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallKey {
     /// The numbers of its values, rising; it agrees with a call that shares one.

@@ -21,7 +21,7 @@ pub(crate) struct Alignment<'a> {
     pub(crate) expected: &'a [String],
     /// Positions (in `actual`, in `expected`) of matching names, rising in both.
     pub(crate) pairs: &'a [(usize, usize)],
-    /// What one entry of `actual` is: "call" or "visit".
+    /// The noun for an entry of `actual`: "call" or "visit".
     pub(crate) noun: &'static str,
 }
 

@@ -11,7 +11,7 @@ const MAX_KEPT: usize = 10_000;
 /// Most entries that a text shows.
 const MAX_SHOWN: usize = 16;
 
-/// What became of an expected call, or of a call.
+/// The outcome of an expected call, or of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EntryKind {
     Match,

@@ -226,7 +226,7 @@ pub(crate) struct CallTree {
     nodes: Vec<Extremes>,
 }
 
-/// Of the calls beneath a node.
+/// A summary of the calls beneath a node.
 #[derive(Debug, Clone, Copy)]
 struct Extremes {
     latest_end: i64,
@@ -253,7 +253,7 @@ impl Extremes {
     }
 }
 
-/// What is asked of a call: own times near those of another, and an end after some moment.
+/// A query for a call: its own times near those of another, and an end after some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     end_after: i64,

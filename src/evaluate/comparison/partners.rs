@@ -19,7 +19,7 @@ pub(crate) enum Orders {
     Every,
 }
 
-/// What may not come between a call and its partner.
+/// The calls that may not come between a call and its partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Between {
     /// Anything may.
@@ -76,7 +76,7 @@ pub(crate) struct Partners<'a> {
     all: &'a CallTree,
     /// The calls that ask for a partner.
     own: Side,
-    /// What they could have in between, where that is their own kind.
+    /// The calls that could come in between, where their own kind is forbidden there.
     blocking: Side,
     partner: Side,
     partners: Buckets,
@@ -214,7 +214,7 @@ impl<'a> Partners<'a> {
         {
             return Orders::Every;
         }
-        // What gets in between in every order: the blocker that ends first.
+        // In every order the blocker that ends first comes in between.
         let limit = self.first_blocker_after(x);
         let limit = limit.map_or(i64::MAX, |z| self.intervals.end[z]);
         let overlapping = self.first_ending_after(x, self.intervals.start[x], self.near);
@@ -276,7 +276,7 @@ impl<'a> Partners<'a> {
         found.min_by_key(|&y| (self.intervals.start[y], y))
     }
 
-    /// What could get in between that comes after `x` and ends first.
+    /// The call that could come in between: of those after `x`, the one that ends first.
     fn first_blocker_after(&mut self, x: usize) -> Option<usize> {
         let end = self.intervals.end[x];
         let asked = Asked::new(self.intervals, i64::MIN, x, Near::Any);

@@ -72,11 +72,11 @@ impl Explain {
 pub struct EvaluationError {
     /// A short word for `error.type`, such as `missing_argument`.
     pub kind: &'static str,
-    /// What went wrong and what to do about it.
+    /// The mistake and its remedy.
     pub message: String,
 }
 
-/// What an evaluator found out about one trajectory, before the threshold is applied.
+/// The result of an evaluator for one trajectory, before the threshold is applied.
 #[derive(Debug)]
 pub(crate) struct ScoreWith<E> {
     /// 0 to 1, for the trajectory as it is; missing evidence counts as not matching.
@@ -161,7 +161,7 @@ impl From<String> for Explanation {
 pub(crate) struct CallError {
     /// The call, a position in the trajectory.
     pub(crate) call_idx: usize,
-    /// What is wrong and what to do about it.
+    /// The mistake and its remedy.
     pub(crate) error: EvaluationError,
 }
 

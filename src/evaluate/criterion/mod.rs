@@ -51,7 +51,7 @@ pub struct Criterion {
 }
 
 impl Criterion {
-    /// What loads but is hardly meant, one sentence each.
+    /// Warnings about valid but probably unintended settings, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.evaluate.warnings();
         if self.threshold == 0.0 {

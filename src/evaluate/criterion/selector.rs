@@ -64,7 +64,7 @@ impl Selector {
             })
     }
 
-    /// Of a selector that matches a trace cut short: will it still match the complete trace?
+    /// Whether a selector that matches a trace cut short also matches the complete trace.
     pub(crate) fn matches_for_good(&self, trajectory: &Trajectory) -> bool {
         let uncertainty = trajectory.uncertainty;
         let reads =

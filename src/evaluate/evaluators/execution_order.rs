@@ -106,7 +106,7 @@ impl Over {
     }
 }
 
-/// What was called or visited.
+/// The called tools or visited agents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct VisitsFound {
     /// Positions (actual, expected) of the longest common subsequence.

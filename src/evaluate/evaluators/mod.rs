@@ -70,9 +70,9 @@ pub enum Evaluator {
 #[serde(transparent)]
 pub struct WrittenEvaluator(Evaluator);
 
-/// What an evaluator found in a trajectory. Together with the names of the calls, the value and the
-/// label it determines explanation and details, unless these show values; and it differs only where
-/// they do. So its hash tells whether a late span changed what a reader sees.
+/// The findings of an evaluator in a trajectory. Together with the names of the calls, the value
+/// and the label they determine explanation and details, unless these show values; and they differ
+/// only where those do. So their hash tells whether a late span changed the visible text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Evidence {
     ToolCallOrder(tool_call_order::Matches),
@@ -153,7 +153,7 @@ impl Evaluator {
         }
     }
 
-    /// What loads but is hardly meant, one sentence each.
+    /// Warnings about valid but probably unintended settings, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         self.as_evaluate().warnings()
     }
@@ -234,8 +234,8 @@ impl JsonSchema for WrittenEvaluator {
     }
 }
 
-/// What each evaluator does. The serde struct is the evaluator; none of this can fail, wait, log or
-/// count. The rendering methods answer evidence of other evaluators with nothing.
+/// The work of each evaluator. The serde struct is the evaluator; no method can fail, wait, log or
+/// count. The rendering methods return nothing for evidence of other evaluators.
 trait Evaluate {
     /// Its name in the configuration.
     fn name(&self) -> &'static str;
@@ -255,7 +255,7 @@ trait Evaluate {
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
 
-    /// What loads but is hardly meant.
+    /// Warnings about valid but probably unintended settings.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

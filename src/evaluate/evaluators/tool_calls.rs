@@ -99,7 +99,7 @@ read_with_hints!(ToolCalls, |read| match read.required.is_empty()
     false => Ok(()),
 });
 
-/// What was found, entry by entry.
+/// The findings, entry by entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct EntriesFound {
     /// Is each entry satisfied? Of those that are not: how many calls match for certain.
@@ -112,7 +112,7 @@ pub(in crate::evaluate) struct EntriesFound {
     sequence: Option<EntryFound>,
 }
 
-/// What was found for one entry, as far as the text shows it.
+/// The findings for one entry, as far as the text shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct EntryFound {
     holds: Tri,

@@ -378,7 +378,7 @@ impl TrajectoryMatch {
                     Known::Value(failed) => !failed,
                     Known::None | Known::Unknown => {
                         is_open = true;
-                        // Of a cut trace, only calls that count for certain are left over.
+                        // In a cut trace, only calls that count for certain are left over.
                         !trajectory.cut_short
                     }
                 };

@@ -32,7 +32,7 @@ pub struct Coverage {
     names: NamesSeen,
 }
 
-/// What a criterion has seen since it came into force.
+/// The trajectories that a criterion has seen since it came into force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CriterionCoverage<'a> {
     /// Its name.
@@ -41,7 +41,7 @@ pub struct CriterionCoverage<'a> {
     pub n_seen: u64,
     /// How many of them it selected.
     pub n_matched: u64,
-    /// What is probably wrong: it selects none of them, or names tools that no run calls.
+    /// The probable mistake: it selects none of them, or names tools that no run calls.
     pub problem: Option<String>,
 }
 

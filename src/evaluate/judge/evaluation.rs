@@ -16,9 +16,9 @@ use crate::span::SpanId;
 /// One criterion's judgement of one trajectory.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// What was expected.
+    /// The criterion that judged.
     pub criterion: JudgedBy,
-    /// What was judged; for `scope: agent`, narrowed to that agent run.
+    /// The judged trajectory; for `scope: agent`, narrowed to that agent run.
     pub trajectory: Arc<Trajectory>,
     /// 0 to 1; `None` for `not_evaluated` and `error`.
     pub value: Option<f64>,
@@ -32,7 +32,7 @@ pub struct Evaluation {
     pub findings: Findings,
     /// 0 for the first judgement, one more each time late spans change it. Set by the pipeline.
     pub revision: u32,
-    /// What was reported before; `None` for revision 0. Set by the pipeline.
+    /// The previous report; `None` for revision 0. Set by the pipeline.
     pub previous: Option<Previous>,
 }
 
@@ -64,7 +64,7 @@ pub struct Findings {
     text: OnceLock<Box<EvaluationText>>,
 }
 
-/// What text is rendered from; none where it was fixed from the start.
+/// The source of the rendered text; none where the text was fixed from the start.
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,

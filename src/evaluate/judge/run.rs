@@ -40,7 +40,7 @@ impl Expectations {
             .get(trajectory.expectation_attributes.case_id.as_deref()?)
     }
 
-    /// What a run itself adds to its judgement.
+    /// The expectations that a run itself adds to its judgement.
     pub fn from_spans(
         &self,
         trajectory: &Trajectory,

@@ -56,7 +56,7 @@ impl FromSpans {
         }
     }
 
-    /// What must be kept of spans for it.
+    /// The parts of spans that must be kept for it.
     pub fn bringing(self, max_size: usize) -> SpanExpectationPolicy {
         SpanExpectationPolicy {
             criteria: self != Self::Off,

@@ -117,7 +117,7 @@ impl CallPattern {
         }
     }
 
-    /// What is wrong between its fields.
+    /// The contradiction between its fields, if there is one.
     fn check(&self) -> Result<(), String> {
         match (self.at_step, self.before_step) {
             (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => Err(format!(

@@ -73,7 +73,7 @@ pub struct PatternError {
     /// Its path below the value that was compiled: keys, and positions as numbers. Where a string
     /// stands for a map, the path names the key that the string is the value of.
     pub path: Vec<String>,
-    /// What is wrong, and what to write instead.
+    /// The mistake and its remedy.
     pub message: String,
 }
 

@@ -58,7 +58,7 @@ impl Breach {
     }
 }
 
-/// What was found for one rule, as far as it is shown.
+/// The visible part of the result of one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct RuleFound {
     pub(crate) n_activations: usize,

@@ -30,14 +30,14 @@ pub(crate) enum Limit {
     Duration,
 }
 
-/// What was found for a limit.
+/// The result of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
     /// A number, or milliseconds; none if there is none.
     pub(crate) actual: Option<u64>,
-    /// Of a limit that is not kept: some of the calls to blame, and how long the block is.
+    /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
     pub(crate) calls: Vec<usize>,
     pub(crate) block: usize,
 }
@@ -147,7 +147,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// What becomes of a limit.
+    /// Judges a limit.
     pub(crate) fn judge(&mut self, limit: Limit, most: u32) -> LimitFound {
         let amount = self.amount(limit, most as usize);
         self.found(limit, u64::from(most), amount)
@@ -250,7 +250,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// What each call was.
+    /// The kind of each call.
     fn made(&mut self) -> Vec<Made> {
         let mut names: HashMap<&str, u32> = HashMap::new();
         let mut numbering = Numbering::default();
@@ -339,7 +339,7 @@ impl<'a> EffortLook<'a> {
         }
     }
 
-    /// What becomes of the limit of time.
+    /// Judges the limit of time.
     pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
         let calls = &self.trajectory.tool_calls;
         let (start, end) = match &self.trajectory.subject {

@@ -81,7 +81,7 @@ impl<'a> RuleJudge<'a> {
         (missing, self.reader.fault)
     }
 
-    /// What becomes of a rule.
+    /// Judges a rule.
     pub(crate) fn judge(&mut self, rule: &Rule) -> (Share, RuleFound) {
         let activations = self.activations(rule);
         let share = Share::new(&activations);
@@ -285,7 +285,7 @@ impl<'a> RuleJudge<'a> {
     }
 }
 
-/// What a rule about two kinds of calls asks.
+/// The requirements of a rule about two kinds of calls.
 fn questions(rule: &Rule, overlap: Option<Overlap>) -> Vec<Question> {
     let asks = |of_b: bool, place: Direction, between: Between| Question {
         of_b,

@@ -12,7 +12,7 @@ use crate::evaluate::parameters::rule::Overlap;
 use crate::evaluate::parameters::same::{Same, ValuePath};
 use crate::extract::equality;
 
-/// What a call of one kind asks of the other kind.
+/// The requirement of a call of one kind on calls of the other kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question {
     /// The kind that asks is `b`, not `a`.
@@ -62,7 +62,7 @@ pub(crate) struct Pair<'p> {
     pub(crate) ends_may_come: bool,
 }
 
-/// What each call must agree on, for both kinds.
+/// The values that both kinds of calls must agree on, for each call.
 #[derive(Default)]
 pub(crate) struct PairKeys {
     /// None where nothing must agree.

@@ -4,7 +4,7 @@
 use super::key_bits::KeyBits;
 use crate::span::{Keep, KeyId, KeyRule};
 
-/// What a key's value is good for. It decides which keys say what a span is, and which values are
+/// The purpose of a key's value. It decides which keys identify a span's kind, and which values are
 /// pruned from spans that do not need them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -45,7 +45,7 @@ macro_rules! keys {
 }
 
 keys! {
-    // What a span says it is.
+    // Kinds that spans state themselves.
     OPERATION = "gen_ai.operation.name" Value Kind,
     OI_KIND = "openinference.span.kind" Value Kind,
     TRACELOOP_KIND = "traceloop.span.kind" Value Kind,

@@ -71,7 +71,7 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
         let is_lost = record.kept.attribute(keys::LOST_REQUEST).is_some();
         let digest = match answered_call_id(&record) {
             Some(call_id) => Sha256::digest(call_id),
-            // That a result is lost is noted once.
+            // A lost result is noted once.
             None if is_lost => {
                 record.kept.retain(
                     |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),

@@ -150,7 +150,7 @@ fn new_results(attribute: Attribute<'_>) -> Option<Attribute<'_>> {
     })
 }
 
-/// What the attributes of a model's span, taken together, say of its messages.
+/// The state of a model span's messages, from all its attributes together.
 #[derive(Debug, Clone, Copy)]
 struct Requests {
     /// The first of the flattened messages that is new: the one after the model's last answer.

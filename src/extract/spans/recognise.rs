@@ -33,7 +33,7 @@ pub struct Recogniser {
     /// Counts the changes of `tools`, so that the note of an earlier recogniser is known to be
     /// stale; 0 once it cannot count any further.
     recogniser_version: u8,
-    /// What the scan has kept of calls for how long.
+    /// Since when the scan has kept the values of calls.
     kept_since: KeptSince,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct CompiledConvention {
     id_from: Option<KeyId>,
 }
 
-/// What a span is.
+/// The recognised kind of a span.
 #[derive(Debug, Default)]
 pub(crate) struct Recognised<'a> {
     /// A tool call, and where its parts are found.

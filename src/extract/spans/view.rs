@@ -174,7 +174,7 @@ pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     (!matches!(text, "null" | "<not specified>")).then_some(Cow::Borrowed(text))
 }
 
-/// What follows a word at the start of a span's name.
+/// The rest of a span's name after a leading word.
 pub(crate) fn name_after<'a>(span_name: &'a str, word: &str) -> Option<&'a str> {
     let rest = span_name.strip_prefix(word)?;
     (rest.starts_with([' ', ':']))

@@ -9,7 +9,7 @@ use crate::extract::spans::view::attribute_text;
 use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::span::{Attribute, KeptAttributes, KeyId, SpanId, Value};
 
-/// What a run says about its own judgement.
+/// A run's own attributes about its judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationAttributes {
     /// The case it is one of: named by the nearest span from the evaluated one up, else by its

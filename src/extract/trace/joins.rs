@@ -210,7 +210,7 @@ pub(crate) fn results(
     results
 }
 
-/// What an announced call and a call without an id must have in common.
+/// The properties that an announced call and a call without an id must share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MatchBy {
     NameAndArgs,

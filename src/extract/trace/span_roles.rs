@@ -341,7 +341,7 @@ impl<'a> SpanRoles<'a> {
     }
 }
 
-/// What spans are on their own, indexed by span.
+/// The roles of spans on their own, indexed by span.
 struct SingleRoles<'a> {
     /// The agent whose run a span is.
     agents: Vec<Option<Cow<'a, str>>>,

@@ -66,7 +66,7 @@ pub(crate) fn runs_that_may_merge(roles: &SpanRoles<'_>, recogniser: &Recogniser
         .collect()
 }
 
-/// What could still change about which span is evaluated.
+/// The ways in which the evaluated span could still change.
 pub(crate) fn of_trajectory(roles: &SpanRoles<'_>, evaluated: SpanIdx) -> TrajectoryUncertainty {
     let (span, class) = &roles.spans[evaluated];
     let is_run = roles.runs.iter().any(|run| run.span == evaluated);
@@ -117,7 +117,7 @@ struct Gates<'a> {
     beneath: HashMap<SpanId, Beneath<'a>>,
 }
 
-/// What lies beneath a gate.
+/// The content beneath a gate.
 enum Beneath<'a> {
     /// Calls of one name.
     Calls(&'a str),

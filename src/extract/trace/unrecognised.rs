@@ -19,7 +19,7 @@ pub struct Unrecognised {
     pub span_name: Option<Arc<str>>,
 }
 
-/// What makes a trace without a trajectory look like an agent's, if anything does.
+/// The evidence that a trace without a trajectory belongs to an agent, if there is any.
 pub fn unrecognised(trace: &Trace) -> Option<Unrecognised> {
     let mut found: Option<Unrecognised> = None;
     for (span, class) in &trace.spans {

@@ -20,7 +20,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) plain: bool,
 }
 
-/// What a framework wraps around arguments or a result.
+/// The envelope that a framework puts around arguments or a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Envelope {
     /// Nothing, except the envelopes that their shape gives away (a serialised LangChain message,
@@ -124,7 +124,7 @@ fn bare<'a>(raw: Raw<'a>, envelope: Envelope, max_size: usize) -> Option<&'a str
     is_bare.then_some(text)
 }
 
-/// Of a string within JSON what is between the quotes is shown; everything else as it was received.
+/// Whether a text is shown as received. A string within JSON is shown without its quotes.
 fn is_its_own_text(text: &str) -> bool {
     !text.trim_start().starts_with('"')
 }
@@ -290,7 +290,7 @@ fn input_str(map: &Map<String, Json>) -> Option<Parsed> {
     }
 }
 
-/// What is within the envelope, or the value itself if there is none.
+/// The content of the envelope, or the value itself if there is none.
 fn open(json: Json, envelope: Envelope, opened: &mut OpenedResult) -> Result<Json, Json> {
     let Json::Object(mut map) = json else {
         return if envelope == Envelope::Blocks {

@@ -54,7 +54,7 @@ pub(super) struct Keeper<'k> {
     json: Vec<u8>,
     /// A value up to this size is small and never cut.
     small_value: usize,
-    /// What is left of the budgets of the current span, in bytes.
+    /// The rest of the budgets of the current span, in bytes.
     small_budget: usize,
     large_budget: usize,
     replies_budget: usize,
@@ -350,7 +350,7 @@ impl<'k> Keeper<'k> {
         let mut cut = value_as_json(encoded, field, limits, &mut json);
         if cut && is_whole_message(kept) {
             limits.string = self.keys.max_value_size;
-            // Of a request the end is kept.
+            // The end of a request is kept.
             if kept.keep == Keep::Request {
                 limits.whole = MAX_REQUEST;
             }

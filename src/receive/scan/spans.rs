@@ -105,7 +105,7 @@ pub(super) struct SpanWalk<'k, 'b> {
     /// `None` if spans are only validated and counted.
     keeper: Option<Keeper<'k>>,
     known_keys: KnownKeys<'b>,
-    /// What the model of the current span was asked with.
+    /// The requests to the model of the current span.
     requests: RequestMessages<'b>,
 }
 

@@ -58,9 +58,9 @@ const _: () = assert!(
 pub(crate) struct ConventionId(pub(crate) u8);
 
 impl ConventionId {
-    /// What recognises spans that are named in an attribute of the settings.
+    /// Recognises spans that carry an attribute named in the settings.
     pub(crate) const TOOL_NAME: Self = Self::of("tool_name");
-    /// What a span counts for if only its log records show that it is a model's.
+    /// The kind of a span that only its log records identify as a model span.
     pub(crate) const GEN_AI: Self = Self::of("gen_ai");
 
     pub(crate) fn get(self) -> &'static Convention {
