@@ -17,8 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 use spanscore::assemble::{CloseReason, Memo, Settings, TraceBuffer};
 use spanscore::span::SpanClass;
 use spanscore::span::{
-    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, Resource, Span, SpanId, Status,
-    TraceId, Value,
+    Attribute, KeptAttributes, KeptAttributesBuilder, KeyId, Now, Resource, ScopeHash, Span,
+    SpanId, Status, TraceId, Value,
 };
 
 #[cfg(feature = "mimalloc")]
@@ -152,6 +152,7 @@ fn span(trace: u64, n: u64, resource: &Arc<Resource>) -> (Span, SpanClass) {
         flags: 0x101,
         n_attributes: 8,
         status: Status::Ok,
+        scope: ScopeHash::default(),
         resource: Arc::clone(resource),
         kept: kept(n),
     };

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use spanscore::assemble::CloseReason;
 use spanscore::evaluate::{Criterion, Explain, judge};
 use spanscore::extract::{
-    CallUncertainty, ExpectationAttributes, Payload, ToolCall, Trajectory, TrajectoryUncertainty,
+    CallUncertainty, CapturedParts, ExpectationAttributes, Payload, ToolCall, Trajectory,
+    TrajectoryUncertainty,
 };
 use spanscore::span::TraceId;
 
@@ -98,6 +99,7 @@ fn run(n_calls: usize) -> Arc<Trajectory> {
             call_id: None,
             args: Some(Payload::new(args.to_string(), args, false)),
             result: None,
+            captured: CapturedParts::default(),
             error: false,
             agent: None,
             agent_run: None,

@@ -117,6 +117,24 @@ pub enum Status {
     Error,
 }
 
+/// The name of an instrumentation scope, hashed: tells the spans of one instrumentation from those
+/// of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ScopeHash(u32);
+
+impl ScopeHash {
+    /// The hash (FNV-1a) of a name.
+    pub const fn new(name: &[u8]) -> Self {
+        let mut hash: u32 = 0x811c_9dc5;
+        let mut at = 0;
+        while at < name.len() {
+            hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
+            at += 1;
+        }
+        Self(hash)
+    }
+}
+
 /// One span, reduced to ids, times, status, and the attributes that a convention or a selector
 /// reads.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,6 +156,8 @@ pub struct Span {
     pub n_attributes: u32,
     /// Status code.
     pub status: Status,
+    /// The instrumentation scope that made it.
+    pub scope: ScopeHash,
     /// The sender; shared by the spans of one `ResourceSpans`.
     pub resource: Arc<Resource>,
     /// Name, trace state, kept attributes and kept events.

@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::span::SpanClass;
-use crate::span::{ArenaPlace, KeptAttributes, LogRecord, Resource, Span, SpanId, Status};
+use crate::span::{
+    ArenaPlace, KeptAttributes, LogRecord, Resource, ScopeHash, Span, SpanId, Status,
+};
 
 /// A span or log record that arrives.
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub(super) struct Arrival {
     pub(super) flags: u32,
     pub(super) n_attributes: u32,
     pub(super) status: Status,
+    pub(super) scope: ScopeHash,
     pub(super) class: SpanClass,
     /// A log record is no top span and misses no parent.
     pub(super) is_record: bool,
@@ -53,6 +56,7 @@ pub(super) struct Version {
     pub(super) resource_idx: u32,
     pub(super) flags: u32,
     pub(super) n_attributes: u32,
+    pub(super) scope: ScopeHash,
     pub(super) status: Status,
     pub(super) is_record: bool,
     /// Is one of its descendants an agent run or a model span?
@@ -82,6 +86,7 @@ impl Arrival {
             flags: span.flags,
             n_attributes: span.n_attributes,
             status: span.status,
+            scope: span.scope,
             class,
             is_record: false,
             resource: span.resource,
@@ -98,6 +103,7 @@ impl Arrival {
             flags: 0,
             n_attributes: 0,
             status: Status::Unset,
+            scope: ScopeHash::default(),
             class: SpanClass::default(),
             is_record: true,
             resource: record.resource,

@@ -100,6 +100,7 @@ impl SpanTree {
             resource_idx,
             flags: arrival.flags,
             n_attributes: arrival.n_attributes,
+            scope: arrival.scope,
             status: arrival.status,
             is_record: arrival.is_record,
             has_agent_descendant: self.get(at).has_agent_descendant(),
@@ -248,6 +249,7 @@ impl SpanTree {
                 old.class.tool_call,
                 old.class.agent_run,
                 old.class.model,
+                old.scope,
             );
             let theirs = (
                 arrival.parent_id,
@@ -256,6 +258,7 @@ impl SpanTree {
                 arrival.class.tool_call,
                 arrival.class.agent_run,
                 arrival.class.model,
+                arrival.scope,
             );
             theirs
                 .cmp(&ours)
@@ -481,6 +484,7 @@ impl SpanTree {
                 flags: version.flags,
                 n_attributes: version.n_attributes,
                 status: version.status,
+                scope: version.scope,
                 resource,
                 kept,
             };

@@ -15,7 +15,8 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::assemble::{CloseReason, Trace};
 use crate::span::{
-    Attribute, KeptAttributesBuilder, KeySet, Resource, Span, SpanId, Status, TraceId, Value,
+    Attribute, KeptAttributesBuilder, KeySet, Resource, ScopeHash, Span, SpanId, Status, TraceId,
+    Value,
 };
 
 /// A span as a test writes it: ids are small numbers, times are milliseconds.
@@ -139,6 +140,7 @@ impl Made {
             flags: self.flags,
             n_attributes: self.attributes.len() as u32,
             status: self.status,
+            scope: ScopeHash::default(),
             resource: Arc::new(Resource {
                 encoded: self.service.as_bytes().into(),
                 service: self.service.into(),

@@ -15,10 +15,12 @@ pub struct ToolCall {
     pub name: Arc<str>,
     /// The model's id of the call, where the payload carries it.
     pub call_id: Option<Arc<str>>,
-    /// Arguments, unwrapped; `None` if they were not captured.
+    /// Arguments, unwrapped; `None` if it has none, or if they were not captured.
     pub args: Option<Payload>,
-    /// Result, unwrapped; `None` if it was not captured.
+    /// Result, unwrapped; `None` if it has none, or if it was not captured.
     pub result: Option<Payload>,
+    /// Which of the two are captured where the call was recorded.
+    pub captured: CapturedParts,
     /// Did the call fail?
     pub error: bool,
     /// Name of the agent that made it.
@@ -42,6 +44,15 @@ pub struct ToolCall {
     pub partial: bool,
     /// The ways in which the call could still change if the trace was cut short.
     pub uncertainty: CallUncertainty,
+}
+
+/// The parts that an instrumentation captures of its calls: a call without such a part has none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CapturedParts {
+    /// Arguments.
+    pub args: bool,
+    /// Results.
+    pub result: bool,
 }
 
 /// Arguments or a result. Parsed on first use: most criteria never read it.

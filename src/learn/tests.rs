@@ -11,7 +11,8 @@ use super::{
 };
 use crate::assemble::CloseReason;
 use crate::extract::{
-    CallUncertainty, ExpectationAttributes, Payload, ToolCall, Trajectory, TrajectoryUncertainty,
+    CallUncertainty, CapturedParts, ExpectationAttributes, Payload, ToolCall, Trajectory,
+    TrajectoryUncertainty,
 };
 use crate::span::TraceId;
 
@@ -24,6 +25,7 @@ fn call(name: &str, start: u64, end: u64) -> ToolCall {
         call_id: None,
         args: None,
         result: None,
+        captured: CapturedParts::default(),
         error: false,
         agent: None,
         agent_run: None,

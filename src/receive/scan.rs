@@ -27,7 +27,7 @@ use self::resources::{Occurrences, RequestResources};
 use self::retention::Keeper;
 use self::schema::{RESOURCE, SCOPE};
 use self::spans::SpanWalk;
-use crate::span::{Batch, KeySet, Resource};
+use crate::span::{Batch, KeySet, Resource, ScopeHash};
 use crate::wire::otlp::{request, resource_group, scope, scope_group};
 use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, delimited_fields, enter, key};
 
@@ -174,6 +174,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
     ) -> Result<(), Fault> {
         let (first_span, n_without_ids) = (self.batch.spans.len(), self.batch.n_without_ids);
         let mut scope_name: &[u8] = b"";
+        let mut scope_hash = ScopeHash::default();
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -182,7 +183,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     self.n_spans += 1;
                     let depth = enter(depth, span)?;
                     self.walk
-                        .span(span, depth, resource, &mut self.batch)
+                        .span(span, depth, resource, scope_hash, &mut self.batch)
                         .map_err(|fault| fault.within("spans"))?;
                 }
                 SCOPE_FIELD => {
@@ -193,6 +194,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     scope_name = delimited_fields(scope, scope::NAME)
                         .last()
                         .unwrap_or(scope_name);
+                    scope_hash = ScopeHash::new(scope_name);
+                    // A sender may put the scope behind its spans.
+                    for span in &mut self.batch.spans[first_span..] {
+                        span.scope = scope_hash;
+                    }
                 }
                 other => LEVELS
                     .scope_group

@@ -17,7 +17,8 @@ use crate::config::{self, Problems};
 use crate::evaluate::{self, Criterion, PatternCompiler, PatternError, WrittenCriterion};
 use crate::export::score_line;
 use crate::extract::{
-    AgentRun, CallUncertainty, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
+    TrajectoryUncertainty, set_captured,
 };
 use crate::pipeline::{Pipeline, Rules};
 use crate::receive::{json as otlp_json, scan};
@@ -334,11 +335,12 @@ impl TrajectoryBody {
             resource: resource.clone(),
             attributes: Vec::new(),
         };
-        let calls: Vec<ToolCall> = tool_calls
+        let mut calls: Vec<ToolCall> = tool_calls
             .into_iter()
             .enumerate()
             .map(|(at, call)| call.tool_call(at))
             .collect::<Result<_, _>>()?;
+        set_captured(&mut calls);
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
         names.sort();
         names.dedup();
@@ -431,6 +433,7 @@ impl ToolCallBody {
             call_id: call_id.map(Into::into),
             args: args.map(payload),
             result: result.map(payload),
+            captured: CapturedParts::default(),
             error: error.unwrap_or_default(),
             agent: agent.map(Into::into),
             agent_run: None,

@@ -15,7 +15,7 @@ pub struct SpanClass {
     pub partial: bool,
     /// The framework's update counter, 0 if there is none: of two versions with the same end the
     /// higher one wins.
-    pub update: u64,
+    pub update: u32,
     /// The conventions that recognised it.
     pub recognition: Recognition,
 }

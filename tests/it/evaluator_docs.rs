@@ -19,8 +19,11 @@ where it reaches the criterion's `threshold` (1.0 unless said otherwise), else `
 labels say that there is no honest answer:
 
 - `not_evaluated`: the trace was cut short and its rest could change the verdict, or arguments or
-  results that the criterion reads were not captured. Where no call of a trajectory carries any,
-  capture is off; where some do, a call without has none.
+  results that the criterion reads were not captured. A call without arguments (a result) has
+  none if other calls of the trajectory that the same instrumentation recorded carry theirs: the
+  same convention and service and, where a convention is shared by many instrumentations
+  (`gen_ai`, `openinference`, `mcp`), the same instrumentation scope. Otherwise capture is off
+  there, and the value is not known.
 - `error`: the criterion cannot be applied to a call that was made, or an expectation that the run
   itself carries cannot be used ([expectations](expectations.md)).
 

@@ -23,6 +23,7 @@ mod kept_values;
 mod log_records;
 mod numbers;
 mod readme;
+mod recorded_calls;
 mod reloaded_rules;
 mod rule_oracle;
 mod rules_page;

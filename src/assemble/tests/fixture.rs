@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::assemble::{CloseReason, Closed, Inserted, Memo, Settings, TraceBuffer};
 use crate::span::SpanClass;
 use crate::span::{
-    KeptAttributes, KeptAttributesBuilder, Now, Resource, Span, SpanId, Status, TraceId,
+    KeptAttributes, KeptAttributesBuilder, Now, Resource, ScopeHash, Span, SpanId, Status, TraceId,
 };
 
 /// The Unix time at which every test begins, in seconds.
@@ -84,6 +84,7 @@ pub(super) fn span(id: u64) -> Sent {
         flags: 0,
         n_attributes: 0,
         status: Status::Unset,
+        scope: ScopeHash::default(),
         resource: Arc::new(Resource {
             encoded: Box::default(),
             service: "shop".into(),

@@ -200,6 +200,7 @@ fn rank(sent: &Sent) -> impl Ord {
         class.tool_call,
         class.agent_run,
         class.model,
+        span.scope,
         span.kept.clone(),
     )
 }
@@ -224,7 +225,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         -200..50i64,
         prop_oneof![Just(0), 1..3i64, -150..-100i64, Just(300)],
     );
-    let class = (any::<[bool; 4]>(), 0..10u8, 0..3u64, 0..3u32);
+    let class = (any::<[bool; 4]>(), 0..10u8, 0..3u32, 0..3u32);
     (tree, times, class, prop_oneof![Just("a"), Just("b")]).prop_map(
         |(tree, times, class, name)| {
             let (trace, id, parent, flags) = tree;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::{Config, keys, schema, starter};
 use super::{Given, config, json, messages};
 use crate::assemble::CloseReason;
-use crate::extract::{CallUncertainty, ToolCall, Trajectory, TrajectoryUncertainty};
+use crate::extract::{CallUncertainty, CapturedParts, ToolCall, Trajectory, TrajectoryUncertainty};
 use crate::span::TraceId;
 
 const EXAMPLE: &str = include_str!("../../../deploy/spanscore.yaml");
@@ -235,6 +235,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         call_id: None,
         args: None,
         result: None,
+        captured: CapturedParts::default(),
         error: false,
         agent: None,
         agent_run: None,

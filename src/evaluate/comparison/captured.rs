@@ -54,7 +54,7 @@ impl Tri {
 pub(crate) enum Known<T> {
     /// Captured whole.
     Value(T),
-    /// The call has none: other calls of the trajectory carry theirs, so capture is on.
+    /// The call has none: others that were recorded like it carry theirs, so capture is on.
     None,
     /// Not captured, or cut.
     Unknown,
@@ -63,26 +63,13 @@ pub(crate) enum Known<T> {
 /// Reads arguments and results of a trajectory's calls, and notes which reads failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
-    has_args: bool,
-    has_results: bool,
     missing: Missing,
 }
 
 impl<'a> CapturedValues<'a> {
     pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
-        let is_known = |payload: &Payload| !payload.is_lost();
-        let has_args = trajectory
-            .tool_calls
-            .iter()
-            .any(|call| call.args.as_ref().is_some_and(is_known));
-        let has_results = trajectory
-            .tool_calls
-            .iter()
-            .any(|call| call.result.as_ref().is_some_and(is_known));
         Self {
             trajectory,
-            has_args,
-            has_results,
             missing: Missing::default(),
         }
     }
@@ -94,14 +81,19 @@ impl<'a> CapturedValues<'a> {
         match self.known(
             call_idx,
             call.args.as_ref(),
-            self.has_args,
+            call.captured.args,
             call.uncertainty.args,
         ) {
             Ok(Some(payload)) => Known::Value(payload.json()),
             Ok(None) => Known::None,
             Err(missing) => {
+                let mut calls = trajectory.tool_calls.iter();
+                let captured_nowhere = !calls.any(|call| carries(call.args.as_ref()));
+                let is_uncaptured = call.args.is_none() && !call.captured.args;
+                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
                 self.missing = Missing {
-                    no_args: self.missing.no_args || !self.has_args,
+                    no_args: missing.no_args || captured_nowhere,
+                    uncaptured_args: missing.uncaptured_args.or(uncaptured),
                     ..missing
                 };
                 Known::Unknown
@@ -121,7 +113,7 @@ impl<'a> CapturedValues<'a> {
         match self.known(
             call_idx,
             call.result.as_ref(),
-            self.has_results,
+            call.captured.result,
             call.uncertainty.result,
         ) {
             // A message answers every call: if none was seen, the result is not known.
@@ -131,8 +123,13 @@ impl<'a> CapturedValues<'a> {
             }
             Ok(payload) => Some(payload.map_or("", |payload| &payload.text)),
             Err(missing) => {
+                let mut calls = trajectory.tool_calls.iter();
+                let captured_nowhere = !calls.any(|call| carries(call.result.as_ref()));
+                let is_uncaptured = call.result.is_none() && !call.captured.result;
+                let uncaptured = (is_uncaptured && !captured_nowhere).then_some(call_idx);
                 self.missing = Missing {
-                    no_results: self.missing.no_results || !self.has_results,
+                    no_results: missing.no_results || captured_nowhere,
+                    uncaptured_result: missing.uncaptured_result.or(uncaptured),
                     ..missing
                 };
                 None
@@ -203,4 +200,8 @@ impl<'a> CapturedValues<'a> {
         }
         Err(missing)
     }
+}
+
+fn carries(part: Option<&Payload>) -> bool {
+    part.is_some_and(|part| !part.is_lost())
 }

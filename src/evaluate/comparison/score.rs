@@ -172,6 +172,11 @@ pub(crate) struct Missing {
     pub(crate) no_args: bool,
     /// No call of the trajectory carries a result.
     pub(crate) no_results: bool,
+    /// The first call whose arguments are captured nowhere where it was recorded, although those of
+    /// other calls are.
+    pub(crate) uncaptured_args: Option<usize>,
+    /// The first call whose result is captured nowhere, although that of other calls is.
+    pub(crate) uncaptured_result: Option<usize>,
     /// The calls are known from model messages alone, which tell neither when a call ran nor
     /// whether it failed.
     pub(crate) only_messages: bool,

@@ -12,6 +12,8 @@ use crate::extract::{Payload, Trajectory};
 pub(super) struct Uncertainty {
     no_args: bool,
     no_results: bool,
+    uncaptured_args: Option<Arc<str>>,
+    uncaptured_result: Option<Arc<str>>,
     only_messages: bool,
     overlap: bool,
     too_much: bool,
@@ -39,6 +41,10 @@ struct CutShort {
 
 impl Uncertainty {
     pub(super) fn new(missing: Missing, trajectory: &Trajectory) -> Self {
+        let name_of = |call_idx: Option<usize>| {
+            let call = trajectory.tool_calls.get(call_idx?)?;
+            Some(call.name.clone())
+        };
         let call = missing
             .cut
             .and_then(|call_idx| trajectory.tool_calls.get(call_idx));
@@ -64,15 +70,14 @@ impl Uncertainty {
         Self {
             no_args: missing.no_args,
             no_results: missing.no_results,
+            uncaptured_args: name_of(missing.uncaptured_args),
+            uncaptured_result: name_of(missing.uncaptured_result),
             only_messages: missing.only_messages,
             overlap: missing.overlap,
             too_much: missing.too_much,
             no_end: missing.no_end,
             incomplete_call,
-            incomparable_call: missing
-                .incomparable
-                .and_then(|call_idx| trajectory.tool_calls.get(call_idx))
-                .map(|call| call.name.clone()),
+            incomparable_call: name_of(missing.incomparable),
             cut_short: trajectory.cut_short.then_some(CutShort {
                 reason: trajectory.completeness,
                 from_messages: trajectory.from_messages,
@@ -93,6 +98,16 @@ impl fmt::Display for Uncertainty {
         if self.no_results {
             reasons.push(format!(
                 "no call of this trajectory carries a result ({CAPTURE})"
+            ));
+        }
+        if let Some(name) = &self.uncaptured_args {
+            reasons.push(format!(
+                "the arguments of the call of `{name}` were not captured ({CAPTURE})"
+            ));
+        }
+        if let Some(name) = &self.uncaptured_result {
+            reasons.push(format!(
+                "the result of the call of `{name}` was not captured ({CAPTURE})"
             ));
         }
         if self.only_messages {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::assemble::CloseReason;
 use crate::evaluate::{Criterion, Evaluation, EvaluationText, JudgedBy, Previous, Verdict};
 use crate::extract::{
-    CallUncertainty, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
 };
 use crate::span::{KeptAttributes, Resource, SpanId, TraceId};
 
@@ -78,6 +78,7 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
             json!({ "card": SECRET }),
         ),
         result: payload(SECRET.to_owned(), json!(SECRET)),
+        captured: CapturedParts::default(),
         error: false,
         agent: Some("checkout".into()),
         agent_run: None,

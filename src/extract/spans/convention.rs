@@ -28,6 +28,9 @@ pub(crate) struct Convention {
     pub(crate) by_span_name: bool,
     /// It recognises log records.
     pub(crate) of_records: bool,
+    /// Instrumentations of several authors write by it: what one of them captures of a call says
+    /// nothing about another.
+    pub(crate) written_by_many: bool,
     pub(crate) kinds: Kinds,
 
     // Functions that replace what `kinds` says.
@@ -149,6 +152,7 @@ impl Convention {
         marks: KeyBits::NONE,
         by_span_name: false,
         of_records: false,
+        written_by_many: false,
         kinds: Kinds::NONE,
         is_call: None,
         call: None,

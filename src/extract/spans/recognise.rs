@@ -454,6 +454,7 @@ pub fn classify(span: &Span, recogniser: &Recogniser) -> SpanClass {
         Some(Value::Str(update)) => update.parse().ok(),
         _ => None,
     };
+    let update = update.map(|update: u64| u32::try_from(update).unwrap_or(u32::MAX));
     SpanClass {
         tool_call: recognised.call.is_some() || recognised.synthesized,
         agent_run: recognised.agent.is_some(),

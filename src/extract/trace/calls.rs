@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::capture::{CallRecorder, Capturing, lacks_part};
 use super::draft::{Draft, UNNAMED};
 use super::interner::Interner;
 use super::joins;
@@ -12,7 +13,7 @@ use super::span_roles::{Exclusion, SpanRoles};
 use super::turns::{Owner, Turns};
 use super::uncertainty;
 use crate::extract::spans::{Recogniser, SpanIdx};
-use crate::extract::tool_call::ToolCall;
+use crate::extract::tool_call::{CapturedParts, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 use crate::span::Status;
@@ -108,6 +109,7 @@ fn draft(
             call_id: call_id.or_else(|| id_in_result.map(Arc::from)),
             args,
             result,
+            captured: CapturedParts::default(),
             error: failed,
             agent: owner.agent.map(|agent| interner.text(agent)),
             agent_run: run,
@@ -142,6 +144,13 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     drafts.extend(
         (0..roles.spans.len()).filter_map(|span_idx| draft(roles, recogniser, span_idx, interner)),
     );
+    if drafts.iter().any(|draft| lacks_part(&draft.call)) {
+        let recorder = |draft: &Draft| CallRecorder::of(roles, draft.span);
+        let capturing = Capturing::new(drafts.iter().map(|draft| (recorder(draft), &draft.call)));
+        for draft in &mut drafts {
+            draft.call.captured = capturing.parts_of(&recorder(draft));
+        }
+    }
     drafts.sort_by_key(|draft| roles.rank(draft.span));
     let originals = originals(roles, &drafts);
     if originals.iter().all(Option::is_none) {
@@ -219,6 +228,8 @@ fn absorb(kept: &mut Draft, draft: Draft) {
     // Another span of the same call, still to come, could take precedence over this one.
     kept.call.uncertainty.args |= kept.call.args.is_none();
     kept.call.uncertainty.result |= kept.call.result.is_none();
+    kept.call.captured.args |= draft.call.captured.args;
+    kept.call.captured.result |= draft.call.captured.result;
     kept.call.args = kept.call.args.take().or(draft.call.args);
     kept.call.result = kept.call.result.take().or(draft.call.result);
     kept.call.call_id = kept.call.call_id.take().or(draft.call.call_id);

@@ -13,7 +13,7 @@ use crate::extract::spans::view::{View, attribute_text};
 use crate::extract::tool_call::ToolCall;
 use crate::extract::uncertainty::CallUncertainty;
 use crate::span::SpanClass;
-use crate::span::{LogRecord, Span, SpanId, Status, TraceId};
+use crate::span::{LogRecord, ScopeHash, Span, SpanId, Status, TraceId};
 
 /// A trace as it is read: the log records of a trace made of nothing else are read as its spans.
 pub(crate) struct ReadableTrace<'a> {
@@ -61,6 +61,7 @@ fn records_as_spans(trace: &Trace) -> Trace {
             flags: 0,
             n_attributes: 0,
             status: if failed { Status::Error } else { Status::Unset },
+            scope: ScopeHash::default(),
             resource: Arc::clone(&record.resource),
             kept: record.kept.clone(),
         }

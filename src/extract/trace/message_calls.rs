@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::capture::{CallRecorder, Capturing, lacks_part};
 use super::interner::Interner;
 use super::joins;
 use super::span_roles::SpanRoles;
 use super::turns::{Owner, Turns};
 use crate::extract::spans::{Recogniser, SpanIdx};
-use crate::extract::tool_call::{Payload, ToolCall};
+use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::{AnnouncedCall, Announcement, ConversationResult};
 
@@ -126,6 +127,8 @@ fn listed(
 ) -> Vec<ToolCall> {
     let mut seen: HashSet<String> = HashSet::new();
     let mut calls = Vec::new();
+    // The span whose reply asks for each of them.
+    let mut spans: Vec<SpanIdx> = Vec::new();
     let mut next_group = 1;
     for reply in replies {
         let (span, class) = &roles.spans[reply.span];
@@ -141,11 +144,13 @@ fn listed(
                 continue;
             }
             seen.extend(call_id.clone());
+            spans.push(reply.span);
             let result = call_id.as_ref().and_then(|id| results.payloads.get(id));
             calls.push(ToolCall {
                 name: name.into(),
                 args,
                 result: result.cloned(),
+                captured: CapturedParts::default(),
                 error: call_id
                     .as_ref()
                     .is_some_and(|id| results.failed.contains(id)),
@@ -167,6 +172,13 @@ fn listed(
                 .iter_mut()
                 .for_each(|call| call.parallel_group = Some(next_group));
             next_group += 1;
+        }
+    }
+    if calls.iter().any(lacks_part) {
+        let recorders = || spans.iter().map(|&span| CallRecorder::of(roles, span));
+        let capturing = Capturing::new(recorders().zip(&calls));
+        for (call, recorder) in calls.iter_mut().zip(recorders()) {
+            call.captured = capturing.parts_of(&recorder);
         }
     }
     calls

@@ -11,6 +11,7 @@ pub(crate) mod span_roles;
 
 pub(crate) mod turns;
 
+pub(crate) mod capture;
 pub(crate) mod draft;
 pub(crate) mod joins;
 pub(crate) mod uncertainty;

@@ -8,7 +8,7 @@ use super::requests::RequestMessages;
 use super::retention::Keeper;
 use super::schema::{FieldKind, KEY_VALUE, Schema};
 use super::value::{ScannedValue, ValueKind, any_value, key_value, plain_key_value, short_text};
-use crate::span::{Batch, Keep, Resource, Span, SpanId, Status, TraceId};
+use crate::span::{Batch, Keep, Resource, ScopeHash, Span, SpanId, Status, TraceId};
 use crate::wire::otlp::{event, link, span, status};
 use crate::wire::{
     Cursor, FIXED32, FIXED64, Fault, FaultKind, LEN, VARINT, check_utf8, delimited_fields, enter,
@@ -130,6 +130,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         bytes: &'b [u8],
         depth: u32,
         resource: &Arc<Resource>,
+        scope: ScopeHash,
         batch: &mut Batch,
     ) -> Result<(), Fault> {
         let mut fields = Fields::default();
@@ -181,6 +182,7 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
                 2 => Status::Error,
                 _ => Status::Unset,
             },
+            scope,
             resource: Arc::clone(resource),
             kept: keeper.take(),
         });

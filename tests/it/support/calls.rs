@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use spanscore::assemble::CloseReason;
 use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, judge_run};
 use spanscore::extract::{
-    AgentRun, CASE_ID, CRITERIA, CallUncertainty, EXPECT, ExpectationAttributes, Payload,
-    StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty,
+    AgentRun, CASE_ID, CRITERIA, CallUncertainty, CapturedParts, EXPECT, ExpectationAttributes,
+    Payload, StatedValue, Subject, ToolCall, Trajectory, TrajectoryUncertainty, set_captured,
 };
 use spanscore::span::{KeptAttributes, Resource, SpanId, TraceId};
 
@@ -129,6 +129,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             call_id: None,
             args: call.args.as_ref().map(payload),
             result: call.result.as_ref().map(payload),
+            captured: CapturedParts::default(),
             error: call.error,
             agent: None,
             agent_run: call.run,
@@ -142,6 +143,8 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             uncertainty: CallUncertainty::default(),
         }
     });
+    let mut tool_calls: Vec<ToolCall> = tool_calls.collect();
+    set_captured(&mut tool_calls);
     Trajectory {
         trace_id: TraceId::try_new(&[7; 16]).expect("not zero"),
         subject: Some(subject(&written.root, 0, attributes)),
@@ -161,7 +164,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
         clock_adjusted: false,
         n_spans: written.calls.len(),
         latest_end_unix_nanos: 1_000_000,
-        tool_calls: tool_calls.collect(),
+        tool_calls,
         agent_runs: written
             .runs
             .iter()

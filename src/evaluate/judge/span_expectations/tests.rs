@@ -252,6 +252,7 @@ fn an_expectation_that_would_take_long_is_an_error() {
         call_id: None,
         args: None,
         result: Some(Payload::new(result, serde_json::Value::Null, false)),
+        captured: crate::extract::CapturedParts::default(),
         error: false,
         agent: None,
         agent_run: None,

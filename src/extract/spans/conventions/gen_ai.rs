@@ -25,6 +25,7 @@ use crate::extract::values::Envelope;
 pub(super) const GEN_AI: Convention = Convention {
     name: "gen_ai",
     marks: KeyBits::new(&[keys::OPERATION, keys::GEN_AI_TOOL_NAME]),
+    written_by_many: true,
     is_call: Some(is_call),
     call: Some(call),
     agent_run: Some(agent_run),

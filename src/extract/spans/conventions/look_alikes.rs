@@ -146,17 +146,20 @@ const VOLTAGENT_KINDS: Kinds = Kinds {
 /// The Model Context Protocol's clients and servers: `tools/call` is a tool call, also in the
 /// server's process. `jsonrpc.request.id` numbers the requests of a connection and is no call id of
 /// a model.
-pub(super) const MCP: Convention = row(
-    "mcp",
-    keys::MCP_METHOD,
-    Kinds {
-        tool: &["tools/call"],
-        name: &[keys::GEN_AI_TOOL_NAME],
-        // The SDK's own client span `MCP send tools/call X` has no attribute with the name.
-        name_in_span: Some(|name| Some(name.rsplit_once("tools/call ")?.1)),
-        ..Kinds::NONE
-    },
-);
+pub(super) const MCP: Convention = Convention {
+    written_by_many: true,
+    ..row(
+        "mcp",
+        keys::MCP_METHOD,
+        Kinds {
+            tool: &["tools/call"],
+            name: &[keys::GEN_AI_TOOL_NAME],
+            // The SDK's own client span `MCP send tools/call X` has no attribute with the name.
+            name_in_span: Some(|name| Some(name.rsplit_once("tools/call ")?.1)),
+            ..Kinds::NONE
+        },
+    )
+};
 
 const fn row(name: &'static str, kind: KeyId, kinds: Kinds) -> Convention {
     Convention {

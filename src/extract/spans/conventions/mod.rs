@@ -94,6 +94,12 @@ const fn is_equal(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
+/// Is this the name of a convention by which instrumentations of several authors write?
+pub(crate) fn is_written_by_many(name: &str) -> bool {
+    let mut conventions = CONVENTIONS.iter();
+    conventions.any(|convention| convention.written_by_many && convention.name == name)
+}
+
 // === Which conventions to ask ===
 
 /// The conventions that could recognise a span with these attributes. Most spans have one mark, of

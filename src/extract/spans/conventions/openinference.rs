@@ -22,6 +22,7 @@ use crate::extract::values::Envelope;
 pub(super) const OPENINFERENCE: Convention = Convention {
     name: "openinference",
     marks: KeyBits::new(&[keys::OI_KIND, keys::SPAN_TYPE_FLAT]),
+    written_by_many: true,
     is_call: Some(is_call),
     call: Some(call),
     agent_run: Some(agent_run),
