@@ -104,7 +104,7 @@ impl Telemetry {
     /// Everything counted, as the text of `/metrics`; `sources` add metrics that are counted
     /// elsewhere.
     pub fn metrics_text(&self, started_unix_nanos: u64, sources: &[MetricsSource]) -> String {
-        let mut page = MetricsPage::default();
+        let mut page = MetricsPage::new(started_unix_nanos);
         self.items.write(&mut page);
         for (kind, family) in self.metrics.all() {
             family.write(kind, &mut page);

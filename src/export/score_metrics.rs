@@ -4,6 +4,11 @@
 //! The counting is opentelemetry_sdk's. Each series is bound once and then costs an atomic
 //! addition, and we collect the readers ourselves: there is no second clock and no second export
 //! path.
+//!
+//! Series of all verdicts begin at 0 when a criterion, service and agent are first seen together:
+//! a series that is born at 1 has no increase, so the first failure would be invisible. The SDK
+//! gives all series of an instrument one start time. We write the time at which each of them began
+//! over it, so that a backend can put the zero where the first collection already finds a one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +18,40 @@ use std::time::Duration;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, MeterProvider};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue as ProtoKeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{
-    InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality as SdkTemporality,
+    Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream,
+    Temporality as SdkTemporality,
 };
 use prost::Message;
 
-use super::score_series::{Folded, Labels, SeriesLimits, SeriesTable};
+use super::score_series::{Folded, Labels, MAX_COMBINATIONS, SeriesLimits, SeriesTable};
 use super::score_span::score_time;
 use super::score_wire::{SCOPE_NAME, SCOPE_VERSION};
 use crate::config::Temporality;
-use crate::evaluate::Evaluation;
+use crate::evaluate::{Evaluation, Verdict};
 use crate::sync::Mutex;
+
+const EVALUATIONS: &str = "spanscore.evaluations";
+const SCORE: &str = "spanscore.evaluation.score";
+const REVISIONS: &str = "spanscore.evaluation.revisions";
+const TIME_TO_VERDICT: &str = "spanscore.time_to_verdict";
+
+/// In the order of their declaration.
+const VERDICTS: [Verdict; 4] = [
+    Verdict::Pass,
+    Verdict::Fail,
+    Verdict::NotEvaluated,
+    Verdict::Error,
+];
+/// Most series of one instrument.
+pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * VERDICTS.len();
 
 /// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and
 /// 1 have meaning of their own.
@@ -70,17 +94,30 @@ pub struct ScoreMetrics {
 struct BoundSeries {
     series: SeriesTable<BoundInstruments>,
     /// By completeness, a handful.
-    delays: BTreeMap<&'static str, BoundHistogram<f64>>,
+    delays: BTreeMap<&'static str, BoundDelay>,
+    /// When the first evaluation was counted. Revisions count from then on.
+    first_unix_nanos: Option<u64>,
 }
 
-/// The instruments of one series.
+/// The instruments of one criterion, service and agent.
 #[derive(Debug)]
 struct BoundInstruments {
+    began_unix_nanos: u64,
+    /// In the order of [`VERDICTS`].
+    verdicts: [BoundVerdict; VERDICTS.len()],
+}
+
+#[derive(Debug)]
+struct BoundVerdict {
     counter: BoundCounter<u64>,
-    /// Bound by the first value: a series that never has one (`error`) must not appear as a
-    /// histogram.
-    histogram: Option<BoundHistogram<f64>>,
-    attributes: [KeyValue; 5],
+    /// Only for verdicts that have a value: a histogram must not appear for the others.
+    scores: Option<BoundHistogram<f64>>,
+}
+
+#[derive(Debug)]
+struct BoundDelay {
+    began_unix_nanos: u64,
+    histogram: BoundHistogram<f64>,
 }
 
 impl ScoreMetrics {
@@ -97,8 +134,16 @@ impl ScoreMetrics {
                 KeyValue::new("service.version", SCOPE_VERSION),
                 KeyValue::new("service.instance.id", settings.instance_id),
             ]);
+        // The SDK's own bound is lower than ours.
+        let bounded = |_: &Instrument| {
+            Stream::builder()
+                .with_cardinality_limit(MAX_SERIES)
+                .build()
+                .ok()
+        };
         let mut provider = SdkMeterProvider::builder()
             .with_resource(resource.build())
+            .with_view(bounded)
             .with_reader(scraped.clone());
         if settings.temporality == Temporality::Delta {
             provider = provider.with_reader(sent.clone());
@@ -110,20 +155,20 @@ impl ScoreMetrics {
                 .build(),
         );
         let counter = meter
-            .u64_counter("spanscore.evaluations")
+            .u64_counter(EVALUATIONS)
             .with_unit("{evaluation}")
             .with_description("Evaluations of finished traces");
         let histogram = meter
-            .f64_histogram("spanscore.evaluation.score")
+            .f64_histogram(SCORE)
             .with_unit("1")
             .with_description("Scores of finished traces, 0 to 1")
             .with_boundaries(BOUNDS.to_vec());
         let revisions = meter
-            .u64_counter("spanscore.evaluation.revisions")
+            .u64_counter(REVISIONS)
             .with_unit("{evaluation}")
             .with_description("Evaluations whose label late spans changed");
         let delay = meter
-            .f64_histogram("spanscore.time_to_verdict")
+            .f64_histogram(TIME_TO_VERDICT)
             .with_unit("s")
             .with_description("Time from the end of the judged span to its evaluation")
             .with_boundaries(DELAY_BOUNDS.to_vec());
@@ -135,6 +180,7 @@ impl ScoreMetrics {
             bound: Mutex::new(BoundSeries {
                 series: SeriesTable::new(settings.limits),
                 delays: BTreeMap::new(),
+                first_unix_nanos: None,
             }),
             scraped,
             sent,
@@ -167,23 +213,28 @@ impl ScoreMetrics {
         let labels = Labels {
             criterion: evaluation.criterion.name(),
             evaluator: evaluation.criterion.evaluator(),
-            verdict: evaluation.verdict,
             service: &evaluation.trajectory.service,
             agent: evaluation.trajectory.agent.as_deref().unwrap_or_default(),
         };
         let mut all = self.bound.lock();
-        let delays = all.delays.entry(completeness).or_insert_with(|| {
-            self.delay
-                .bind(&[KeyValue::new("completeness", completeness)])
-        });
-        delays.record(delay);
-        let (bound, folded) = all.series.get(labels, |labels| self.bind(labels));
+        all.first_unix_nanos.get_or_insert(now_unix_nanos);
+        let delays = all
+            .delays
+            .entry(completeness)
+            .or_insert_with(|| BoundDelay {
+                began_unix_nanos: now_unix_nanos,
+                histogram: self
+                    .delay
+                    .bind(&[KeyValue::new("completeness", completeness)]),
+            });
+        delays.histogram.record(delay);
+        let (bound, folded) = all
+            .series
+            .get(labels, |labels| self.bind(labels, now_unix_nanos));
+        let bound = &bound.verdicts[evaluation.verdict as usize];
         bound.counter.add(1);
-        if let Some(value) = evaluation.value {
-            bound
-                .histogram
-                .get_or_insert_with(|| self.histogram.bind(&bound.attributes))
-                .record(value);
+        if let (Some(scores), Some(value)) = (&bound.scores, evaluation.value) {
+            scores.record(value);
         }
         folded
     }
@@ -191,31 +242,112 @@ impl ScoreMetrics {
     /// The encoded `ExportMetricsServiceRequest` of all counts (since the last call, for
     /// deltas), and how many points it has; `None` if there is none.
     pub fn request(&self) -> Option<(Vec<u8>, usize)> {
-        let metrics = self.sent.collect();
-        let request = ExportMetricsServiceRequest::from(&metrics);
+        let request = self.collected(&self.sent);
         let n_points = n_points(&request);
         (n_points > 0).then(|| (request.encode_to_vec(), n_points))
     }
 
     /// Everything counted since the start of the process, for `/metrics`.
-    pub fn collect(&self) -> ResourceMetrics {
-        self.scraped.collect()
+    pub fn collect(&self) -> ExportMetricsServiceRequest {
+        self.collected(&self.scraped)
     }
 
-    fn bind(&self, labels: Labels<'_>) -> BoundInstruments {
-        // In the order of their keys, which spares the SDK a second entry per series.
-        let attributes = [
-            KeyValue::new("agent", labels.agent.to_owned()),
-            KeyValue::new("criterion", labels.criterion.to_owned()),
-            KeyValue::new("evaluator", labels.evaluator.to_owned()),
-            KeyValue::new("label", labels.verdict.as_str()),
-            KeyValue::new("service", labels.service.to_owned()),
-        ];
-        BoundInstruments {
-            counter: self.counter.bind(&attributes),
-            histogram: None,
-            attributes,
+    fn collected(&self, reader: &Reader) -> ExportMetricsServiceRequest {
+        // Nothing begins in between, or it would have the SDK's start time this once.
+        let bound = self.bound.lock();
+        let mut request = ExportMetricsServiceRequest::from(&reader.collect());
+        for resource in &mut request.resource_metrics {
+            for metric in resource
+                .scope_metrics
+                .iter_mut()
+                .flat_map(|scope| &mut scope.metrics)
+            {
+                bound.write_start_times(metric);
+            }
         }
+        request
+    }
+
+    fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
+        let verdicts = VERDICTS.map(|verdict| {
+            // In the order of their keys, which spares the SDK a second entry per series.
+            let attributes = [
+                KeyValue::new("agent", labels.agent.to_owned()),
+                KeyValue::new("criterion", labels.criterion.to_owned()),
+                KeyValue::new("evaluator", labels.evaluator.to_owned()),
+                KeyValue::new("label", verdict.as_str()),
+                KeyValue::new("service", labels.service.to_owned()),
+            ];
+            let has_value = matches!(verdict, Verdict::Pass | Verdict::Fail);
+            BoundVerdict {
+                counter: self.counter.bind(&attributes),
+                scores: has_value.then(|| self.histogram.bind(&attributes)),
+            }
+        });
+        BoundInstruments {
+            began_unix_nanos: now_unix_nanos,
+            verdicts,
+        }
+    }
+}
+
+impl BoundSeries {
+    /// Says of each point when its series began. Deltas begin with the last collection, which the
+    /// SDK knows.
+    fn write_start_times(&self, metric: &mut Metric) {
+        let name = metric.name.as_str();
+        let cumulative = AggregationTemporality::Cumulative as i32;
+        match &mut metric.data {
+            Some(Data::Sum(sum)) if sum.aggregation_temporality == cumulative => {
+                for point in &mut sum.data_points {
+                    if let Some(began) = self.began(name, &point.attributes) {
+                        point.start_time_unix_nano = began;
+                    }
+                }
+            }
+            Some(Data::Histogram(histogram)) => {
+                let is_cumulative = histogram.aggregation_temporality == cumulative;
+                for point in &mut histogram.data_points {
+                    if point.count == 0 {
+                        // The SDK says infinite.
+                        (point.min, point.max) = (None, None);
+                    }
+                    if let Some(began) = self.began(name, &point.attributes)
+                        && is_cumulative
+                    {
+                        point.start_time_unix_nano = began;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn began(&self, metric: &str, attributes: &[ProtoKeyValue]) -> Option<u64> {
+        match metric {
+            EVALUATIONS | SCORE => {
+                let labels = Labels {
+                    criterion: label(attributes, "criterion"),
+                    evaluator: label(attributes, "evaluator"),
+                    service: label(attributes, "service"),
+                    agent: label(attributes, "agent"),
+                };
+                self.series.find(labels).map(|bound| bound.began_unix_nanos)
+            }
+            TIME_TO_VERDICT => {
+                let delay = self.delays.get(label(attributes, "completeness"));
+                delay.map(|delay| delay.began_unix_nanos)
+            }
+            _ => self.first_unix_nanos,
+        }
+    }
+}
+
+fn label<'a>(attributes: &'a [ProtoKeyValue], key: &str) -> &'a str {
+    let pair = attributes.iter().find(|pair| pair.key == key);
+    match pair.and_then(|pair| pair.value.as_ref()?.value.as_ref()) {
+        Some(any_value::Value::StringValue(text)) => text,
+        _ => "",
     }
 }
 
@@ -226,7 +358,6 @@ impl fmt::Debug for ScoreMetrics {
 }
 
 fn n_points(request: &ExportMetricsServiceRequest) -> usize {
-    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
     let scopes = request
         .resource_metrics
         .iter()

@@ -1,5 +1,5 @@
 //! Bounds the number of metric series that the labels of evaluations create. Must not know what is
-//! counted in a series.
+//! counted in a series, nor its verdicts.
 //!
 //! Agent names come from the agents themselves and can be anything, so names are truncated, and
 //! services and agents beyond a bound share the name `_other`.
@@ -8,26 +8,24 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
-use crate::evaluate::Verdict;
 use crate::text::truncated;
 
 /// The name of everything beyond a bound.
 pub(super) const OTHER: &str = "_other";
 /// Longest name in a label, in characters.
 const MAX_NAME_LENGTH: usize = 64;
-/// Most series of one instrument, folded ones included; the SDK's own bound is the same.
-pub(super) const MAX_SERIES: usize = 2_000;
-/// The last series are kept for names that are already folded: first service and agent, then also
-/// the criterion. The latter have only evaluators and labels left to differ in, so 64 are enough.
-const KEPT_FOR_CRITERIA: usize = 436;
-const KEPT_FOR_REST: usize = 64;
+/// Most combinations of labels, folded ones included. Each has a series for every verdict.
+pub(super) const MAX_COMBINATIONS: usize = 1_000;
+/// The last combinations are kept for names that are already folded: first service and agent, then
+/// also the criterion. The latter have only evaluators left to differ in, so 32 are enough.
+const KEPT_FOR_CRITERIA: usize = 218;
+const KEPT_FOR_REST: usize = 32;
 
-/// The labels of one evaluation.
+/// The labels of one evaluation, but for its verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
     pub(super) criterion: &'a str,
     pub(super) evaluator: &'a str,
-    pub(super) verdict: Verdict,
     pub(super) service: &'a str,
     pub(super) agent: &'a str,
 }
@@ -48,11 +46,11 @@ pub enum Folded {
     Services,
     /// An agent beyond `scores.metrics.max_agents`.
     Agents,
-    /// A combination beyond the series of an instrument.
+    /// A combination beyond the most that there may be.
     Series,
 }
 
-/// All series, each with a value of the caller.
+/// All combinations, each with a value of the caller.
 #[derive(Debug)]
 pub(super) struct SeriesTable<T> {
     limits: SeriesLimits,
@@ -68,7 +66,6 @@ pub(super) struct SeriesTable<T> {
 struct Series<T> {
     criterion: Box<str>,
     evaluator: Box<str>,
-    verdict: Verdict,
     service: Box<str>,
     agent: Box<str>,
     kept: T,
@@ -79,7 +76,6 @@ impl<T> Series<T> {
         Labels {
             criterion: &self.criterion,
             evaluator: &self.evaluator,
-            verdict: self.verdict,
             service: &self.service,
             agent: &self.agent,
         }
@@ -98,7 +94,7 @@ impl<T> SeriesTable<T> {
         }
     }
 
-    /// The value of these labels, made from the labels after folding if the series is new; and
+    /// The value of these labels, made from the labels after folding if they are new; and
     /// the bound that was exceeded, the first time it is.
     pub(super) fn get(
         &mut self,
@@ -129,8 +125,8 @@ impl<T> SeriesTable<T> {
             agent: agent.unwrap_or(OTHER),
             ..labels
         };
-        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST - KEPT_FOR_CRITERIA
-        {
+        let n_unfolded = MAX_COMBINATIONS - KEPT_FOR_REST - KEPT_FOR_CRITERIA;
+        if self.find(labels).is_none() && self.series.len() >= n_unfolded {
             labels = Labels {
                 service: OTHER,
                 agent: OTHER,
@@ -138,7 +134,7 @@ impl<T> SeriesTable<T> {
             };
             folded = folded.or(Some(Folded::Series));
         }
-        if !self.has(labels) && self.series.len() >= MAX_SERIES - KEPT_FOR_REST {
+        if self.find(labels).is_none() && self.series.len() >= MAX_COMBINATIONS - KEPT_FOR_REST {
             labels = Labels {
                 criterion: OTHER,
                 ..labels
@@ -156,7 +152,6 @@ impl<T> SeriesTable<T> {
             .or_insert_with(|| Series {
                 criterion: labels.criterion.into(),
                 evaluator: labels.evaluator.into(),
-                verdict: labels.verdict,
                 service: labels.service.into(),
                 agent: labels.agent.into(),
                 kept: make(labels),
@@ -164,12 +159,11 @@ impl<T> SeriesTable<T> {
         (&mut entry.into_mut().kept, first)
     }
 
-    fn has(&self, labels: Labels<'_>) -> bool {
-        self.series
-            .find(self.hasher.hash_one(labels), |series| {
-                series.labels() == labels
-            })
-            .is_some()
+    /// The value of labels that were folded before.
+    pub(super) fn find(&self, labels: Labels<'_>) -> Option<&T> {
+        let hash = self.hasher.hash_one(labels);
+        let found = self.series.find(hash, |series| series.labels() == labels);
+        found.map(|series| &series.kept)
     }
 }
 

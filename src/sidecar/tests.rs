@@ -89,7 +89,7 @@ async fn the_last_request_is_a_metric() {
         millis: intake.last_offer.clone(),
     };
     let metric = || {
-        let mut page = MetricsPage::default();
+        let mut page = MetricsPage::new(0);
         last_request.write_metrics(&mut page);
         let text = page.finish();
         let line = text.lines().find_map(|line| {

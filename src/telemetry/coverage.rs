@@ -48,20 +48,12 @@ pub fn write_coverage(criteria: &[(&str, u64, u64)], page: &mut MetricsPage) {
     let help = "Trajectories judged while the criterion was in force, by criterion";
     page.metric(name, MetricKind::Counter, help);
     for (criterion, n_seen, _) in criteria {
-        page.sample(
-            &format!("{name}_total"),
-            [("criterion", *criterion)],
-            n_seen,
-        );
+        page.total(name, [("criterion", *criterion)], n_seen);
     }
     let name = "spanscore_criterion_trajectories_matched";
     let help = "Trajectories that the criterion selected, by criterion";
     page.metric(name, MetricKind::Counter, help);
     for (criterion, _, n_matched) in criteria {
-        page.sample(
-            &format!("{name}_total"),
-            [("criterion", *criterion)],
-            n_matched,
-        );
+        page.total(name, [("criterion", *criterion)], n_matched);
     }
 }

@@ -134,13 +134,13 @@ impl ItemCounts {
         ] {
             let name = format!("spanscore_{name}_{items}");
             page.metric(&name, MetricKind::Counter, &format!("{words} {help}"));
-            page.sample(&format!("{name}_total"), [], value);
+            page.total(&name, [], value);
         }
         let name = format!("spanscore_exporter_dropped_{items}");
         let help = format!("{words} dropped, by reason; accepted = sent + queue + dropped");
         page.metric(&name, MetricKind::Counter, &help);
         for (reason, n) in &self.dropped {
-            page.sample(&format!("{name}_total"), [("reason", *reason)], n);
+            page.total(&name, [("reason", *reason)], n);
         }
         page.gauge(
             &format!("spanscore_exporter_queue_{items}"),

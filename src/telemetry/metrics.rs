@@ -228,11 +228,15 @@ impl<const N: usize> AnyFamily for Family<N> {
         if series.is_empty() {
             return;
         }
-        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
-        page.metric(name, kind, self.help);
+        let counter = self.name.strip_suffix("_total");
+        page.metric(counter.unwrap_or(self.name), kind, self.help);
         for (values, value) in &*series {
             let labels = self.labels.into_iter().zip(*values);
-            page.sample(self.name, labels, value.load(Ordering::Relaxed));
+            let value = value.load(Ordering::Relaxed);
+            match counter {
+                Some(counter) => page.total(counter, labels, value),
+                None => page.sample(self.name, labels, value),
+            }
         }
     }
 }

@@ -4,9 +4,10 @@
 use std::fmt::{Display, Write};
 
 /// The text of `/metrics` while it is being written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MetricsPage {
     text: String,
+    started_unix_nanos: u64,
 }
 
 /// The type of a metric.
@@ -23,6 +24,14 @@ pub enum MetricKind {
 impl MetricsPage {
     /// The content type of the text.
     pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    /// An empty page of a process that started then.
+    pub fn new(started_unix_nanos: u64) -> Self {
+        Self {
+            text: String::new(),
+            started_unix_nanos,
+        }
+    }
 
     /// Starts a metric; its samples follow. `name` has no `_total`.
     pub fn metric(&mut self, name: &str, kind: MetricKind, help: &str) {
@@ -62,6 +71,36 @@ impl MetricsPage {
         self.write(format_args!(" {value}\n"));
     }
 
+    /// Writes one series of the counter that was started last, which counts since the process
+    /// started. `name` has no `_total`.
+    pub fn total<'a>(
+        &mut self,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str), IntoIter: Clone>,
+        value: impl Display,
+    ) {
+        let labels = labels.into_iter();
+        self.sample(&format!("{name}_total"), labels.clone(), value);
+        self.created(name, labels, self.started_unix_nanos);
+    }
+
+    /// Writes when a series of the counter or histogram that was started last began. Prometheus
+    /// can read a zero from it, without which the first event of a new series is no increase.
+    pub fn created<'a>(
+        &mut self,
+        name: &str,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        unix_nanos: u64,
+    ) {
+        let (seconds, nanos) = (unix_nanos / 1_000_000_000, unix_nanos % 1_000_000_000);
+        let millis = nanos / 1_000_000;
+        self.sample(
+            &format!("{name}_created"),
+            labels,
+            format_args!("{seconds}.{millis:03}"),
+        );
+    }
+
     /// Writes a gauge without labels.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.metric(name, MetricKind::Gauge, help);
@@ -86,15 +125,16 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_and_braces_stand_only_around_labels() {
-        let mut page = MetricsPage::default();
+        let mut page = MetricsPage::new(1_790_000_000_050_999_999);
         page.metric("seen", MetricKind::Counter, "Names seen, by name");
-        page.sample("seen_total", [("name", "a \"b\"\\\n"), ("kind", "é")], 7);
+        page.total("seen", [("name", "a \"b\"\\\n"), ("kind", "é")], 7);
         page.gauge("open", "Names open", 1.5);
         assert_eq!(
             page.finish(),
             "# HELP seen Names seen, by name\n\
              # TYPE seen counter\n\
              seen_total{name=\"a \\\"b\\\"\\\\\\n\",kind=\"é\"} 7\n\
+             seen_created{name=\"a \\\"b\\\"\\\\\\n\",kind=\"é\"} 1790000000.050\n\
              # HELP open Names open\n\
              # TYPE open gauge\n\
              open 1.5\n\

@@ -14,11 +14,7 @@ pub(super) fn write(started_unix_nanos: u64, page: &mut MetricsPage) {
         MetricKind::Counter,
         "User and system CPU time, in seconds",
     );
-    page.sample(
-        "process_cpu_seconds_total",
-        [],
-        format_args!("{cpu_seconds:?}"),
-    );
+    page.total("process_cpu_seconds", [], format_args!("{cpu_seconds:?}"));
     page.gauge(
         "process_start_time_seconds",
         "Start of the process, Unix time in seconds",

@@ -233,8 +233,8 @@ async fn all_three_shapes_arrive_and_a_drain_sends_what_is_open() {
     assert_eq!(counted(&telemetry, "score_events"), (2, 0));
     assert_eq!(
         counted(&telemetry, "score_metrics"),
-        (5, 0),
-        "two labels, two instruments, and the time to a verdict"
+        (7, 0),
+        "four labels, of which two have a score, and the time to a verdict"
     );
 }
 

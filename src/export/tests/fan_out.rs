@@ -95,9 +95,9 @@ fn books(telemetry: &Telemetry, shape: &'static str) -> (u64, Vec<(&'static str,
 }
 
 fn n_items(shape: &str) -> u64 {
-    // One label, two instruments, and one series of the time to a verdict.
+    // Four labels, of which two have a score, and one series of the time to a verdict.
     if shape == "score_metrics" {
-        3
+        7
     } else {
         N_EVALUATIONS
     }

@@ -12,8 +12,8 @@ use super::fixture::{END, criterion, fail, pass, previous, with};
 use crate::config::Temporality;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::export::metrics_page;
-use crate::export::score_metrics::{ScoreMetrics, Settings};
-use crate::export::score_series::{Folded, MAX_SERIES, SeriesLimits};
+use crate::export::score_metrics::{MAX_SERIES, ScoreMetrics, Settings};
+use crate::export::score_series::{Folded, SeriesLimits};
 use crate::telemetry::MetricsPage;
 
 /// Five and a half seconds after the judged span ended.
@@ -43,7 +43,7 @@ pub(super) fn counted(evaluations: &[Evaluation]) -> (Vec<u8>, String) {
 }
 
 fn scraped(metrics: &ScoreMetrics) -> String {
-    let mut page = MetricsPage::default();
+    let mut page = MetricsPage::new(END);
     metrics_page::write(&metrics.collect(), &mut page);
     page.finish()
 }
@@ -97,8 +97,15 @@ fn labels(attributes: &[KeyValue]) -> String {
         .to_owned()
 }
 
-/// Labels and value of each point, in order.
+/// Labels and value of each point that is not zero, in order.
 fn counts(sum: &Sum) -> Vec<(String, i64)> {
+    let mut counts = points(sum);
+    counts.retain(|(_, n)| *n != 0);
+    counts
+}
+
+/// Labels and value of each point, in order.
+fn points(sum: &Sum) -> Vec<(String, i64)> {
     use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
     let mut counts: Vec<_> = sum
         .data_points
@@ -154,8 +161,9 @@ fn evaluations_are_counted_by_five_labels() {
         )
     };
     assert_eq!(
-        counts(&evaluations),
+        points(&evaluations),
         [
+            (labelled("error"), 0),
             (labelled("fail"), 1),
             (labelled("not_evaluated"), 1),
             (labelled("pass"), 2),
@@ -181,23 +189,72 @@ fn evaluations_are_counted_by_five_labels() {
     assert!(passed.exemplars.is_empty(), "no trace ids in metrics");
 }
 
+/// A series that is born at 1 has no increase, so every verdict begins at 0 with the first one.
 #[test]
-fn cumulative_sums_grow_and_keep_their_start() {
+fn all_verdicts_begin_at_0_with_the_first_of_a_combination() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     metrics.record(&pass(), NOW);
-    let first = sum(&request(&metrics), "spanscore.evaluations")
-        .data_points
-        .remove(0);
-    metrics.record(&pass(), NOW);
-    let second = sum(&request(&metrics), "spanscore.evaluations")
-        .data_points
-        .remove(0);
-    assert!(first.start_time_unix_nano > 0);
-    assert_eq!(first.start_time_unix_nano, second.start_time_unix_nano);
+    let request = request(&metrics);
+    let labels: Vec<_> = points(&sum(&request, "spanscore.evaluations"))
+        .into_iter()
+        .map(|(labels, n)| {
+            let (_, label) = labels.split_once(" label=").unwrap();
+            format!("{label} {n}")
+        })
+        .collect();
     assert_eq!(
-        second.value,
-        Some(opentelemetry_proto::tonic::metrics::v1::number_data_point::Value::AsInt(2))
+        labels,
+        [
+            "error service=shop 0",
+            "fail service=shop 0",
+            "not_evaluated service=shop 0",
+            "pass service=shop 1"
+        ]
     );
+    let failed = histogram(&request)
+        .data_points
+        .into_iter()
+        .find(|point| point.count == 0)
+        .unwrap();
+    assert_eq!(
+        (failed.min, failed.max),
+        (None, None),
+        "nothing has no least value"
+    );
+}
+
+#[test]
+fn each_series_keeps_the_start_time_at_which_it_began() {
+    const LATER: u64 = NOW + 60_000_000_000;
+    let metrics = metrics(Temporality::Cumulative, LIMITS);
+    metrics.record(&of(pass(), "early", "a"), NOW);
+    metrics.record(&of(fail(), "late", "a"), LATER);
+    for n_early in [1, 2] {
+        let request = request(&metrics);
+        let evaluations = sum(&request, "spanscore.evaluations");
+        let n_of: Vec<_> = counts(&evaluations).into_iter().map(|(_, n)| n).collect();
+        assert_eq!(
+            n_of,
+            [1, n_early],
+            "fails of the late service, passes of the early one"
+        );
+        let began = |attributes: &[KeyValue]| match labels(attributes).contains("service=late") {
+            true => LATER,
+            false => NOW,
+        };
+        for point in &evaluations.data_points {
+            assert_eq!(point.start_time_unix_nano, began(&point.attributes));
+        }
+        for point in &histogram(&request).data_points {
+            assert_eq!(point.start_time_unix_nano, began(&point.attributes));
+        }
+        let Some(Data::Histogram(delays)) = &find(&request, "spanscore.time_to_verdict").data
+        else {
+            panic!("no delays")
+        };
+        assert_eq!(delays.data_points[0].start_time_unix_nano, NOW);
+        metrics.record(&of(pass(), "early", "a"), LATER);
+    }
 }
 
 #[test]
@@ -205,7 +262,11 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
     let metrics = metrics(Temporality::Delta, LIMITS);
     metrics.record(&pass(), NOW);
     let first = sum(&request(&metrics), "spanscore.evaluations");
-    assert_eq!((first.aggregation_temporality, counts(&first)[0].1), (1, 1));
+    assert_eq!(
+        (first.aggregation_temporality, points(&first)),
+        (1, counts(&first))
+    );
+    assert_eq!(counts(&first)[0].1, 1);
     assert_eq!(metrics.request(), None, "nothing happened since");
     metrics.record(&pass(), NOW);
     metrics.record(&pass(), NOW);
@@ -213,6 +274,7 @@ fn deltas_begin_anew_and_the_page_to_scrape_does_not() {
     let second = sum(&later, "spanscore.evaluations");
     assert_eq!(counts(&second)[0].1, 2);
     assert!(second.data_points[0].start_time_unix_nano >= first.data_points[0].time_unix_nano);
+    assert_eq!(second.data_points.len(), 1, "no zero is sent twice");
     assert_eq!(histogram(&later).data_points[0].count, 2);
 
     let page = scraped(&metrics);
@@ -325,7 +387,7 @@ fn names_are_cut_at_64_characters() {
 /// instrument stays within its bound, every evaluation is counted once, and criteria stay distinct
 /// longest.
 #[test]
-fn an_instrument_has_at_most_2_000_series() {
+fn an_instrument_has_at_most_4_000_series() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
     let mut warnings = Vec::new();
     let criteria: Vec<_> = (0..700)
@@ -358,9 +420,9 @@ fn an_instrument_has_at_most_2_000_series() {
     }
     assert_eq!(warnings, [Folded::Series, Folded::Services]);
     let request = request(&metrics);
-    let series = counts(&sum(&request, "spanscore.evaluations"));
+    let series = points(&sum(&request, "spanscore.evaluations"));
     assert!(
-        (1_900..=MAX_SERIES).contains(&series.len()),
+        (3_800..=MAX_SERIES).contains(&series.len()),
         "{} series",
         series.len()
     );
@@ -401,7 +463,7 @@ fn the_page_to_scrape_is_openmetrics_text() {
         page.lines()
             .filter(|line| line.contains("_bucket{"))
             .count(),
-        2 * 12 + 13
+        4 * 12 + 13
     );
     let few = |line: &&str| {
         !line.contains("_bucket{")
@@ -422,8 +484,22 @@ fn the_page_to_scrape_is_openmetrics_text() {
     insta::assert_snapshot!(page.join("\n"), @r#"
     # HELP spanscore_evaluations Evaluations of finished traces
     # TYPE spanscore_evaluations counter
+    spanscore_evaluations_total{agent="a",label="error",service="shop"} 0
+    spanscore_evaluations_created{agent="a",label="error",service="shop"} 1790000005.500
     spanscore_evaluations_total{agent="a",label="fail",service="shop"} 1
+    spanscore_evaluations_created{agent="a",label="fail",service="shop"} 1790000005.500
+    spanscore_evaluations_total{agent="a",label="not_evaluated",service="shop"} 0
+    spanscore_evaluations_created{agent="a",label="not_evaluated",service="shop"} 1790000005.500
+    spanscore_evaluations_total{agent="a",label="pass",service="shop"} 0
+    spanscore_evaluations_created{agent="a",label="pass",service="shop"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="error",service="no \"1\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="error",service="no \"1\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="fail",service="no \"1\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="fail",service="no \"1\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="not_evaluated",service="no \"1\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="not_evaluated",service="no \"1\"\\\n"} 1790000005.500
     spanscore_evaluations_total{agent="b",label="pass",service="no \"1\"\\\n"} 1
+    spanscore_evaluations_created{agent="b",label="pass",service="no \"1\"\\\n"} 1790000005.500
     # HELP spanscore_evaluation_score Scores of finished traces, 0 to 1
     # TYPE spanscore_evaluation_score histogram
     spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="0.6"} 0
@@ -431,19 +507,35 @@ fn the_page_to_scrape_is_openmetrics_text() {
     spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="+Inf"} 1
     spanscore_evaluation_score_sum{agent="a",label="fail",service="shop"} 0.6666666666666666
     spanscore_evaluation_score_count{agent="a",label="fail",service="shop"} 1
+    spanscore_evaluation_score_created{agent="a",label="fail",service="shop"} 1790000005.500
+    spanscore_evaluation_score_bucket{agent="a",label="pass",service="shop",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="a",label="pass",service="shop",le="0.7"} 0
+    spanscore_evaluation_score_bucket{agent="a",label="pass",service="shop",le="+Inf"} 0
+    spanscore_evaluation_score_sum{agent="a",label="pass",service="shop"} 0
+    spanscore_evaluation_score_count{agent="a",label="pass",service="shop"} 0
+    spanscore_evaluation_score_created{agent="a",label="pass",service="shop"} 1790000005.500
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="0.7"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="+Inf"} 0
+    spanscore_evaluation_score_sum{agent="b",label="fail",service="no \"1\"\\\n"} 0
+    spanscore_evaluation_score_count{agent="b",label="fail",service="no \"1\"\\\n"} 0
+    spanscore_evaluation_score_created{agent="b",label="fail",service="no \"1\"\\\n"} 1790000005.500
     spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="0.6"} 0
     spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="0.7"} 0
     spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="+Inf"} 1
     spanscore_evaluation_score_sum{agent="b",label="pass",service="no \"1\"\\\n"} 1
     spanscore_evaluation_score_count{agent="b",label="pass",service="no \"1\"\\\n"} 1
+    spanscore_evaluation_score_created{agent="b",label="pass",service="no \"1\"\\\n"} 1790000005.500
     # HELP spanscore_evaluation_revisions Evaluations whose label late spans changed
     # TYPE spanscore_evaluation_revisions counter
     spanscore_evaluation_revisions_total{from="fail",to="pass"} 1
+    spanscore_evaluation_revisions_created{from="fail",to="pass"} 1790000005.500
     # HELP spanscore_time_to_verdict_seconds Time from the end of the judged span to its evaluation
     # TYPE spanscore_time_to_verdict_seconds histogram
     spanscore_time_to_verdict_seconds_bucket{completeness="root_ended",le="+Inf"} 2
     spanscore_time_to_verdict_seconds_sum{completeness="root_ended"} 11
     spanscore_time_to_verdict_seconds_count{completeness="root_ended"} 2
+    spanscore_time_to_verdict_seconds_created{completeness="root_ended"} 1790000005.500
     # EOF
     "#);
 }

@@ -280,7 +280,7 @@ async fn bytes_in_flight_are_shown() {
     let served = serve(|_, budgets| budgets.in_flight = 3 << 20).await;
     let mut permit = served.budget.permit();
     permit.grow_to(1_234).unwrap();
-    let mut page = crate::telemetry::MetricsPage::default();
+    let mut page = crate::telemetry::MetricsPage::new(0);
     (served.metrics)(&mut page);
     let text = page.finish();
     assert!(
