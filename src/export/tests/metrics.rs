@@ -448,7 +448,7 @@ fn an_instrument_has_at_most_4_000_series() {
 #[test]
 fn the_page_to_scrape_is_openmetrics_text() {
     let metrics = metrics(Temporality::Cumulative, LIMITS);
-    metrics.record(&of(pass(), "no \"1\"\\\n", "b"), NOW);
+    metrics.record(&of(pass(), "\"\"\\\n", "b"), NOW);
     metrics.record(&of(fail(), "shop", "a"), NOW);
     metrics.record(
         &Evaluation {
@@ -492,14 +492,14 @@ fn the_page_to_scrape_is_openmetrics_text() {
     spanscore_evaluations_created{agent="a",label="not_evaluated",service="shop"} 1790000005.500
     spanscore_evaluations_total{agent="a",label="pass",service="shop"} 0
     spanscore_evaluations_created{agent="a",label="pass",service="shop"} 1790000005.500
-    spanscore_evaluations_total{agent="b",label="error",service="no \"1\"\\\n"} 0
-    spanscore_evaluations_created{agent="b",label="error",service="no \"1\"\\\n"} 1790000005.500
-    spanscore_evaluations_total{agent="b",label="fail",service="no \"1\"\\\n"} 0
-    spanscore_evaluations_created{agent="b",label="fail",service="no \"1\"\\\n"} 1790000005.500
-    spanscore_evaluations_total{agent="b",label="not_evaluated",service="no \"1\"\\\n"} 0
-    spanscore_evaluations_created{agent="b",label="not_evaluated",service="no \"1\"\\\n"} 1790000005.500
-    spanscore_evaluations_total{agent="b",label="pass",service="no \"1\"\\\n"} 1
-    spanscore_evaluations_created{agent="b",label="pass",service="no \"1\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="error",service="\"\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="error",service="\"\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="fail",service="\"\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="fail",service="\"\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="not_evaluated",service="\"\"\\\n"} 0
+    spanscore_evaluations_created{agent="b",label="not_evaluated",service="\"\"\\\n"} 1790000005.500
+    spanscore_evaluations_total{agent="b",label="pass",service="\"\"\\\n"} 1
+    spanscore_evaluations_created{agent="b",label="pass",service="\"\"\\\n"} 1790000005.500
     # HELP spanscore_evaluation_score Scores of finished traces, 0 to 1
     # TYPE spanscore_evaluation_score histogram
     spanscore_evaluation_score_bucket{agent="a",label="fail",service="shop",le="0.6"} 0
@@ -514,18 +514,18 @@ fn the_page_to_scrape_is_openmetrics_text() {
     spanscore_evaluation_score_sum{agent="a",label="pass",service="shop"} 0
     spanscore_evaluation_score_count{agent="a",label="pass",service="shop"} 0
     spanscore_evaluation_score_created{agent="a",label="pass",service="shop"} 1790000005.500
-    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="0.6"} 0
-    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="0.7"} 0
-    spanscore_evaluation_score_bucket{agent="b",label="fail",service="no \"1\"\\\n",le="+Inf"} 0
-    spanscore_evaluation_score_sum{agent="b",label="fail",service="no \"1\"\\\n"} 0
-    spanscore_evaluation_score_count{agent="b",label="fail",service="no \"1\"\\\n"} 0
-    spanscore_evaluation_score_created{agent="b",label="fail",service="no \"1\"\\\n"} 1790000005.500
-    spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="0.6"} 0
-    spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="0.7"} 0
-    spanscore_evaluation_score_bucket{agent="b",label="pass",service="no \"1\"\\\n",le="+Inf"} 1
-    spanscore_evaluation_score_sum{agent="b",label="pass",service="no \"1\"\\\n"} 1
-    spanscore_evaluation_score_count{agent="b",label="pass",service="no \"1\"\\\n"} 1
-    spanscore_evaluation_score_created{agent="b",label="pass",service="no \"1\"\\\n"} 1790000005.500
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="\"\"\\\n",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="\"\"\\\n",le="0.7"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="fail",service="\"\"\\\n",le="+Inf"} 0
+    spanscore_evaluation_score_sum{agent="b",label="fail",service="\"\"\\\n"} 0
+    spanscore_evaluation_score_count{agent="b",label="fail",service="\"\"\\\n"} 0
+    spanscore_evaluation_score_created{agent="b",label="fail",service="\"\"\\\n"} 1790000005.500
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="\"\"\\\n",le="0.6"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="\"\"\\\n",le="0.7"} 0
+    spanscore_evaluation_score_bucket{agent="b",label="pass",service="\"\"\\\n",le="+Inf"} 1
+    spanscore_evaluation_score_sum{agent="b",label="pass",service="\"\"\\\n"} 1
+    spanscore_evaluation_score_count{agent="b",label="pass",service="\"\"\\\n"} 1
+    spanscore_evaluation_score_created{agent="b",label="pass",service="\"\"\\\n"} 1790000005.500
     # HELP spanscore_evaluation_revisions Evaluations whose label late spans changed
     # TYPE spanscore_evaluation_revisions counter
     spanscore_evaluation_revisions_total{from="fail",to="pass"} 1

@@ -1,5 +1,5 @@
-//! Prometheus 3: the same metrics by scrape and by OTLP, under the same names, and rules that load
-//! and pass their tests.
+//! Prometheus 3: the same metrics by scrape and by OTLP, under the same names, a first failure that
+//! is an increase, and rules that load and pass their tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,6 +35,7 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
         "--config.file=prometheus.yaml",
         "--storage.tsdb.path=data",
         "--web.enable-otlp-receiver",
+        "--enable-feature=created-timestamp-zero-ingestion",
     ]);
     command.arg(format!("--web.listen-address={WEB}"));
     let prometheus = Backend::start(own, command, WEB);
@@ -56,6 +57,19 @@ pub(crate) fn has_the_metrics_both_ways(folder: &Path) {
         both.iter().all(|series| series["value"][1] == "1"),
         "{both:?}"
     );
+    // The first failure is an increase, although the first reading is 1 already.
+    let increases = until(|| {
+        query(&format!("increase({failed}[5m]) > 0.5")).filter(|series| series.len() == 2)
+    });
+    assert_eq!(increases.len(), 2);
+    let recorded = until(|| {
+        query(
+            "spanscore:evaluations:increase_5m\
+             {label=\"fail\",criterion=\"charge-exactly-once\"} == 2",
+        )
+        .filter(|series| !series.is_empty())
+    });
+    assert_eq!(recorded.len(), 1, "both ways together: {recorded:?}");
     for metric in [
         "spanscore_evaluation_score_bucket",
         "spanscore_time_to_verdict_seconds_count",
