@@ -123,7 +123,6 @@ impl<T> SeriesTable<T> {
             evaluator: truncated(labels.evaluator, MAX_NAME_LENGTH),
             service: service.unwrap_or(OTHER),
             agent: agent.unwrap_or(OTHER),
-            ..labels
         };
         let n_unfolded = MAX_COMBINATIONS - KEPT_FOR_REST - KEPT_FOR_CRITERIA;
         if self.find(labels).is_none() && self.series.len() >= n_unfolded {
