@@ -110,6 +110,7 @@ fn run(n_calls: usize) -> Arc<Trajectory> {
             end_unix_nanos: start + (at as u64 * 31 % 7) * 6_000_000,
             convention: "bench".into(),
             partial: false,
+            untimed: false,
             uncertainty: CallUncertainty::default(),
         }
     });

@@ -180,6 +180,12 @@ impl Span {
         self.kept.name()
     }
 
+    /// Does it have no start, or does it end before it starts? Then its times say nothing.
+    pub fn is_untimed(&self) -> bool {
+        let is_reversed = self.end_unix_nanos != 0 && self.end_unix_nanos < self.start_unix_nanos;
+        self.start_unix_nanos == 0 || is_reversed
+    }
+
     /// The value of the first attribute with this key.
     pub fn get(&self, key: KeyId) -> Option<Value<'_>> {
         self.kept.get(key)

@@ -42,6 +42,9 @@ pub struct ToolCall {
     pub convention: Arc<str>,
     /// Its span has not ended yet.
     pub partial: bool,
+    /// The call's span has no start, or ends before it starts: the time of the call is not known,
+    /// and its place in the list is a guess.
+    pub untimed: bool,
     /// The ways in which the call could still change if the trace was cut short.
     pub uncertainty: CallUncertainty,
 }

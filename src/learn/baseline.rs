@@ -193,6 +193,7 @@ pub(super) fn n_failed(run: &Trajectory) -> usize {
 pub(super) fn duration_ms(run: &Trajectory) -> Option<u64> {
     let (start, end) = match &run.subject {
         Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
+        None if run.tool_calls.iter().any(|call| call.untimed) => return None,
         None => {
             let starts = run.tool_calls.iter().map(|call| call.start_unix_nanos);
             let ends = run.tool_calls.iter().map(|call| call.end_unix_nanos);

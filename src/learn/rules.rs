@@ -104,6 +104,8 @@ struct Calls<'a> {
     calls: Vec<&'a ToolCall>,
     times: Vec<(Moment, Moment)>,
     n_ended: usize,
+    /// It is not known when one of them ran.
+    is_unplaced: bool,
     first_start: Moment,
     first_end: Moment,
     last_start: Moment,
@@ -267,7 +269,8 @@ impl<'a> Miner<'a> {
                     // Each b has an a before it; each a has a b after it; some a is before some b.
                     let precedence = first.first_end < second.first_start;
                     let response = first.last_end < second.last_answer;
-                    let some = first.first_end < second.last_start;
+                    let may_be = first.is_unplaced || second.is_unplaced;
+                    let some = may_be || first.first_end < second.last_start;
                     support.together += 1;
                     support.precedence += usize::from(precedence);
                     support.response += usize::from(response);
@@ -485,6 +488,7 @@ impl Default for Calls<'_> {
             calls: Vec::new(),
             times: Vec::new(),
             n_ended: 0,
+            is_unplaced: false,
             first_start: Moment::MAX,
             first_end: Moment::MAX,
             last_start: Moment::MIN,
@@ -497,10 +501,14 @@ impl Default for Calls<'_> {
 impl<'a> RunCalls<'a> {
     fn new(run: &'a Trajectory, ids: &BTreeMap<&str, usize>) -> Self {
         let intervals = Intervals::new(run, Concurrency::Interval);
-        let times: Vec<(Moment, Moment)> =
-            (intervals.start.into_iter().zip(intervals.end)).collect();
+        let times: Vec<(Moment, Moment)> = (intervals
+            .start
+            .iter()
+            .copied()
+            .zip(intervals.end.iter().copied()))
+        .collect();
         let mut by_tool: BTreeMap<usize, Calls<'a>> = BTreeMap::new();
-        for (call, time) in run.tool_calls.iter().zip(&times) {
+        for (call_idx, (call, time)) in run.tool_calls.iter().zip(&times).enumerate() {
             let Some(tool) = ids.get(&*call.name) else {
                 continue;
             };
@@ -509,6 +517,7 @@ impl<'a> RunCalls<'a> {
             calls.calls.push(call);
             calls.times.push(*time);
             calls.n_ended += usize::from(!call.partial);
+            calls.is_unplaced |= intervals.is_unplaced(call_idx);
             calls.first_start = calls.first_start.min(start);
             calls.first_end = calls.first_end.min(end);
             calls.last_start = calls.last_start.max(start);

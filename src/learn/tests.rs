@@ -36,6 +36,7 @@ fn call(name: &str, start: u64, end: u64) -> ToolCall {
         end_unix_nanos: end * SECOND,
         convention: Arc::from("tool.name"),
         partial: false,
+        untimed: false,
         uncertainty: CallUncertainty::default(),
     }
 }

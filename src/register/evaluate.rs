@@ -335,10 +335,11 @@ impl TrajectoryBody {
             resource: resource.clone(),
             attributes: Vec::new(),
         };
+        let has_times = tool_calls.iter().any(ToolCallBody::has_time);
         let mut calls: Vec<ToolCall> = tool_calls
             .into_iter()
             .enumerate()
-            .map(|(at, call)| call.tool_call(at))
+            .map(|(at, call)| call.tool_call(at, has_times))
             .collect::<Result<_, _>>()?;
         set_captured(&mut calls);
         let mut names: Vec<Arc<str>> = calls.iter().filter_map(|call| call.agent.clone()).collect();
@@ -397,7 +398,12 @@ impl TrajectoryBody {
 }
 
 impl ToolCallBody {
-    fn tool_call(self, at: usize) -> Result<ToolCall, ApiError> {
+    fn has_time(&self) -> bool {
+        self.start.is_some() || self.end.is_some()
+    }
+
+    /// Where no call has times, they came one after the other.
+    fn tool_call(self, at: usize, has_times: bool) -> Result<ToolCall, ApiError> {
         let Self {
             name,
             call_id,
@@ -428,6 +434,9 @@ impl ToolCallBody {
                 .map_or_else(|| value.to_string(), str::to_owned);
             Payload::new(text, value, false)
         };
+        let lacks_time = has_times && (start.is_none() || end.is_none());
+        let start_unix_nanos = time(start, at as u64 * 2)?;
+        let end_unix_nanos = time(end, at as u64 * 2 + 1)?;
         Ok(ToolCall {
             name: name.into(),
             call_id: call_id.map(Into::into),
@@ -440,10 +449,11 @@ impl ToolCallBody {
             step: step.unwrap_or_default(),
             parallel_group,
             span_id: id(span_id, "trajectory.tool_calls", SpanId::try_new)?,
-            start_unix_nanos: time(start, at as u64 * 2)?,
-            end_unix_nanos: time(end, at as u64 * 2 + 1)?,
+            start_unix_nanos,
+            end_unix_nanos,
             convention: convention.unwrap_or_default().into(),
             partial: false,
+            untimed: lacks_time || end_unix_nanos < start_unix_nanos,
             uncertainty: CallUncertainty::default(),
         })
     }

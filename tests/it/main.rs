@@ -30,4 +30,5 @@ mod rules_page;
 mod span_expectations;
 mod tidy;
 mod timed_conformance;
+mod untimed_calls;
 mod verdict_stability;

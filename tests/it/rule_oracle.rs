@@ -26,7 +26,7 @@ const TEMPLATES: [&str; 14] = [
     "not_chain_succession",
 ];
 
-/// A call's start, end, name, values, group, and whether it never ended.
+/// A call's start, end, name, values, group, and whether it never ended, or its times say nothing.
 #[derive(Debug, Clone)]
 struct Made {
     start: u64,
@@ -35,6 +35,7 @@ struct Made {
     values: Option<Vec<u64>>,
     group: Option<u32>,
     partial: bool,
+    untimed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -71,6 +72,7 @@ fn made() -> impl Strategy<Value = Made> {
             values,
             group,
             partial,
+            untimed: false,
         })
 }
 
@@ -121,6 +123,7 @@ fn evaluated(evaluate: &Value, calls: &[Made], unknown: Option<usize>) -> Evalua
         at: Some((call.start, call.end)),
         group: call.group,
         partial: call.partial,
+        untimed: call.untimed,
         cut: unknown == Some(at),
         ..Call::default()
     });
@@ -373,6 +376,65 @@ proptest! {
             let mut calls = calls.clone();
             calls[at].values = other;
             let with = evaluated(&rule, &calls, None);
+            let said = [without.explanation(), with.explanation()];
+            prop_assert_eq!(without.verdict, with.verdict, "{:?}", said);
+        }
+    }
+}
+
+// === calls without times ===
+
+fn any_criterion() -> impl Strategy<Value = Value> {
+    let names = prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..4);
+    let score = prop::sample::select(vec![
+        "exact",
+        "in_order",
+        "any_order",
+        "superset",
+        "lcs_ratio",
+        "edit",
+    ]);
+    let matched = (names, score).prop_map(
+        |(expected, score)| json!({ "trajectory_match": { "expected": expected, "score": score } }),
+    );
+    let edges = (prop::sample::select(vec!["init", "end"]), any::<bool>()).prop_map(
+        |(template, passes)| {
+            let overlap = if passes { "pass" } else { "fail" };
+            let rule = json!({ template: { "a": "^a$", "overlap": overlap } });
+            json!({ "constraints": { "rules": [rule] } })
+        },
+    );
+    let effort = (0_u32..3).prop_map(
+        |max| json!({ "efficiency": { "max_retries": max, "max_repeats": max, "max_calls": 4 } }),
+    );
+    prop_oneof![
+        6 => asked().prop_map(|asked| rule(&asked)),
+        1 => edges,
+        2 => matched,
+        1 => effort
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_verdict_holds_whenever_a_call_without_times_ran(
+        calls in calls(),
+        evaluate in any_criterion(),
+        at in 0_usize..6,
+        start in 0_u64..12,
+        length in prop::sample::select(vec![0_u64, 1, 3, 12]),
+    ) {
+        let at = at % calls.len();
+        let mut untimed = calls.clone();
+        untimed[at].untimed = true;
+        let without = evaluated(&evaluate, &untimed, None);
+        if without.verdict != Verdict::NotEvaluated {
+            let mut moved = calls;
+            (moved[at].start, moved[at].end) = (start, start + length);
+            moved.sort_by_key(|call| (call.start, call.end));
+            let with = evaluated(&evaluate, &moved, None);
             let said = [without.explanation(), with.explanation()];
             prop_assert_eq!(without.verdict, with.verdict, "{:?}", said);
         }

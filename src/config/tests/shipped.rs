@@ -246,6 +246,7 @@ fn trajectory(root: &str, agent: Option<&str>, names: &[&str]) -> Trajectory {
         end_unix_nanos: 0,
         convention: Arc::from("tool.name"),
         partial: false,
+        untimed: false,
         uncertainty: CallUncertainty::default(),
     };
     Trajectory {

@@ -26,8 +26,9 @@ impl Concurrency {
     }
 }
 
-/// The end of a call that has not ended: after everything, and far from overflow.
-const NEVER: i64 = i64::MAX / 4;
+/// The end of a call that has not ended: after everything, so that the difference of two times does
+/// not overflow. No time comes later: the year is 2116.
+const NEVER: i64 = i64::MAX / 2;
 
 /// The calls as intervals, by position. Starts and ends are ranks in one order, so that `x` is
 /// before `y` exactly if `end[x] < start[y]`; beside them stand the calls' own times.
@@ -38,6 +39,9 @@ pub(crate) struct Intervals {
     /// Own start and end, Unix nanoseconds, whatever counts as concurrent.
     begun: Vec<i64>,
     done: Vec<i64>,
+    /// When these calls ran is not known.
+    untimed: Vec<bool>,
+    has_untimed: bool,
     concurrency: Concurrency,
 }
 
@@ -52,7 +56,8 @@ pub(crate) enum Near {
 
 impl Intervals {
     /// Points at one instant keep the order of the list, and a start stands before an end. Calls
-    /// taken from model messages have no times of their own: those of one reply are concurrent.
+    /// taken from model messages have no times of their own: those of one reply are concurrent. A
+    /// call that is not placed overlaps all others and is near to each.
     pub(crate) fn new(trajectory: &Trajectory, concurrency: Concurrency) -> Self {
         let concurrency = match (trajectory.from_messages, concurrency) {
             (true, Concurrency::Interval) => Concurrency::Reply,
@@ -60,24 +65,37 @@ impl Intervals {
         };
         let calls = &trajectory.tool_calls;
         let nanos = |nanos: u64| i64::try_from(nanos).map_or(NEVER, |nanos| nanos.min(NEVER));
-        let begun: Vec<i64> = calls
-            .iter()
-            .map(|call| nanos(call.start_unix_nanos))
-            .collect();
-        let done: Vec<i64> = (calls.iter().zip(&begun))
-            .map(|(call, begun)| match call.partial {
-                true => NEVER,
-                false => nanos(call.end_unix_nanos).max(*begun),
+        let begun = calls.iter().map(|call| nanos(call.start_unix_nanos));
+        let done = calls.iter().map(|call| match call.partial {
+            true => NEVER,
+            false => nanos(call.end_unix_nanos.max(call.start_unix_nanos)),
+        });
+        let (begun, done): (Vec<i64>, Vec<i64>) = (begun.collect(), done.collect());
+        let untimed = (calls.iter().zip(&begun).zip(&done))
+            .map(|((call, begun), done)| {
+                let is_beyond = *begun == NEVER || (*done == NEVER && !call.partial);
+                call.untimed || is_beyond
             })
-            .collect();
+            .collect::<Vec<bool>>();
         let mut intervals = Self {
             start: Vec::new(),
             end: Vec::new(),
             begun,
             done,
+            has_untimed: untimed.contains(&true),
+            untimed,
             concurrency,
         };
         intervals.rank(calls);
+        if intervals.has_untimed {
+            for call in (0..calls.len())
+                .filter(|call| intervals.is_unplaced(*call))
+                .collect::<Vec<_>>()
+            {
+                (intervals.start[call], intervals.end[call]) = (-NEVER, NEVER);
+                (intervals.begun[call], intervals.done[call]) = (-NEVER, NEVER);
+            }
+        }
         intervals
     }
 
@@ -142,7 +160,8 @@ impl Intervals {
             end: negated(&self.start),
             begun: negated(&self.done),
             done: negated(&self.begun),
-            concurrency: self.concurrency,
+            untimed: self.untimed.clone(),
+            ..*self
         }
     }
 
@@ -154,7 +173,8 @@ impl Intervals {
             end: of(&self.end),
             begun: of(&self.begun),
             done: of(&self.done),
-            concurrency: self.concurrency,
+            untimed: calls.iter().map(|call| self.untimed[*call]).collect(),
+            ..*self
         }
     }
 
@@ -164,6 +184,26 @@ impl Intervals {
 
     pub(crate) fn concurrency(&self) -> Concurrency {
         self.concurrency
+    }
+
+    /// Is nothing known of where the call stands among the others? The times decide which calls one
+    /// reply asked for, so there a single call without them leaves all open.
+    pub(crate) fn is_unplaced(&self, call: usize) -> bool {
+        self.untimed[call] || (self.has_untimed && self.concurrency == Concurrency::Reply)
+    }
+
+    /// Is there such a call?
+    pub(crate) fn has_unplaced(&self) -> bool {
+        self.has_untimed
+    }
+
+    /// The first call whose time is not known: one of the given calls, else any.
+    pub(crate) fn first_untimed(&self, of_these: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut untimed = (0..self.len()).filter(|call| self.untimed[*call]);
+        untimed
+            .clone()
+            .find(|call| of_these(*call))
+            .or_else(|| untimed.next())
     }
 
     /// Sorts calls by start, and those that begin together by their own clock.

@@ -184,8 +184,10 @@ pub(crate) struct Missing {
     pub(crate) overlap: bool,
     /// There was more to compare than is looked at.
     pub(crate) too_much: bool,
-    /// The evaluated span has no end.
-    pub(crate) no_end: bool,
+    /// The evaluated span has no start or no end, or ends before it starts.
+    pub(crate) no_duration: bool,
+    /// The first call whose time is not known.
+    pub(crate) untimed: Option<usize>,
     /// The first call of which only the beginning of a value was kept, or whose span had not ended.
     pub(crate) cut: Option<usize>,
     /// The first call with an argument that cannot be compared: NaN, an infinity, or a number

@@ -84,7 +84,9 @@ use crate::text::counted;
 ///
 /// A call that has not ended is before nothing and nobody's partner, but it can ask, bar, and get
 /// in between. Calls taken from model messages have no times and no failures of their own: those of
-/// one reply overlap, and `within` and `error` are missing evidence.
+/// one reply overlap, and `within` and `error` are missing evidence. A call whose span has no
+/// start, or ends before it starts, may have run at any time: a rule that this could keep or break
+/// is open.
 ///
 /// Details: `rules`, for each `template`, `satisfied` (`null` where it is open), `activations`,
 /// `violations`, `open`, `vacuous`, `violated` (the calls that violate it, counted from 1, at most

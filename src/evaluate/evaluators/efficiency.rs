@@ -47,7 +47,8 @@ use crate::text::{counted, duration_text};
 /// - `ignore`: patterns of names; such calls are left out first.
 ///
 /// Where arguments were not captured, repeats and duplicates lie between none and what the names
-/// alone give.
+/// alone give. `max_retries`, `max_repeats` and `max_duration` need times: a span without a start,
+/// or one that ends before it starts, leaves them open where it matters.
 ///
 /// Details: `limits`, for each `limit`, `actual` and `kept` (`null` where it is open); durations in
 /// milliseconds.

@@ -77,7 +77,8 @@ use crate::extract::Trajectory;
 /// Details: `score`, `expected` (n), `actual` (m), `matched` (M, not for `edit`), and `alignment`:
 /// entries of `kind`, `expected` and `call`, counted from 1, which prove the number. Kinds are
 /// `match`, `missing`, `extra`, `moved` (a pair out of order) and `substituted`. If there were too
-/// many orders to look for the best, `concurrency` is `none`.
+/// many orders to look for the best, `concurrency` is `none`. In order, a call whose span has no
+/// start, or ends before it starts, may be part of a pair or not.
 ///
 /// # When the trace was cut short
 /// `in_order`, `superset`, `recall` and `lcs_ratio` can only grow. `exact`, `any_order` and
@@ -147,6 +148,8 @@ struct Counted {
     fits: Vec<Vec<Tri>>,
     /// Some of the others may count too, or some of these not.
     is_open: bool,
+    /// By call: its place among the others matters, and is not known.
+    is_unplaced: Vec<bool>,
 }
 
 /// Pairs, substituted pairs, and how they were found.
@@ -178,17 +181,23 @@ impl Evaluate for TrajectoryMatch {
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
         let mode = self.mode();
         let mut captured = CapturedValues::new(trajectory);
-        let counted = self.counted(mode, &mut captured);
-        let intervals = Intervals::new(trajectory, mode.concurrency);
-        let intervals = intervals.only(&counted.calls);
+        let all_intervals = Intervals::new(trajectory, mode.concurrency);
+        let counted = self.counted(mode, &mut captured, &all_intervals);
+        let intervals = all_intervals.only(&counted.calls);
         let (n, m) = (self.expected.len(), counted.calls.len());
-        let is_doubtful = counted.fits.iter().flatten().any(|fit| *fit == Tri::Maybe);
+        let has_unplaced = counted.is_unplaced.contains(&true);
+        let is_doubtful =
+            has_unplaced || counted.fits.iter().flatten().any(|fit| *fit == Tri::Maybe);
         let now = self.paired(mode, &counted, Tri::Yes, &intervals);
         let at_best = match is_doubtful {
             true => self.paired(mode, &counted, Tri::Maybe, &intervals),
             false => None,
         };
         let mut missing = captured.missing();
+        if has_unplaced {
+            missing.untimed =
+                all_intervals.first_untimed(|call| counted.calls.binary_search(&call).is_ok());
+        }
         let Some(now) = now else {
             missing.too_much = true;
             let mut score =
@@ -198,7 +207,9 @@ impl Evaluate for TrajectoryMatch {
         };
         let best = at_best.as_ref().unwrap_or(&now);
         let value = mode.score.value(now.value_count(mode.score, n, m), n, m);
-        let (least, most) = match (trajectory.cut_short, counted.is_open) {
+        // Where a call stands in the list decides which changes turn the list into another.
+        let is_open = counted.is_open || (has_unplaced && mode.score == MatchScore::Edit);
+        let (least, most) = match (trajectory.cut_short, is_open) {
             (false, false) => {
                 let most = mode.score.value(best.value_count(mode.score, n, m), n, m);
                 (
@@ -368,7 +379,12 @@ impl TrajectoryMatch {
         }
     }
 
-    fn counted(&self, mode: Mode, captured: &mut CapturedValues<'_>) -> Counted {
+    fn counted(
+        &self,
+        mode: Mode,
+        captured: &mut CapturedValues<'_>,
+        intervals: &Intervals,
+    ) -> Counted {
         let trajectory = captured.trajectory();
         let mut is_open = false;
         let mut calls = Vec::with_capacity(trajectory.tool_calls.len());
@@ -402,8 +418,11 @@ impl TrajectoryMatch {
             };
             calls.iter().map(fit).collect()
         });
+        let is_ordered = mode.is_in_order() && calls.len() > 1;
+        let is_unplaced = |call: &usize| is_ordered && intervals.is_unplaced(*call);
         Counted {
             fits: fits.collect(),
+            is_unplaced: calls.iter().map(is_unplaced).collect(),
             calls,
             is_open,
         }
@@ -440,6 +459,7 @@ impl TrajectoryMatch {
         }
     }
 
+    /// Which calls fit for certain, or perhaps. A call that may stand anywhere fits perhaps.
     fn fits(&self, counted: &Counted, at_least: Tri) -> Fits {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let (mut kinds, mut calls): (Vec<u32>, Vec<Vec<u32>>) = Default::default();
@@ -454,8 +474,12 @@ impl TrajectoryMatch {
                 false => next,
             };
             if kind == next {
-                let fitting = (0_u32..).zip(fits).filter(|(_, fit)| **fit >= at_least);
-                calls.push(fitting.map(|(call, _)| call).collect());
+                let is_fitting = |call: &usize| {
+                    let is_placed = at_least < Tri::Yes || !counted.is_unplaced[*call];
+                    is_placed && fits[*call] >= at_least
+                };
+                let fitting = (0..fits.len()).filter(is_fitting);
+                calls.push(fitting.map(|call| call as u32).collect());
             }
             kinds.push(kind);
         }
@@ -495,6 +519,9 @@ impl TrajectoryMatch {
             false => all_or_nothing(grows && !mode.score.is_graded()),
         };
         let most_paired = match (mode.score, mode.concurrency) {
+            _ if counted.is_unplaced.contains(&true) => {
+                self.fits(counted, Tri::Maybe).in_any_order().len()
+            }
             (MatchScore::Edit, _) => {
                 let possible = self.fits(counted, Tri::Maybe).in_list_order();
                 possible.map_or(m, |pairs| pairs.len())

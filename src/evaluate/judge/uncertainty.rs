@@ -17,7 +17,9 @@ pub(super) struct Uncertainty {
     only_messages: bool,
     overlap: bool,
     too_much: bool,
-    no_end: bool,
+    no_duration: bool,
+    /// A call whose time is not known, by name.
+    untimed_call: Option<Arc<str>>,
     incomplete_call: Option<IncompleteCall>,
     /// A call with an argument that cannot be compared, by name.
     incomparable_call: Option<Arc<str>>,
@@ -75,7 +77,8 @@ impl Uncertainty {
             only_messages: missing.only_messages,
             overlap: missing.overlap,
             too_much: missing.too_much,
-            no_end: missing.no_end,
+            no_duration: missing.no_duration,
+            untimed_call: name_of(missing.untimed),
             incomplete_call,
             incomparable_call: name_of(missing.incomparable),
             cut_short: trajectory.cut_short.then_some(CutShort {
@@ -130,8 +133,16 @@ impl fmt::Display for Uncertainty {
                     .to_owned(),
             );
         }
-        if self.no_end {
-            reasons.push("the evaluated span has no end".to_owned());
+        if self.no_duration {
+            reasons.push(
+                "the evaluated span has no start or no end, or ends before it starts".to_owned(),
+            );
+        }
+        if let Some(name) = &self.untimed_call {
+            reasons.push(format!(
+                "the span of the call of `{name}` has no start, or ends before it starts, so when \
+                 it ran is not known"
+            ));
         }
         match &self.incomplete_call {
             Some(IncompleteCall::NotEnded(name)) => {

@@ -89,7 +89,8 @@ pub(crate) struct EffortLook<'a> {
     captured: CapturedValues<'a>,
     /// Positions in the trajectory.
     calls: Vec<usize>,
-    no_end: bool,
+    no_duration: bool,
+    untimed: Option<usize>,
 }
 
 /// A call's name and arguments, each as a number; no arguments have a number of their own.
@@ -121,14 +122,16 @@ impl<'a> EffortLook<'a> {
             calls: calls.collect(),
             trajectory,
             captured: CapturedValues::new(trajectory),
-            no_end: false,
+            no_duration: false,
+            untimed: None,
         }
     }
 
     /// The evidence that was looked for and is not there.
     pub(crate) fn missing(&self) -> Missing {
         Missing {
-            no_end: self.no_end,
+            no_duration: self.no_duration,
+            untimed: self.untimed,
             ..self.captured.missing()
         }
     }
@@ -214,6 +217,17 @@ impl<'a> EffortLook<'a> {
         let mut longest = [(0_u64, None); 2];
         let mut chains = [vec![0_u64; self.calls.len()], vec![0; self.calls.len()]];
         for places in groups.values_mut() {
+            if let Some(untimed) = places.iter().find(|at| intervals.is_unplaced(**at)) {
+                self.untimed = self.untimed.or(Some(self.calls[*untimed]));
+                // Each of the others may follow another, where that failed.
+                let failed = places
+                    .iter()
+                    .filter(|at| failed[**at] >= Tri::Maybe)
+                    .count();
+                let most = failed.min(places.len() - 1) as u64;
+                longest[1].0 = longest[1].0.max(most);
+                continue;
+            }
             let mut by_end = places.clone();
             by_end.sort_by_key(|at| intervals.end[*at]);
             places.sort_by_key(|at| intervals.start[*at]);
@@ -281,6 +295,19 @@ impl<'a> EffortLook<'a> {
     /// How often a block came again at once, at most, and the calls of it.
     fn repeats(&mut self) -> Amount {
         let made = self.made();
+        let is_untimed = |call: &&usize| self.trajectory.tool_calls[**call].untimed;
+        if let Some(untimed) = self.calls.iter().find(is_untimed).copied() {
+            // A call that may stand anywhere may begin, prolong or interrupt a row.
+            self.untimed = self.untimed.or(Some(untimed));
+            let mut by_name: HashMap<u32, u64> = HashMap::new();
+            for of_call in &made {
+                *by_name.entry(of_call.name).or_default() += 1;
+            }
+            return Amount {
+                most: by_name.values().max().map_or(0, |n| n - 1),
+                ..Amount::known(0, Vec::new())
+            };
+        }
         let (mut least, mut most) = ((0, 0, 1), 0);
         for block in 1..=MAX_BLOCK {
             let (mut certain, mut possible) = (0, 0);
@@ -342,6 +369,7 @@ impl<'a> EffortLook<'a> {
     /// Judges the limit of time.
     pub(crate) fn duration(&mut self, most: Period) -> LimitFound {
         let calls = &self.trajectory.tool_calls;
+        let untimed = calls.iter().any(|call| call.untimed);
         let (start, end) = match &self.trajectory.subject {
             Some(subject) => (subject.start_unix_nanos, subject.end_unix_nanos),
             None => (
@@ -357,19 +385,23 @@ impl<'a> EffortLook<'a> {
                     .unwrap_or(0),
             ),
         };
-        let has_end = end != 0 || (self.trajectory.subject.is_none() && calls.is_empty());
-        self.no_end |= !has_end;
+        // Calls made of log records have no span around them.
+        let is_known = match self.trajectory.subject.is_some() {
+            true => start != 0 && end >= start,
+            false => !untimed && (end != 0 || calls.is_empty()),
+        };
+        self.no_duration |= !is_known;
         let is_certain = !self.trajectory.cut_short
             || (self.trajectory.subject.is_some() && !self.trajectory.uncertainty.subject);
         let nanos = end.saturating_sub(start);
         let is_kept = i64::try_from(nanos).is_ok_and(|nanos| nanos <= most.nanos());
         LimitFound {
             limit: Limit::Duration,
-            kept: match has_end && is_certain {
+            kept: match is_known && is_certain {
                 true => Tri::from(is_kept),
                 false => Tri::Maybe,
             },
-            actual: has_end.then_some(nanos / 1_000_000),
+            actual: is_known.then_some(nanos / 1_000_000),
             calls: Vec::new(),
             block: 1,
         }

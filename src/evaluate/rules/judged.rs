@@ -30,6 +30,7 @@ pub(crate) struct RuleJudge<'a> {
     backwards: Line,
     overlap: bool,
     too_much: bool,
+    untimed: Option<usize>,
 }
 
 /// Two kinds of calls, as a rule names them.
@@ -68,6 +69,7 @@ impl<'a> RuleJudge<'a> {
             backwards: Line::new(mirrored),
             overlap: false,
             too_much: false,
+            untimed: None,
         }
     }
 
@@ -76,6 +78,7 @@ impl<'a> RuleJudge<'a> {
         let missing = Missing {
             overlap: self.overlap,
             too_much: self.too_much,
+            untimed: self.untimed,
             ..self.reader.captured.missing()
         };
         (missing, self.reader.fault)
@@ -208,11 +211,13 @@ impl<'a> RuleJudge<'a> {
         let at_edge: Vec<usize> = (0..fits.len())
             .filter(|&call_idx| line.intervals.start[call_idx] <= *first_end)
             .collect();
+        let is_unplaced = at_edge.iter().any(|call| line.intervals.is_unplaced(*call));
         let kept_at = |least: Tri| {
             let mut is_such = (at_edge.iter())
                 .map(|&call_idx| fits[call_idx] >= least && !self.partial[call_idx]);
             match (is_such.clone().all(|is| is), is_such.any(|is| is)) {
                 (true, _) => Tri::Yes,
+                (false, true) if is_unplaced => Tri::Maybe,
                 (false, true) => kept_in_some(overlap.unwrap_or(Overlap::Fail)),
                 (false, false) => Tri::No,
             }
@@ -222,7 +227,10 @@ impl<'a> RuleJudge<'a> {
             .filter(|&call_idx| fits[call_idx] != Tri::Yes || self.partial[call_idx])
             .take(100)
             .collect();
-        self.overlap |= now == Tri::Maybe;
+        match is_unplaced && now.max(at_best) == Tri::Maybe {
+            true => self.untimed = self.untimed.or(line.intervals.first_untimed(|_| true)),
+            false => self.overlap |= now == Tri::Maybe,
+        }
         vec![Activation {
             is_certain: true,
             kept: if now == at_best { now } else { Tri::Maybe },
@@ -264,13 +272,20 @@ impl<'a> RuleJudge<'a> {
         };
         let mut activations = Vec::new();
         for question in questions(rule, kinds.overlap) {
-            let (answers, is_exhausted) = pair.ask(question, &self.forwards, &self.backwards);
-            self.too_much |= is_exhausted;
-            activations.extend(answers);
+            let answers = pair.ask(question, &self.forwards, &self.backwards);
+            self.too_much |= answers.is_exhausted;
+            if answers.is_unplaced {
+                let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
+                self.untimed = self
+                    .untimed
+                    .or(self.forwards.intervals.first_untimed(is_of));
+            } else if kinds.overlap == Some(Overlap::NotEvaluated) {
+                let mut kept = answers.activations.iter().map(|activation| activation.kept);
+                self.overlap |= kept.any(|kept| kept == Tri::Maybe);
+            }
+            activations.extend(answers.activations);
         }
         self.too_much |= keys.too_many;
-        self.overlap |= kinds.overlap == Some(Overlap::NotEvaluated)
-            && (activations.iter()).any(|activation| activation.kept == Tri::Maybe);
         activations
     }
 

@@ -62,6 +62,16 @@ pub(crate) struct Pair<'p> {
     pub(crate) ends_may_come: bool,
 }
 
+/// The outcome for the calls that ask.
+pub(crate) struct Answers {
+    /// In any order.
+    pub(crate) activations: Vec<Activation>,
+    /// There was too much to look at.
+    pub(crate) is_exhausted: bool,
+    /// The answers depend on a call whose time is not known.
+    pub(crate) is_unplaced: bool,
+}
+
 /// The values that both kinds of calls must agree on, for each call.
 #[derive(Default)]
 pub(crate) struct PairKeys {
@@ -170,32 +180,24 @@ impl PairKeys {
 }
 
 impl Pair<'_> {
-    /// What becomes of each call that asks, in any order. The second is whether there was too much
-    /// to look at.
-    pub(crate) fn ask(
-        &self,
-        question: Question,
-        forwards: &Line,
-        backwards: &Line,
-    ) -> (Vec<Activation>, bool) {
+    pub(crate) fn ask(&self, question: Question, forwards: &Line, backwards: &Line) -> Answers {
         let line = match question.place {
             Direction::Before => backwards,
             Direction::Anywhere | Direction::After => forwards,
         };
+        let has_unplaced = self.has_unplaced(question, &line.intervals);
         let is_doubtful = self.near.is_none()
+            || has_unplaced
             || self.keys.has_unknown()
             || self.a.iter().chain(self.b).any(|fit| *fit == Tri::Maybe);
         // Doubtful partners make a rule less likely to be kept where they are barred.
-        let mut so_far = self.partners(question, line, (Doubt::No, Doubt::No));
-        let mut bounds = is_doubtful.then(|| {
-            [Doubt::No, Doubt::Yes].map(|partners| {
-                let blockers = match partners {
-                    Doubt::No => Doubt::Yes,
-                    Doubt::Yes => Doubt::No,
-                };
-                self.partners(question, line, (partners, blockers))
-            })
-        });
+        let asked = |partners: Doubt, blockers: Doubt| Asked {
+            partners: self.partners(question, line, (partners, blockers)),
+            has_unplaced,
+        };
+        let mut so_far = asked(Doubt::No, Doubt::No);
+        let mut bounds =
+            is_doubtful.then(|| [asked(Doubt::No, Doubt::Yes), asked(Doubt::Yes, Doubt::No)]);
         let asking = if question.of_b { self.b } else { self.a };
         let mut n_told = 0;
         let mut activations = Vec::new();
@@ -212,7 +214,13 @@ impl Pair<'_> {
                     if one == other { one } else { Tri::Maybe }
                 }
             };
-            if self.ends_may_come && self.partial[call] && self.near != Some(Near::Any) {
+            let is_near_any = self.near == Some(Near::Any);
+            if self.ends_may_come && self.partial[call] && !is_near_any {
+                kept = Tri::Maybe;
+            }
+            // How near it is to another call is not known, only that there is no such call.
+            let has_partner = kept == Tri::from(!question.bars);
+            if !is_near_any && has_partner && line.intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
             }
             let is_certain = *fit == Tri::Yes;
@@ -228,7 +236,21 @@ impl Pair<'_> {
         }
         let exhausted = |asked: &Asked<'_>| asked.partners.is_exhausted();
         let is_exhausted = exhausted(&so_far) || bounds.iter().flatten().any(exhausted);
-        (activations, is_exhausted)
+        let mut kept = activations.iter().map(|activation| activation.kept);
+        Answers {
+            is_exhausted,
+            is_unplaced: has_unplaced && kept.any(|kept| kept == Tri::Maybe),
+            activations,
+        }
+    }
+
+    /// Could a call whose time is not known be a partner, or get in between?
+    fn has_unplaced(&self, question: Question, intervals: &Intervals) -> bool {
+        let matters = |call: usize| {
+            question.between == Between::Nothing || self.a[call].max(self.b[call]) > Tri::No
+        };
+        intervals.has_unplaced()
+            && (0..intervals.len()).any(|call| matters(call) && intervals.is_unplaced(call))
     }
 
     fn partners<'l>(
@@ -236,7 +258,7 @@ impl Pair<'_> {
         question: Question,
         line: &'l Line,
         (partners, blockers): (Doubt, Doubt),
-    ) -> Asked<'l> {
+    ) -> Partners<'l> {
         let (own, other) = match question.of_b {
             false => ((self.a, 0), (self.b, 1)),
             true => ((self.b, 1), (self.a, 0)),
@@ -246,8 +268,13 @@ impl Pair<'_> {
         let counts_partial = question.bars && !(self.ends_may_come && self.near != Some(Near::Any));
         let is_partner = |call: usize, fit: Tri| {
             let fits = fit == Tri::Yes || (fit == Tri::Maybe && partners == Doubt::Yes);
-            let is_timed = self.near.is_some() || partners == Doubt::Yes;
-            fits && is_timed && (counts_partial || !self.partial[call])
+            let is_far = match self.near {
+                None => true,
+                Some(Near::Any) => false,
+                Some(Near::Within(_)) => line.intervals.is_unplaced(call),
+            };
+            let may_be_far = is_far && partners == Doubt::No;
+            fits && !may_be_far && (counts_partial || !self.partial[call])
         };
         let is_blocker =
             |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == Doubt::Yes);
@@ -285,21 +312,21 @@ impl Pair<'_> {
             other.1,
             partners,
         );
-        Asked {
-            partners: Partners::new(
-                &line.intervals,
-                &line.all,
-                [own_side, blocking, partner],
-                self.near.unwrap_or(Near::Any),
-                question.between,
-            ),
-        }
+        Partners::new(
+            &line.intervals,
+            &line.all,
+            [own_side, blocking, partner],
+            self.near.unwrap_or(Near::Any),
+            question.between,
+        )
     }
 }
 
 /// Partners under one way of taking doubts.
 struct Asked<'l> {
     partners: Partners<'l>,
+    /// It is not known when all the calls ran that matter.
+    has_unplaced: bool,
 }
 
 impl Asked<'_> {
@@ -318,6 +345,7 @@ impl Asked<'_> {
         match (orders, question.bars) {
             (Orders::Every, false) | (Orders::None, true) => Tri::Yes,
             (Orders::None, false) | (Orders::Every, true) => Tri::No,
+            (Orders::Some, _) if self.has_unplaced => Tri::Maybe,
             (Orders::Some, _) => kept_in_some(question.overlap),
         }
     }

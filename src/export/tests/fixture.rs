@@ -89,6 +89,7 @@ pub(super) fn call(call_idx: u64, name: &str) -> ToolCall {
         end_unix_nanos: END - 900_000 + call_idx,
         convention: "gen_ai".into(),
         partial: false,
+        untimed: false,
         uncertainty: CallUncertainty::default(),
     }
 }

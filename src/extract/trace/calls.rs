@@ -120,6 +120,7 @@ fn draft(
             end_unix_nanos: roles.tree.end[span_idx],
             convention: interner.shared(roles.conventions[span_idx]),
             partial: class.partial || span.end_unix_nanos == 0,
+            untimed: span.is_untimed(),
             uncertainty: CallUncertainty::default(),
         },
         owner,

@@ -164,6 +164,7 @@ fn listed(
                 end_unix_nanos: roles.tree.end[reply.span],
                 convention: format!("{}.messages", roles.conventions[reply.span]).into(),
                 partial: class.partial || span.end_unix_nanos == 0,
+                untimed: span.is_untimed(),
                 uncertainty: CallUncertainty::default(),
             });
         }

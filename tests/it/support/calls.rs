@@ -22,6 +22,8 @@ pub(crate) struct Call {
     pub(crate) step: u32,
     /// The call's span has not ended.
     pub(crate) partial: bool,
+    /// The call's span has no start, or ends before it starts.
+    pub(crate) untimed: bool,
     /// Only the beginning of its arguments and result was kept.
     pub(crate) cut: bool,
     /// The position of the agent run that made the call.
@@ -70,6 +72,7 @@ impl<'de> Deserialize<'de> for Call {
             step: take("step").and_then(|step| step.as_u64()).unwrap_or(0) as u32,
             partial: take("partial").is_some_and(|partial| partial == json!(true))
                 || take("completed") == Some(json!(false)),
+            untimed: take("untimed") == Some(json!(true)),
             cut: take("cut").is_some_and(|cut| cut == json!(true)),
             run: take("run")
                 .and_then(|run| run.as_u64())
@@ -104,8 +107,8 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
     let subject = |name: &str, at: usize, attributes: Vec<(Arc<str>, Arc<str>)>| Subject {
         span_id: SpanId::try_new(&(at as u64 + 1).to_be_bytes()).expect("not zero"),
         name: name.into(),
-        start_unix_nanos: at as u64,
-        end_unix_nanos: 1_000_000,
+        start_unix_nanos: at as u64 + 1,
+        end_unix_nanos: 1_000_001,
         flags: 0,
         trace_state: "".into(),
         resource: resource.clone(),
@@ -140,6 +143,7 @@ pub(crate) fn trajectory(written: &Written) -> Trajectory {
             end_unix_nanos: end * 1_000_000,
             convention: "tool_name".into(),
             partial: call.partial,
+            untimed: call.untimed,
             uncertainty: CallUncertainty::default(),
         }
     });

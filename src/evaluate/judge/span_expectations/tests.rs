@@ -263,6 +263,7 @@ fn an_expectation_that_would_take_long_is_an_error() {
         end_unix_nanos: 0,
         convention: "gen_ai".into(),
         partial: false,
+        untimed: false,
         uncertainty: crate::extract::CallUncertainty::default(),
     };
     let order =
