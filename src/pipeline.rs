@@ -20,7 +20,7 @@ use hashbrown::{DefaultHashBuilder, HashSet};
 use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
 use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans};
 use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory, Unrecognised};
-use crate::span::{Batch, KeySet, Now, TraceId};
+use crate::span::{Batch, KeptAttributesBuilder, KeySet, Now, TraceId};
 
 use cross_trace_results::CrossTraceResults;
 use reported::Reported;
@@ -199,9 +199,11 @@ impl Pipeline {
     /// Takes in the spans and log records of one request.
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
         let mut intake = Intake::default();
+        let mut builder = KeptAttributesBuilder::default();
+        let max_value_size = rules.recogniser.tools.max_value_size;
         for mut span in batch.spans {
             let mut class = extract::classify(&span, &rules.recogniser);
-            extract::prune(&mut span, class, rules.recogniser.tools.max_value_size);
+            extract::prune(&mut span, class, max_value_size, &mut builder);
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);
             intake.count(self.buffer.insert(span, class, now));

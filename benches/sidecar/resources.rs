@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spanscore::extract::{self, Recogniser, Tools};
 use spanscore::receive::scan::scan;
-use spanscore::span::TraceId;
+use spanscore::span::{KeptAttributesBuilder, TraceId};
 
 use crate::clock::pause;
 use crate::load::Wire;
@@ -114,12 +114,13 @@ fn kept_bytes(profile: Profile) -> io::Result<f64> {
         seed: 7,
     });
     let mut open: BTreeMap<TraceId, usize> = BTreeMap::new();
+    let mut builder = KeptAttributesBuilder::default();
     for position in 0..ring.len() as u64 {
         let scanned = scan(&ring.fill(0, position).body, Some(recogniser.keys()))
             .map_err(io::Error::other)?;
         for mut span in scanned.batch.spans {
             let class = extract::classify(&span, &recogniser);
-            extract::prune(&mut span, class, tools.max_value_size);
+            extract::prune(&mut span, class, tools.max_value_size, &mut builder);
             match span.parent_id {
                 None => drop(open.remove(&span.trace_id)),
                 Some(_) => *open.entry(span.trace_id).or_default() += span.kept.size(),

@@ -156,7 +156,13 @@ fn trace(spans: &[Made], recogniser: &Recogniser) -> Trace {
         .map(|made| {
             let mut span = made.made(recogniser.keys());
             let class = classify(&span, recogniser);
-            prune(&mut span, class, recogniser.tools.max_value_size);
+            let max_size = recogniser.tools.max_value_size;
+            prune(
+                &mut span,
+                class,
+                max_size,
+                &mut KeptAttributesBuilder::default(),
+            );
             (span, class)
         })
         .collect();

@@ -150,36 +150,36 @@ impl KeptAttributesBuilder {
 
 impl KeptAttributes {
     /// Replaces each attribute by what `keep` returns for it, and removes the attributes and events
-    /// that are refused.
+    /// that are refused. The builder lends its scratch space.
     pub fn retain(
         &mut self,
+        builder: &mut KeptAttributesBuilder,
         mut keep: impl for<'a> FnMut(Attribute<'a>) -> Option<Attribute<'a>>,
         keep_event: impl Fn(KeyId) -> bool,
     ) {
         let entries = self.entries();
-        let mut kept = KeptAttributesBuilder::default();
-        kept.name(entries.name());
+        builder.name(entries.name());
         let mut is_event_kept = true;
         for entry in entries.iter() {
             match entries.attribute(entry) {
                 Some(attribute) if entry.is_inner => {
                     if is_event_kept {
-                        kept.attribute(attribute);
+                        builder.attribute(attribute);
                     }
                 }
                 Some(attribute) => {
-                    kept.end_event();
+                    builder.end_event();
                     keep(attribute)
                         .into_iter()
-                        .for_each(|attribute| kept.attribute(attribute));
+                        .for_each(|attribute| builder.attribute(attribute));
                 }
                 None if entry.tag == Tag::Event => {
                     is_event_kept = keep_event(entry.key);
                     if is_event_kept {
-                        kept.begin_event(entry.key);
+                        builder.begin_event(entry.key);
                     }
                 }
-                None => kept.push(
+                None => builder.push(
                     Tag::Context,
                     KeyId::NONE,
                     b"",
@@ -188,7 +188,7 @@ impl KeptAttributes {
                 ),
             }
         }
-        *self = kept.finish();
+        *self = builder.finish();
     }
 }
 
@@ -299,10 +299,16 @@ mod tests {
 
     #[test]
     fn only_retained_attributes_are_held() {
+        let mut builder = KeptAttributesBuilder::default();
         let mut kept = sample();
-        kept.retain(|attribute| Some(Attribute { ..attribute }), |_| true);
+        kept.retain(
+            &mut builder,
+            |attribute| Some(Attribute { ..attribute }),
+            |_| true,
+        );
         assert_eq!(kept, sample());
         kept.retain(
+            &mut builder,
             |attribute| matches!(attribute.value, Value::Int(_)).then_some(attribute),
             |_| false,
         );

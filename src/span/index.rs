@@ -1,55 +1,45 @@
-//! Pure. A table from key to attribute, for code that reads many attributes of one span. Knows the
-//! numbers of keys; does not know which of them are read.
+//! Pure. Attributes with a bit for each key that is present, for code that asks one span for many
+//! keys, most of which are absent. Knows the numbers of keys; does not know which of them are read.
 
 use super::attribute::{Attribute, Value};
 use super::kept_attributes::{Event, KeptAttributes};
 use super::key_set::KeyId;
 use super::layout::Entries;
 
-/// Number of keys in the table: those with the lowest numbers.
-const N_KEYS: usize = IndexedAttributes::N_INDEXED_KEYS;
 const N_WORDS: usize = IndexedAttributes::N_WORDS;
 
-/// [`KeptAttributes`] with a table from key to place: reading a key costs the same whatever the
-/// number of attributes. Making the table costs one look at each attribute's head, not at its
-/// value.
+/// [`KeptAttributes`] with a bit for each key that is present: asking for an absent key costs the
+/// same whatever the number of attributes. Only a present one is searched for, among the heads. A
+/// table of places would be found quicker, but most spans are asked for no more keys than the
+/// table takes instructions to fill.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedAttributes<'a> {
     entries: Entries<'a>,
-    /// A bit for each key that has an attribute.
+    /// A bit for each of the first keys, set if there is an attribute with this key.
     present: [u64; N_WORDS],
-    /// One more than the place of the first attribute with this key. 0 if there is none, or if its
-    /// place does not fit.
-    places: [u8; N_KEYS],
     may_have_events: bool,
 }
 
 impl<'a> IndexedAttributes<'a> {
-    /// Keys with lower numbers than this are found in the table, any other by a search.
-    pub const N_INDEXED_KEYS: usize = 160;
-    /// Number of words with a bit for each of these keys.
-    pub const N_WORDS: usize = Self::N_INDEXED_KEYS.div_ceil(64);
+    /// Keys with lower numbers than this have a bit; any other key is searched for.
+    pub const N_INDEXED_KEYS: usize = Self::N_WORDS * 64;
+    /// Number of words with the bits of these keys.
+    pub const N_WORDS: usize = 3;
 
-    // Inlined into its callers: a copy of the table would cost as much as making it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn new(entries: Entries<'a>) -> Self {
         let mut index = Self {
             entries,
             present: [0; N_WORDS],
-            places: [0; N_KEYS],
             may_have_events: false,
         };
-        for (nth, key) in entries.head_keys().enumerate() {
-            let Some(key) = key else {
-                index.may_have_events = true;
-                continue;
-            };
-            let key = usize::from(key.0);
-            if let Some(place) = index.places.get_mut(key)
-                && *place == 0
-            {
-                index.present[key / 64] |= 1 << (key % 64);
-                *place = u8::try_from(nth + 1).unwrap_or_default();
+        for key in entries.head_keys() {
+            match key.map(|key| usize::from(key.0)) {
+                Some(key) if key < Self::N_INDEXED_KEYS => {
+                    index.present[key / 64] |= 1 << (key % 64);
+                }
+                Some(_) => {}
+                None => index.may_have_events = true,
             }
         }
         index
@@ -70,12 +60,8 @@ impl<'a> IndexedAttributes<'a> {
     /// Is there an attribute with this key?
     #[inline]
     pub fn has(&self, key: KeyId) -> bool {
-        let at = usize::from(key.0);
-        if at < N_KEYS {
-            self.present[at / 64] >> (at % 64) & 1 == 1
-        } else {
-            self.entries.find(key).is_some()
-        }
+        self.has_bit(key)
+            .unwrap_or_else(|| self.entries.find(key).is_some())
     }
 
     /// The first attribute with this key.
@@ -113,17 +99,23 @@ impl<'a> IndexedAttributes<'a> {
 
     #[inline]
     fn place(&self, key: KeyId) -> Option<usize> {
-        match self.places.get(usize::from(key.0)) {
-            Some(0) if !self.has(key) => None,
-            Some(0) | None => self.entries.find(key),
-            Some(place) => Some(usize::from(*place) - 1),
+        match self.has_bit(key) {
+            Some(false) => None,
+            _ => self.entries.find(key),
         }
+    }
+
+    /// The bit of this key; `None` if it has none.
+    #[inline]
+    fn has_bit(&self, key: KeyId) -> Option<bool> {
+        let word = self.present.get(usize::from(key.0 / 64))?;
+        Some(word >> (key.0 % 64) & 1 == 1)
     }
 }
 
 impl KeptAttributes {
-    /// A table of the attributes by key, for code that reads many of them.
-    #[inline(always)]
+    /// The attributes with a bit for each present key, for code that asks for many.
+    #[inline]
     pub fn index(&self) -> IndexedAttributes<'_> {
         IndexedAttributes::new(self.entries())
     }
@@ -160,7 +152,6 @@ mod tests {
         builder.begin_event(KeyId(8));
         add(&mut builder, 9);
         builder.end_event();
-        // More than a place in the table can hold.
         (0..300).for_each(|_| add(&mut builder, 10));
         add(&mut builder, 159);
         add(&mut builder, 160);

@@ -139,7 +139,8 @@ impl Head {
     /// Is it an attribute outside events?
     #[inline]
     fn is_attribute(self) -> bool {
-        self.bits & INNER == 0 && self.bits & TAG > (Tag::Event as u32) << 16
+        // One comparison: the bit of an inner entry lies above those of the tag.
+        ((Tag::Str as u32) << 16..INNER).contains(&(self.bits & (TAG | INNER)))
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct Convention {
     pub(crate) name: &'static str,
     /// It recognises no span without one of these attributes …
     pub(crate) marks: KeyBits,
-    /// … unless a span's name can be enough.
-    pub(crate) by_span_name: bool,
+    /// … unless the span's name begins with one of these.
+    pub(crate) span_names: &'static [&'static str],
     /// It recognises log records.
     pub(crate) of_records: bool,
     /// Instrumentations of several authors write by it: what one of them captures of a call says
@@ -150,7 +150,7 @@ impl Convention {
     pub(crate) const NONE: Self = Self {
         name: "",
         marks: KeyBits::NONE,
-        by_span_name: false,
+        span_names: &[],
         of_records: false,
         written_by_many: false,
         kinds: Kinds::NONE,

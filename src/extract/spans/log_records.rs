@@ -10,7 +10,7 @@ use super::keys;
 use super::prune::prune_messages;
 use super::view::View;
 use crate::extract::values::messages;
-use crate::span::{LogRecord, SpanId, TraceId, Value, WantedBody};
+use crate::span::{KeptAttributesBuilder, LogRecord, SpanId, TraceId, Value, WantedBody};
 
 const TOOL_MESSAGE: &str = "gen_ai.tool.message";
 
@@ -74,6 +74,7 @@ fn place_messages(mut record: LogRecord) -> Option<PlacedRecord> {
             // A lost result is noted once.
             None if is_lost => {
                 record.kept.retain(
+                    &mut KeptAttributesBuilder::default(),
                     |attribute| (attribute.key == keys::LOST_REQUEST).then_some(attribute),
                     |_| false,
                 );

@@ -21,5 +21,5 @@ pub(crate) mod recognise;
 pub(crate) use convention::{RecognisedSpans, SpanCall, SpanIdx};
 pub(crate) use conventions::ConventionId;
 pub(crate) use key_bits::KeyBits;
-pub(crate) use recognise::Recogniser;
+pub(crate) use recognise::{ConventionRef, Recogniser};
 pub(crate) use view::View;

@@ -5,13 +5,21 @@
 use super::conventions::{ConventionId, prunes};
 use super::keys;
 use crate::extract::values::messages::{NewMessages, may_announce, new_messages};
-use crate::span::{Attribute, KeptAttributes, Span, SpanClass, Value, cut_at_char};
+use crate::span::{
+    Attribute, KeptAttributes, KeptAttributesBuilder, Span, SpanClass, Value, cut_at_char,
+};
 
 /// Prunes a span by what it was recognised as; results longer than `max_value_size` are cut. Called
-/// once for each span that arrives, after [`classify`](super::recognise::classify).
-pub fn prune(span: &mut Span, class: SpanClass, max_value_size: usize) {
+/// once for each span that arrives, after [`classify`](super::recognise::classify). The builder
+/// lends its scratch space.
+pub fn prune(
+    span: &mut Span,
+    class: SpanClass,
+    max_value_size: usize,
+    builder: &mut KeptAttributesBuilder,
+) {
     if class.tool_call {
-        return cut_results(&mut span.kept, max_value_size);
+        return cut_results(&mut span.kept, max_value_size, builder);
     }
     let has_events = || span.kept.events().next().is_some();
     if !(span.kept.keys().any(keys::is_payload) || has_events()) {
@@ -24,6 +32,7 @@ pub fn prune(span: &mut Span, class: SpanClass, max_value_size: usize) {
         .filter(|rule| (rule.applies_to)(span, class))
         .collect();
     span.kept.retain(
+        builder,
         |attribute| {
             let rule = rules.iter().find(|rule| rule.key == attribute.key);
             match (rule, attribute.value) {
@@ -56,6 +65,7 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
     }
     let requests = Requests::new(kept);
     kept.retain(
+        &mut KeptAttributesBuilder::default(),
         |attribute| {
             if keys::is_payload(attribute.key) {
                 payload(attribute, true, false, requests)
@@ -69,12 +79,13 @@ pub(super) fn prune_messages(kept: &mut KeptAttributes) {
 
 /// The scan keeps long values that speak of tools whole, since they may be a model's reply. Cuts
 /// the results of a call to the size of a value.
-fn cut_results(kept: &mut KeptAttributes, max_size: usize) {
+fn cut_results(kept: &mut KeptAttributes, max_size: usize, builder: &mut KeptAttributesBuilder) {
     if kept.size() > max_size {
         let is_long =
             |attribute: Attribute<'_>| with_short_result(attribute, max_size) != attribute;
         if kept.attributes().any(is_long) {
             kept.retain(
+                builder,
                 |attribute| Some(with_short_result(attribute, max_size)),
                 |_| true,
             );

@@ -62,23 +62,16 @@ pub(crate) struct CompiledConvention {
 }
 
 /// The recognised kind of a span.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Recognised<'a> {
     /// A tool call, and where its parts are found.
     pub(crate) call: Option<CallSource<'a>>,
-    pub(crate) agent: Option<RecognisedRun<'a>>,
+    /// An agent run, and the convention that knows the agent's name.
+    pub(crate) agent: Option<ConventionRef<'a>>,
     /// A model call, and the convention that recognised it. Never beside a tool call.
     pub(crate) model: Option<ConventionRef<'a>>,
     /// A tool call by its marks, but made up by the framework (`tool.synthesized`).
     pub(crate) synthesized: bool,
-}
-
-/// An agent run.
-#[derive(Debug)]
-pub(crate) struct RecognisedRun<'a> {
-    pub(crate) convention: ConventionRef<'a>,
-    /// The name of the agent.
-    pub(crate) name: Cow<'a, str>,
 }
 
 /// A convention of the table, or of the settings.
@@ -196,15 +189,9 @@ impl Recogniser {
         if note.recogniser_version == 0 || note.recogniser_version != self.recogniser_version {
             return self.recognise(span);
         }
-        let agent = self
-            .convention_from_note(note.agent)
-            .and_then(|convention| {
-                let name = convention.agent_run(span)?;
-                Some(RecognisedRun { convention, name })
-            });
         Recognised {
             call: self.call_from_note(note.call),
-            agent,
+            agent: self.convention_from_note(note.agent),
             model: self.convention_from_note(note.model),
             synthesized: note.call == SYNTHESIZED,
         }
@@ -220,10 +207,7 @@ impl Recogniser {
         if recognised.call.is_none() {
             recognised.model = custom(SpanKind::Model).map(ConventionRef::Custom);
         }
-        recognised.agent = custom(SpanKind::Agent).map(|custom| RecognisedRun {
-            convention: ConventionRef::Custom(custom),
-            name: custom.name(span),
-        });
+        recognised.agent = custom(SpanKind::Agent).map(ConventionRef::Custom);
         let is_custom_run = recognised.agent.is_some();
         candidates(span).for_each(|id| recognised.ask(id, span));
         if recognised.call.is_none() && recognised.model.is_none() && !is_custom_run {
@@ -247,12 +231,8 @@ impl<'a> Recognised<'a> {
         if self.call.is_none() && self.model.is_none() && convention.is_call(span) {
             self.call = Some(CallSource::BuiltIn(id));
         }
-        if self.agent.is_none() {
-            let name = convention.agent_run(span);
-            self.agent = name.map(|name| RecognisedRun {
-                convention: ConventionRef::BuiltIn(id),
-                name,
-            });
+        if self.agent.is_none() && convention.agent_run(span).is_some() {
+            self.agent = Some(ConventionRef::BuiltIn(id));
         }
         if self.call.is_none() && self.model.is_none() && convention.is_model(span) {
             self.model = Some(ConventionRef::BuiltIn(id));
@@ -262,18 +242,16 @@ impl<'a> Recognised<'a> {
     /// The name of the convention that recognised the call, else of the first that recognised a run
     /// or a model; empty for anything else.
     pub(crate) fn convention(&self) -> &'a str {
-        let of_run = self.agent.as_ref().map(|run| run.convention);
-        match self.call {
-            Some(source) => source.convention(),
-            None => match (of_run, self.model) {
-                (Some(ConventionRef::Custom(custom)), _)
-                | (_, Some(ConventionRef::Custom(custom))) => &custom.name,
-                (of_run, model) => [of_run, model]
-                    .into_iter()
-                    .filter_map(|convention| convention?.built_in())
-                    .min()
-                    .map_or("", |id| id.get().name),
-            },
+        match (self.call, self.agent, self.model) {
+            (Some(source), _, _) => source.convention(),
+            (None, Some(ConventionRef::Custom(custom)), _)
+            | (None, _, Some(ConventionRef::Custom(custom))) => &custom.name,
+            (None, Some(ConventionRef::BuiltIn(run)), Some(ConventionRef::BuiltIn(model))) => {
+                run.min(model).get().name
+            }
+            (None, Some(ConventionRef::BuiltIn(id)), None)
+            | (None, None, Some(ConventionRef::BuiltIn(id))) => id.get().name,
+            (None, None, None) => "",
         }
     }
 }
@@ -287,7 +265,8 @@ impl<'a> ConventionRef<'a> {
         }
     }
 
-    fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
+    /// The name of the agent whose run a span is that this convention recognised as one.
+    pub(crate) fn agent_run<'s>(self, span: &View<'s>) -> Option<Cow<'s, str>> {
         match self {
             Self::BuiltIn(id) => id.get().agent_run(span),
             Self::Custom(custom) => Some(custom.name(span)),
@@ -401,9 +380,10 @@ impl Recogniser {
             Some(ConventionRef::BuiltIn(id)) => Some(id.note()),
             Some(ConventionRef::Custom(custom)) => in_range(CUSTOM, NAMED, self.custom_idx(custom)),
         };
-        let agent = recognised.agent.as_ref().map(|run| run.convention);
-        let (Some(agent), Some(model)) = (of_convention(agent), of_convention(recognised.model))
-        else {
+        let (Some(agent), Some(model)) = (
+            of_convention(recognised.agent),
+            of_convention(recognised.model),
+        ) else {
             return Recognition::default();
         };
         Recognition {

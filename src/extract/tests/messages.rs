@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{agent, args, model, names, result, span, taken, tool, trace};
 use crate::extract::*;
+use crate::span::KeptAttributesBuilder;
 
 #[test]
 fn calls_that_only_messages_tell_of_are_marked_so() {
@@ -70,7 +71,13 @@ fn a_prompt_is_pruned_and_only_new_results_are_kept() {
         .with("input.value", long.clone())
         .made(recogniser.keys());
     let class = classify(&request, &recogniser);
-    prune(&mut request, class, recogniser.tools.max_value_size);
+    let max_size = recogniser.tools.max_value_size;
+    prune(
+        &mut request,
+        class,
+        max_size,
+        &mut KeptAttributesBuilder::default(),
+    );
     assert!(request.size() < 600, "{} bytes", request.size());
     let found = spans::model_messages::tool_results(&spans::View::new(&request), 1000);
     let ids = found.results.iter().map(|(id, _)| id.as_str());

@@ -1,5 +1,6 @@
 //! Pure. Whether arguments and results are captured at all where a call was recorded: they are if
-//! other calls that the same instrumentation recorded carry theirs. Does not know what a part holds.
+//! other calls that the same instrumentation recorded carry theirs. Does not know what a part
+//! holds.
 
 use std::hash::Hash;
 

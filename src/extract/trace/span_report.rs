@@ -140,12 +140,13 @@ fn role(
     }
     let note = roles.spans[span_idx].1.recognition;
     let recognised = recogniser.recall(&roles.views[span_idx], note);
-    let Some(run) = recognised.agent else {
+    let view = &roles.views[span_idx];
+    let Some(agent) = recognised.agent.and_then(|run| run.agent_run(view)) else {
         return SpanRole::Other;
     };
     let run_above = roles.run_above[span_idx].map(|run| &roles.runs[run]);
     match run_above {
-        Some(above) if above.name == run.name => SpanRole::InnerRun((&*run.name).into()),
+        Some(above) if above.name == agent => SpanRole::InnerRun((&*agent).into()),
         _ => SpanRole::Completion(convention()),
     }
 }

@@ -13,7 +13,7 @@ use crate::assemble::Trace;
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
-    ConventionId, KeyBits, RecognisedSpans, Recogniser, SpanCall, SpanIdx, View,
+    ConventionId, ConventionRef, KeyBits, RecognisedSpans, Recogniser, SpanCall, SpanIdx, View,
 };
 use crate::extract::values::Conversation;
 use crate::span::SpanClass;
@@ -130,7 +130,8 @@ impl<'a> SpanRoles<'a> {
         };
         for (span_idx, (view, (_, class))) in self.views.iter().zip(self.spans).enumerate() {
             let recognised = recogniser.recall(view, class.recognition);
-            let is_run = recognised.agent.is_some();
+            let agent = recognised.agent.and_then(|run| run.agent_run(view));
+            let is_run = agent.is_some();
             let call = recognised
                 .call
                 .map(|source| complete_call(source.call(view), view, is_run));
@@ -148,11 +149,10 @@ impl<'a> SpanRoles<'a> {
                 }
             }
             self.conventions.push(convention);
-            let run = recognised.agent;
             self.run_conventions
-                .push(run.as_ref().and_then(|run| run.convention.built_in()));
+                .push(recognised.agent.and_then(ConventionRef::built_in));
             self.calls.push(call);
-            single.agents.push(run.map(|run| run.name));
+            single.agents.push(agent);
             single.is_model.push(is_model);
         }
         single

@@ -15,7 +15,7 @@ use super::super::view::View;
 /// - Error: `success` is `false`, there or on the span `claude_code.tool.execution` below it.
 pub(super) const CLAUDE_CODE: Convention = Convention {
     name: "claude_code",
-    by_span_name: true,
+    span_names: &["claude_code."],
     is_call: Some(|span| span.name() == "claude_code.tool"),
     call: Some(call),
     agent_run: Some(|span| {

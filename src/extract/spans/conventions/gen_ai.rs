@@ -2,6 +2,9 @@
 //! ADK, AutoGen, AG2, Microsoft's agent framework and others.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::super::convention::{Convention, SpanCall};
 use super::super::key_bits::KeyBits;
@@ -90,10 +93,19 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 /// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
 /// end of the answer may be cut off.
 fn is_guidance_to_retry(result: &str) -> bool {
-    let handled = b"\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"";
-    memchr::memmem::find(result.as_bytes(), handled).is_some()
-        && memchr::memmem::find(result.as_bytes(), b"\"response_type\"").is_some()
+    GUIDANCE_TO_RETRY
+        .iter()
+        .all(|word| word.find(result.as_bytes()).is_some())
 }
+
+// Made once: making one takes a thousand instructions.
+static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
+    [
+        "\"ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN\"",
+        "\"response_type\"",
+    ]
+    .map(Finder::new)
+});
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
     if !span.is(keys::OPERATION, "invoke_agent") {

@@ -107,9 +107,20 @@ pub(crate) fn is_written_by_many(name: &str) -> bool {
 pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> {
     let by_kind = if view.is_record() { OF_RECORDS } else { 0 };
     let marks = view.present().intersection(keys::MARKS);
-    conventions_in(marks.iter().fold(BY_NAME | by_kind, |mask, mark| {
-        mask | BY_MARK[usize::from(mark.0)]
-    }))
+    let by_mark = marks
+        .iter()
+        .fold(0, |mask, mark| mask | BY_MARK[usize::from(mark.0)]);
+    conventions_in(by_mark | by_kind | by_name(view.name()))
+}
+
+/// Those to ask for a span of this name.
+fn by_name(span_name: &str) -> u32 {
+    conventions_in(NAMED)
+        .filter(|id| {
+            let mut names = id.get().span_names.iter();
+            names.any(|name| span_name.starts_with(name))
+        })
+        .fold(0, |mask, id| mask | 1 << id.0)
 }
 
 fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {
@@ -134,8 +145,8 @@ macro_rules! mask {
     }};
 }
 
-/// Those to ask whatever attributes the span has.
-const BY_NAME: u32 = mask!(convention => convention.by_span_name);
+/// Those that recognise a span by the beginning of its name.
+const NAMED: u32 = mask!(convention => !convention.span_names.is_empty());
 
 /// Those to ask for log records.
 const OF_RECORDS: u32 = mask!(convention => convention.of_records);

@@ -11,7 +11,7 @@ use super::super::view::{View, name_after};
 /// - Agent run: the span's name is `invoke_agent X`, and no attribute names a kind of span.
 pub(super) const SPAN_NAMES: Convention = Convention {
     name: "span_name",
-    by_span_name: true,
+    span_names: &["execute_tool", "invoke_agent"],
     is_call: Some(|span| tool_name(span).is_some() && !span.has_any(keys::KINDS)),
     call: Some(|span| SpanCall {
         name: tool_name(span).map(Cow::Borrowed),
