@@ -43,6 +43,7 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
   refused "value must be one of" --set mode=daemonset
   refused "image.repository is empty" --set mode=gateway
   refused "additional properties 'imag' not allowed" --set mode=gateway --set imag.tag=x
+  refused "podMonitor is for mode" --set mode=gateway --set image.repository=x --set podMonitor.enabled=true
   refused "mode must be \`sidecar\` or \`gateway\`" --set image.repository=x
 else
   skip "the chart: no helm, and no go to build one"
@@ -53,7 +54,7 @@ for version in 1.29 1.37; do
   log=$rendered/schema-$version.log
   "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml >"$log" 2>&1 || { cat "$log" >&2; fail "manifests that Kubernetes $version would not take"; }
   # Only the Prometheus operator's kinds have no schema; any other is a kind or version that is misspelt or too new.
-  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
+  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\|PrometheusRule\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
 done
 "$python" "$here/rendered.py" "$spanscore" "$root" "$rendered" || fail "see above"
 say "$(find "$rendered" -name '*.yaml' | wc -l) renderings fit Kubernetes 1.29 and 1.37"

@@ -12,16 +12,18 @@
 #   node.sh down               ends every process and pod and forgets all state; the built programs stay
 #
 # Programs are looked for in, and built into, $TEST_KUBERNETES_NODE_BIN; everything else is under $TEST_KUBERNETES_CACHE.
-# Servers listen on 127.0.0.1. A pod has a network namespace and an address (10.245.0.0/24) that other pods and this machine reach; there
-# is no name server, no Service address, nobody who enforces a NetworkPolicy, and no way out. localhost/busybox:1 is there.
+# Servers listen on 127.0.0.1. A pod has a network namespace and an address (10.245.0.0/24) that other pods and this machine reach. Services
+# work (kube-proxy), and names.py answers for their names, headless ones too. MutatingAdmissionPolicy (v1beta1) is on. Nobody enforces a
+# NetworkPolicy, and there is no way out. localhost/busybox:1 is there.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 VERSION=1.35.0
-PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl)
+PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
 run=$CACHE/node
 socket=$run/containerd.sock
 kubeconfig=$run/kubeconfig
 api=127.0.0.1:26443
+pods=10.245.0
 etcd=http://127.0.0.1:22379
 
 kube() { kubectl --kubeconfig "$kubeconfig" "$@"; }
@@ -49,7 +51,7 @@ end() { # NAME: asks, then insists
 }
 
 build() {
-  packages etcd:etcd-server containerd:containerd runc:runc buildah:buildah openssl:openssl ip:iproute2 || exit 1
+  packages etcd:etcd-server containerd:containerd runc:runc buildah:buildah openssl:openssl ip:iproute2 iptables:iptables python3:python3 || exit 1
   [ -x /usr/lib/cni/ptp ] || install_packages containernetworking-plugins || exit 1
   busybox_is_static || install_packages busybox-static || exit 1
   ! is_built || return 0
@@ -115,7 +117,8 @@ up() {
     --initial-advertise-peer-urls http://127.0.0.1:22380 --initial-cluster default=http://127.0.0.1:22380
   launch apiserver kube-apiserver --etcd-servers "$etcd" --bind-address "${api%:*}" --secure-port "${api#*:}" --cert-dir "$run/certificates" \
     --service-account-key-file accounts.pub --service-account-signing-key-file accounts.key --service-account-issuer https://kubernetes.default.svc \
-    --token-auth-file tokens.csv --authorization-mode RBAC --service-cluster-ip-range 10.96.0.0/16 --kubelet-preferred-address-types Hostname
+    --token-auth-file tokens.csv --authorization-mode RBAC --feature-gates MutatingAdmissionPolicy=true \
+    --runtime-config admissionregistration.k8s.io/v1beta1=true --service-cluster-ip-range 10.96.0.0/16 --kubelet-preferred-address-types Hostname
   cat >"$kubeconfig" <<YAML
 apiVersion: v1
 kind: Config
@@ -147,7 +150,7 @@ runtime_type = "io.containerd.runc.v2"
 TOML
   cat >cni/pods.conflist <<JSON
 { "cniVersion": "0.4.0", "name": "pods", "plugins": [{ "type": "ptp", "ipMasq": false,
-  "ipam": { "type": "host-local", "dataDir": "$run/addresses", "ranges": [[{ "subnet": "10.245.0.0/24" }]], "routes": [{ "dst": "0.0.0.0/0" }] } }] }
+  "ipam": { "type": "host-local", "dataDir": "$run/addresses", "ranges": [[{ "subnet": "$pods.0/24" }]], "routes": [{ "dst": "0.0.0.0/0" }] } }] }
 JSON
   launch containerd containerd --config containerd.toml
   wait_for 30 containerd containers version
@@ -166,6 +169,8 @@ failCgroupV1: false
 failSwapOn: false
 enforceNodeAllocatable: []
 resolvConf: ""
+clusterDNS: [$pods.1]
+clusterDomain: cluster.local
 podLogsDir: $run/logs
 containerRuntimeEndpoint: unix://$socket
 configMapAndSecretChangeDetectionStrategy: Watch
@@ -177,13 +182,28 @@ imageGCLowThresholdPercent: 99
 YAML
   launch kubelet kubelet --config kubelet.yaml --kubeconfig "$kubeconfig" --hostname-override localhost --root-dir "$run/kubelet" --cert-dir "$run/certificates"
   wait_for 90 "the kubelet" kube get node localhost
+  cat >proxy.yaml <<YAML
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+bindAddress: 127.0.0.1
+healthzBindAddress: 127.0.0.1:26252
+metricsBindAddress: 127.0.0.1:26251
+clientConnection: { kubeconfig: $kubeconfig }
+clusterCIDR: $pods.0/24
+hostnameOverride: localhost
+mode: iptables
+conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }
+YAML
+  launch proxy kube-proxy --config proxy.yaml
+  launch names python3 "$here/names.py" "${api#*:}" "$pods.1"
   kube wait --for=condition=Ready node/localhost --timeout=60s >/dev/null
   wait_for 30 "the default service account" kube get serviceaccount default
   say "Kubernetes $(kube version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p') is ready after $(seconds "$begun") s"
 }
 
 down() {
-  end kubelet; end scheduler; end controllers
+  ! alive proxy || { end proxy; kube-proxy --cleanup >/dev/null 2>&1 || true; }
+  end names; end kubelet; end scheduler; end controllers
   if alive containerd; then
     local container
     for container in $(containers task ls -q); do containers task kill --signal KILL "$container" >/dev/null 2>&1 || true; done
@@ -191,6 +211,12 @@ down() {
     for container in $(containers container ls -q); do containers task rm --force "$container" >/dev/null 2>&1 || true; done
   fi
   end containerd; end apiserver; end etcd
+  # What the kubelet leaves behind.
+  local chain table
+  for chain in INPUT OUTPUT; do iptables -D "$chain" -j KUBE-FIREWALL 2>/dev/null || true; done
+  for table in filter nat mangle; do
+    for chain in KUBE-FIREWALL KUBE-KUBELET-CANARY KUBE-IPTABLES-HINT; do iptables -t "$table" -F "$chain" 2>/dev/null && iptables -t "$table" -X "$chain" || true; done
+  done
   awk -v folder="$run/" 'index($2, folder) == 1 { print $2 }' /proc/mounts | sort -r | while read -r mounted; do umount -l "$mounted" || true; done
   # The network namespaces of pods that containerd did not get to clean away: those that were made by our network.
   local address

@@ -11,7 +11,7 @@
 #   charts      helm install, test, upgrade and uninstall with every ci values file, and a chart that takes the sidecar from ours
 #
 # Needs the image of image.sh. Starts the node unless it is up, and ends it only if it started it.
-# Does not prove: NetworkPolicies (nobody enforces them here), names and Services (there is no name server), the autoscaler's deeds.
+# Does not prove: NetworkPolicies (nobody enforces them here), the autoscaler's deeds.
 . "$(dirname "$0")/lib.sh"
 node=$here/node.sh
 k() { "$node" kubectl "$@"; }
@@ -243,7 +243,7 @@ pod_runs() { [ -n "$(sidecar_status "$1" "$2" .state.running.startedAt 2>/dev/nu
 
 crds() { # The least that lets the API server check what we make: kinds with any spec.
   local kind plural
-  for kind in PodMonitor ServiceMonitor; do
+  for kind in PodMonitor ServiceMonitor PrometheusRule; do
     plural=$(tr '[:upper:]' '[:lower:]' <<<"${kind}s")
     k apply -f - >/dev/null <<YAML
 apiVersion: apiextensions.k8s.io/v1

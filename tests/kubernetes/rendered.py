@@ -50,6 +50,7 @@ def look_at(container, pod, is_sidecar, what, configurations, variables):
         "has a read-only root": security["readOnlyRootFilesystem"] is True,
         "drops every capability": security["capabilities"]["drop"] == ["ALL"],
         "has the runtime's seccomp profile": profile["type"] == "RuntimeDefault",
+        "says in its status why it ended": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "has a memory limit": bool(container["resources"]["limits"]["memory"]),
         "has no cpu limit": "cpu" not in container["resources"]["limits"],
         "mounts no subPath": all("subPath" not in mount for mount in container["volumeMounts"]),
@@ -72,6 +73,8 @@ def look_at(container, pod, is_sidecar, what, configurations, variables):
         wrong.append(f"{what}: /etc/spanscore is mounted {len(mounted)} times")
         return
     name = mounted[0]["configMap"]["name"]
+    if what.startswith("kustomize-named.yaml") and name not in configurations:
+        wrong.append(f"{what}: mounts ConfigMap {name}, which is not its own; there are {sorted(configurations)}")
     validate(configurations.get(name, ""), environment, f"{what}, ConfigMap {name}")
 
 
@@ -91,6 +94,11 @@ for path in sorted(FOLDER.glob("*.yaml")):
             wrong.append(f"{what}: has {len(ours)} sidecars")
         for container, is_init in ours:
             look_at(container, pod, is_init, what, configurations, maps)
+
+for path in sorted(FOLDER.glob("*.yaml")):
+    for document in load(path):
+        if document["kind"] == "ServiceMonitor" and not all(endpoint.get("honorLabels") for endpoint in document["spec"]["endpoints"]):
+            wrong.append(f"{path.name}: {document['metadata']['name']} hides the agent's label `service` behind the Service's")
 
 sidecar, in_cron_job = (load(REPOSITORY / f"deploy/kustomize/components/sidecar/{name}.yaml")[0] for name in ("sidecar", "sidecar-cronjob"))
 if sidecar["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:

@@ -87,6 +87,35 @@ fn boards_rules_and_documentation_name_metrics_that_exist() {
     assert!(n_named > 80, "{n_named}");
 }
 
+/// Neither kustomize nor Helm reads files outside its own folder.
+#[test]
+fn the_copies_of_board_and_rules_in_component_and_chart_are_current() {
+    const REMEDY: &str = "run deploy/copy-boards.sh";
+    let board = FILES[0].1;
+    assert!(
+        board
+            == include_str!("../../../deploy/kustomize/components/monitoring/spanscore-board.json"),
+        "{REMEDY}"
+    );
+    assert!(
+        board == include_str!("../../../deploy/helm/spanscore/files/spanscore-board.json"),
+        "{REMEDY}"
+    );
+    let rules = FILES[1].1;
+    assert!(
+        rules == include_str!("../../../deploy/helm/spanscore/files/rules.yaml"),
+        "{REMEDY}"
+    );
+    let resource =
+        include_str!("../../../deploy/kustomize/components/monitoring/prometheusrule.yaml");
+    let (_, spec) = resource.split_once("\nspec:\n").unwrap();
+    let spec: Vec<_> = spec
+        .lines()
+        .map(|line| line.strip_prefix("  ").unwrap_or(line))
+        .collect();
+    assert!(spec == rules.lines().collect::<Vec<_>>(), "{REMEDY}");
+}
+
 #[test]
 fn boards_name_only_recorded_series_that_the_rules_record() {
     let rules = FILES[1].1;
@@ -106,7 +135,7 @@ fn boards_name_only_recorded_series_that_the_rules_record() {
 
 #[test]
 fn boards_and_rules_group_by_labels_that_exist() {
-    const LABELS: [&str; 16] = [
+    const LABELS: [&str; 18] = [
         "criterion",
         "evaluator",
         "label",
@@ -120,6 +149,8 @@ fn boards_and_rules_group_by_labels_that_exist() {
         "reason",
         "le",
         "job",
+        "namespace",
+        "pod",
         "instance",
         "signal",
         "version",

@@ -68,6 +68,8 @@ checksum/spanscore: {{ omit (include "spanscore.config" . | fromYaml) "criteria"
 name: spanscore
 image: {{ include "spanscore.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+# Why it did not start shows in `kubectl describe pod`.
+terminationMessagePolicy: FallbackToLogsOnError
 {{- with .Values.securityContext }}
 securityContext:
   {{- toYaml . | nindent 2 }}
