@@ -1,37 +1,39 @@
 //! Serves the connections of a bound port until shutdown: HTTP/1.1 and HTTP/2 on one port, with or
 //! without TLS. Knows sockets, handshakes and limits of connections; knows nothing of requests.
 
+mod slots;
+
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{self, Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::telemetry::{
-    AcceptFailed, ConnectionOpened, HandshakeFailed, Heartbeat, Listening, OpenConnection,
-    Telemetry,
+    AcceptFailed, ConnectionGaveWay, ConnectionOpened, ConnectionTurnedAway, HandshakeFailed,
+    Heartbeat, Listening, Telemetry,
 };
 use crate::tls::PortTls;
 
-/// Most connections of one port; others wait in the system's backlog. An agent opens a handful.
-const MAX_CONNECTIONS: usize = 4096;
+use slots::{RequestGuard, SlotGuard};
+
+pub use slots::{ConnectionLimits, ConnectionSlots};
 
 /// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,20 +52,25 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// an answer that wait to be written.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// HTTP/2 flow control. The standard's 64 KiB would make a sender of megabytes wait for us every
-/// few frames.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// HTTP/2: the window of a connection and of its streams. What a peer sends within it waits in our
+/// memory until a request reads it, so it is part of the size of a connection's slot.
+const WINDOW: u32 = 64 << 10;
 
-/// Largest HTTP/2 frame: fewer and larger ones save work per frame, and a request in one frame is
-/// passed on without a copy.
-const MAX_FRAME: u32 = 1 << 20;
+/// HTTP/2: the window of the connections that come first. A sender of megabytes waits for us less
+/// often.
+const WIDE_WINDOW: u32 = 512 << 10;
 
-/// HTTP/2: most concurrent requests of a connection.
-const MAX_STREAMS: u32 = 256;
+/// Largest HTTP/2 frame. A part of a frame waits in our memory for the rest.
+const MAX_FRAME: u32 = 64 << 10;
+
+/// HTTP/2: most bytes of answers that wait to be written, for each stream.
+const MAX_SEND_BUFFER: usize = 64 << 10;
 
 /// HTTP/2: largest block of request headers. (HTTP/1.1: 100 headers in [`MAX_BUFFER`].)
-const MAX_HEADERS_SIZE: u32 = 32 << 10;
+const MAX_HEADERS_SIZE: u32 = 16 << 10;
+
+/// A connection that must give its slot to another may end its requests for this long.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Pause after `accept` failed: without it, a lack of file descriptors would cause a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -107,21 +114,24 @@ pub struct Port {
     setting: &'static str,
     listener: TcpListener,
     tls: Option<Arc<PortTls>>,
+    slots: Arc<ConnectionSlots>,
 }
 
 impl Port {
     /// Binds an address; port 0 takes any free port. `setting` names the address in messages and
-    /// labels.
+    /// labels; connections take their places in `slots`.
     pub async fn bind(
         address: SocketAddr,
         setting: &'static str,
         tls: Option<Arc<PortTls>>,
+        slots: &Arc<ConnectionSlots>,
     ) -> Result<Self, BindError> {
         match TcpListener::bind(address).await {
             Ok(listener) => Ok(Self {
                 setting,
                 listener,
                 tls,
+                slots: slots.clone(),
             }),
             Err(error) => Err(BindError {
                 setting,
@@ -155,13 +165,14 @@ impl Port {
             + Send
             + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let Self {
             setting,
             listener,
             tls,
+            slots,
         } = self;
         if let Ok(address) = listener.local_addr() {
             Listening {
@@ -171,9 +182,8 @@ impl Port {
             }
             .emit(&telemetry);
         }
-        let http = http();
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let graceful = GracefulShutdown::new();
+        let http = [WINDOW, WIDE_WINDOW].map(|window| http(window, slots.limits.streams));
+        let closing = watch::Sender::new(false);
         let mut connections = JoinSet::new();
         let mut ticks = time::interval(Heartbeat::INTERVAL);
         let mut resume = Instant::now();
@@ -182,30 +192,28 @@ impl Port {
         loop {
             let accept = async {
                 time::sleep_until(resume).await;
-                let slot = Arc::clone(&slots).acquire_owned().await;
-                listener.accept().await.map(|(stream, _)| (stream, slot))
+                listener.accept().await
             };
             tokio::select! {
                 () = &mut shutdown => break,
                 now = ticks.tick() => heartbeat.beat(now.into_std()),
                 Some(_) = connections.join_next() => {}
                 accepted = accept => match accepted {
-                    Ok((stream, slot)) => {
+                    Ok((stream, peer)) => {
                         failing = false;
-                        let open = ConnectionOpened { setting }.emit(&telemetry);
                         let connection = Connection {
                             setting,
+                            peer: peer.ip(),
+                            slots: slots.clone(),
                             tls: tls.clone(),
                             http: http.clone(),
-                            watcher: graceful.watcher(),
-                            open,
+                            closing: closing.subscribe(),
                         };
-                        let served =
-                            connection.serve(stream, service.clone(), Arc::clone(&telemetry));
-                        connections.spawn(async move {
-                            served.await;
-                            drop(slot);
-                        });
+                        connections.spawn(connection.serve(
+                            stream,
+                            service.clone(),
+                            Arc::clone(&telemetry),
+                        ));
                     }
                     Err(error) if concerns_one_connection(&error) => {}
                     Err(error) => {
@@ -222,12 +230,11 @@ impl Port {
             }
         }
         drop(listener);
-        let mut drained = pin!(graceful.shutdown());
+        closing.send_replace(true);
         loop {
             tokio::select! {
-                () = &mut drained => break,
+                ended = connections.join_next() => if ended.is_none() { break },
                 now = ticks.tick() => heartbeat.beat(now.into_std()),
-                Some(_) = connections.join_next() => {}
             }
         }
         heartbeat.finish();
@@ -244,7 +251,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     )
 }
 
-fn http() -> auto::Builder<TokioExecutor> {
+fn http(window: u32, max_streams: u32) -> auto::Builder<TokioExecutor> {
     // Hyper runs each HTTP/2 request as a task of its own. The tasks end with their connection,
     // whose loss fails their bodies.
     let mut http = auto::Builder::new(TokioExecutor::new());
@@ -258,10 +265,11 @@ fn http() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
         .max_frame_size(MAX_FRAME)
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(max_streams)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .max_header_list_size(MAX_HEADERS_SIZE);
     http
 }
@@ -270,10 +278,12 @@ fn http() -> auto::Builder<TokioExecutor> {
 
 struct Connection {
     setting: &'static str,
+    peer: IpAddr,
+    slots: Arc<ConnectionSlots>,
     tls: Option<Arc<PortTls>>,
-    http: auto::Builder<TokioExecutor>,
-    watcher: Watcher,
-    open: OpenConnection,
+    /// With the usual windows and with the larger ones.
+    http: [auto::Builder<TokioExecutor>; 2],
+    closing: watch::Receiver<bool>,
 }
 
 impl Connection {
@@ -281,102 +291,196 @@ impl Connection {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let Self {
             setting,
+            peer,
+            slots,
             tls,
-            http,
-            watcher,
-            open,
+            http: [http, wide_http],
+            closing,
         } = self;
+        let Some(slot) = slots.admit(peer, tls.is_some()).await else {
+            return ConnectionTurnedAway { setting, peer }.emit(&telemetry);
+        };
+        let open = ConnectionOpened { setting }.emit(&telemetry);
+        let http = if slot.is_wide() { wide_http } else { http };
+        let mut ending = Ending {
+            slot: Arc::new(slot),
+            closing,
+        };
         // A response is a few small frames; waiting to fill a packet would only delay it. If the
         // option cannot be set, the socket works without it.
         let _ = stream.set_nodelay(true);
-        match tls {
-            None => {
-                serve_http(
-                    &http,
-                    watcher,
-                    stream,
-                    CertifyingService {
-                        service,
-                        certified: false,
-                    },
-                )
-                .await
-            }
+        let mut service = ConnectionService {
+            service,
+            certified: false,
+            peer,
+            slot: ending.slot.clone(),
+        };
+        let is_evicted = match tls {
+            None => serve_http(&http, &mut ending, stream, service).await,
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
-                match time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
+                let shaken = tokio::select! {
+                    shaken = time::timeout(HANDSHAKE_TIMEOUT, handshake) => shaken,
+                    is_evicted = ending.begins() => {
+                        if is_evicted {
+                            ConnectionGaveWay { setting, peer }.emit(&telemetry);
+                        }
+                        return;
+                    }
+                };
+                match shaken {
                     Ok(Ok(stream)) => {
                         // Rustls keeps a certificate only once it has verified it.
-                        let certified = stream.get_ref().1.peer_certificates().is_some();
-                        serve_http(
-                            &http,
-                            watcher,
-                            stream,
-                            CertifyingService { service, certified },
-                        )
-                        .await;
+                        service.certified = stream.get_ref().1.peer_certificates().is_some();
+                        serve_http(&http, &mut ending, stream, service).await
                     }
-                    Ok(Err(error)) => HandshakeFailed {
-                        setting,
-                        error: error.to_string(),
+                    Ok(Err(error)) => {
+                        HandshakeFailed {
+                            setting,
+                            error: error.to_string(),
+                        }
+                        .emit(&telemetry);
+                        false
                     }
-                    .emit(&telemetry),
-                    Err(_) => HandshakeFailed {
-                        setting,
-                        error: "timed out".to_owned(),
+                    Err(_) => {
+                        HandshakeFailed {
+                            setting,
+                            error: "timed out".to_owned(),
+                        }
+                        .emit(&telemetry);
+                        false
                     }
-                    .emit(&telemetry),
                 }
             }
+        };
+        if is_evicted {
+            ConnectionGaveWay { setting, peer }.emit(&telemetry);
         }
         drop(open);
     }
 }
 
+/// Why a connection ends before its peer closes it.
+struct Ending {
+    slot: Arc<SlotGuard>,
+    closing: watch::Receiver<bool>,
+}
+
+impl Ending {
+    /// Returns once the port closes, or, with `true`, once another connection needs the slot.
+    async fn begins(&mut self) -> bool {
+        tokio::select! {
+            () = self.slot.evicted() => true,
+            // A port that is gone closes its connections as well.
+            _ = self.closing.wait_for(|closing| *closing) => false,
+        }
+    }
+}
+
+/// A request's extension: the address of the peer at the other end of its connection.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub IpAddr);
+
 /// A request's extension: its connection presented a client certificate of one of our authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
 
-/// Adds [`CertifiedClient`] to the requests of a connection with a client certificate.
-struct CertifyingService<S> {
+/// Tells a service of the connection that its requests came by, and the connection's slot of its
+/// requests.
+struct ConnectionService<S> {
     service: S,
     certified: bool,
+    peer: IpAddr,
+    slot: Arc<SlotGuard>,
 }
 
-impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for CertifyingService<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
+impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<CountedBody<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        extensions.insert(PeerAddress(self.peer));
         if self.certified {
-            request.extensions_mut().insert(CertifiedClient);
+            extensions.insert(CertifiedClient);
         }
-        self.service.call(request)
+        let guard = self.slot.request();
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            Ok(response.map(|body| CountedBody {
+                body,
+                _request: guard,
+            }))
+        })
     }
 }
 
+/// A body whose request counts as unanswered until all of it was taken.
+struct CountedBody<B> {
+    body: B,
+    _request: RequestGuard,
+}
+
+impl<B: Body + Unpin> Body for CountedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Serves a connection to its end. `true` if it had to give its slot to another.
 async fn serve_http<I, S, B>(
     http: &auto::Builder<TokioExecutor>,
-    watcher: Watcher,
+    ending: &mut Ending,
     io: I,
-    service: S,
-) where
+    service: ConnectionService<S>,
+) -> bool
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
-    B: Body<Data = Bytes> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let io = TokioIo::new(IdleTimeoutStream::new(io));
+    let mut served = pin!(http.serve_connection(io, service));
     // The error of a connection needs no log line: its requests were answered, or counted as
     // interrupted.
-    let _ = watcher.watch(http.serve_connection(io, service)).await;
+    let is_evicted = tokio::select! {
+        _ = served.as_mut() => return false,
+        is_evicted = ending.begins() => is_evicted,
+    };
+    served.as_mut().graceful_shutdown();
+    match is_evicted {
+        true => drop(time::timeout(LAST_WORDS, served).await),
+        // The port decides how long it waits.
+        false => drop(served.await),
+    }
+    is_evicted
 }
 
 // === IdleTimeoutStream ===

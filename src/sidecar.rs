@@ -3,11 +3,11 @@
 
 mod cgroup;
 mod judgements;
+mod ports;
 mod record;
 mod scoring;
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,12 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::service::Service;
-use hyper::{Request, Response};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
@@ -30,7 +26,7 @@ use crate::config::{Config, Signal};
 use crate::evaluate::Coverage;
 use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError, ForwardHandle};
-use crate::listen::{BindError, Port};
+use crate::listen::BindError;
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Received, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
@@ -39,10 +35,11 @@ use crate::sync::Mutex;
 use crate::telemetry::{
     DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
 };
-use crate::tls::{PortTls, TlsError};
+use crate::tls::TlsError;
 use crate::transport::{QueueRefusal, Undelivered};
 
 use judgements::{coverage_metrics, judge};
+use ports::{Doors, Ports};
 use record::{Recorder, Recording};
 use scoring::ScoringQueue;
 
@@ -179,7 +176,7 @@ impl Sidecar {
         let mut rng = fastrand::Rng::new();
 
         let destination = config.forward_destination();
-        let ports = Ports::bind(&config, &telemetry).await?;
+        let ports = Ports::bind(&config, &budgets, &telemetry).await?;
         let addresses = ports.addresses()?;
         let guard = Arc::new(Guard::try_new(addresses.admin, &config.admin, &telemetry)?);
         if let Some(destination) = &destination {
@@ -386,102 +383,6 @@ impl Sidecar {
             n_undelivered,
             n_undelivered_scores: scores_left.values().sum(),
         }
-    }
-}
-
-// === Ports and Doors ===
-
-/// Every port, bound before anything is answered.
-struct Ports {
-    grpc: Option<Port>,
-    http: Option<Port>,
-    admin: Port,
-}
-
-impl Ports {
-    async fn bind(config: &Config, telemetry: &Arc<Telemetry>) -> Result<Self, StartError> {
-        let otlp = &config.receivers.otlp;
-        let tls = otlp
-            .tls
-            .as_ref()
-            .map(|tls| PortTls::try_new(tls, telemetry))
-            .transpose()?
-            .map(Arc::new);
-        let grpc = match otlp.grpc.enabled {
-            true => {
-                Some(Port::bind(otlp.grpc.listen, "receivers.otlp.grpc.listen", tls.clone()).await?)
-            }
-            false => None,
-        };
-        let http = match otlp.http.enabled {
-            true => Some(Port::bind(otlp.http.listen, "receivers.otlp.http.listen", tls).await?),
-            false => None,
-        };
-        // Probes and scrapers have no certificate; the guard decides which requests need one.
-        let tls = config
-            .admin
-            .tls
-            .as_ref()
-            .map(|tls| PortTls::with_optional_clients(tls, telemetry))
-            .transpose()?
-            .map(Arc::new);
-        Ok(Self {
-            grpc,
-            http,
-            admin: Port::bind(config.admin.listen, "admin.listen", tls).await?,
-        })
-    }
-
-    fn addresses(&self) -> io::Result<Addresses> {
-        let of = |port: &Option<Port>| port.as_ref().map(Port::address).transpose();
-        Ok(Addresses {
-            grpc: of(&self.grpc)?,
-            http: of(&self.http)?,
-            admin: self.admin.address()?,
-        })
-    }
-}
-
-/// Ports that are served, and the signal that closes them.
-struct Doors {
-    serving: JoinSet<()>,
-    closing: watch::Sender<bool>,
-}
-
-impl Doors {
-    fn new() -> Self {
-        Self {
-            serving: JoinSet::new(),
-            closing: watch::Sender::new(false),
-        }
-    }
-
-    fn open<S, B>(&mut self, port: Port, service: S, telemetry: &Arc<Telemetry>)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
-        let mut closing = self.closing.subscribe();
-        let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
-        let shutdown = async move {
-            // A dropped sender closes the door as well.
-            let _ = closing.wait_for(|closing| *closing).await;
-        };
-        self.serving
-            .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
-    }
-
-    /// Accepts no further connections; requests in progress may end within the grace period.
-    async fn close(mut self, grace: Duration) {
-        self.closing.send_replace(true);
-        let all = async { while self.serving.join_next().await.is_some() {} };
-        // Unfinished requests are cut when the set is dropped; their senders keep their data.
-        let _ = tokio::time::timeout(grace, all).await;
     }
 }
 

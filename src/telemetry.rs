@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 
 pub use connections::{
-    AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionOpened, HandshakeFailed,
-    Listening, OpenConnection,
+    AcceptFailed, CertificatesReplaced, CertificatesUnusable, ConnectionGaveWay, ConnectionOpened,
+    ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,
 };
 pub use coverage::{CoverageProblem, write_coverage};
 pub use exporting::{

@@ -19,7 +19,7 @@ use crate::config::{Config, Protocol, Signal, Sources};
 use crate::evaluate::Evaluation;
 use crate::export::score_line;
 use crate::extract::Trajectory;
-use crate::listen::Port;
+use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 use crate::receive::{self, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
@@ -290,17 +290,19 @@ impl Backend {
     async fn start() -> Result<Self, DemoError> {
         let config = Config::default();
         let telemetry = Arc::new(Telemetry::default());
-        let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into(), "demo", None)
+        let budgets = config.budgets(None);
+        let slots = ConnectionSlots::new(ConnectionLimits {
+            memory: budgets.connections,
+            connections: 64,
+            streams: 100,
+        });
+        let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into(), "demo", None, &slots)
             .await
             .map_err(StartError::from)?;
         let address = port.address()?;
-        let settings = receive::Settings::try_new(
-            &config.receivers.otlp,
-            &config.forward,
-            &config.budgets(None),
-            false,
-        )
-        .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
+        let settings =
+            receive::Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, false)
+                .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
         let taken = Arc::new(Taken::default());
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
         let heartbeat = telemetry.heartbeat("backend", sidecar::now().instant);

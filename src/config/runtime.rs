@@ -124,13 +124,20 @@ pub struct Budgets {
     pub scores: usize,
     /// 10 %: spans waiting to be scored.
     pub scoring_queue: usize,
+    /// 7.5 % and 1.5 MiB: connections of senders.
+    pub connections: usize,
+    /// 2.5 % and 0.5 MiB: connections of the admin port.
+    pub admin_connections: usize,
 }
 
 /// The limit where neither the configuration nor a cgroup sets one.
 const DEFAULT_LIMIT: usize = 512 << 20;
 
-/// The memory of the process itself, before any telemetry.
+/// The memory of the process itself, before any telemetry, and for a few connections.
 pub(super) const OWN_USE: usize = 24 << 20;
+
+/// Of [`OWN_USE`]: for connections, so that a small limit has room for some.
+pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 
 /// An eighth of a cgroup's limit is left unused: a process that reaches the limit is killed, and
 /// sockets, page tables and memory that the allocator has not given back count too. Without this
@@ -152,6 +159,7 @@ impl Config {
             .saturating_sub(OWN_USE)
             .max(LEAST_SHARED);
         let percent = |share: usize| limit / 100 * share;
+        let connections = percent(10) + LEAST_CONNECTIONS;
         Budgets {
             limit,
             forward_queue: self.forward.queue.max_size.or(percent(30)),
@@ -160,6 +168,8 @@ impl Config {
             recent: self.assemble.recent.max_size.or(percent(10)),
             scores: self.scores.queue.max_size.or(percent(10)),
             scoring_queue: self.scoring.queue.or(percent(10)),
+            connections: connections / 4 * 3,
+            admin_connections: connections / 4,
         }
     }
 }

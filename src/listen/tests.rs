@@ -18,6 +18,14 @@ use crate::tls;
 const ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
+fn slots() -> Arc<ConnectionSlots> {
+    ConnectionSlots::new(ConnectionLimits {
+        memory: 64 << 20,
+        connections: 100,
+        streams: 100,
+    })
+}
+
 /// A port whose requests wait until they are released.
 struct Served {
     address: SocketAddr,
@@ -42,7 +50,9 @@ async fn serve() -> Served {
             }
         }
     });
-    let port = Port::bind(ANY_PORT, "test.listen", None).await.unwrap();
+    let port = Port::bind(ANY_PORT, "test.listen", None, &slots())
+        .await
+        .unwrap();
     let address = port.address().unwrap();
     let (shutdown, stop) = oneshot::channel();
     let heartbeat = telemetry.heartbeat("test", Instant::now().into_std());
@@ -73,11 +83,11 @@ async fn until(mut condition: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
-    let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None)
+    let taken = Port::bind(ANY_PORT, "receivers.otlp.grpc.listen", None, &slots())
         .await
         .unwrap();
     let address = taken.address().unwrap();
-    let error = Port::bind(address, "receivers.otlp.http.listen", None)
+    let error = Port::bind(address, "receivers.otlp.http.listen", None, &slots())
         .await
         .unwrap_err()
         .to_string();
@@ -87,10 +97,15 @@ async fn a_taken_port_is_an_error_that_names_the_setting_and_the_remedy() {
          or choose another port there"
     );
     assert_eq!(error, expected);
-    let nowhere = Port::bind("192.0.2.1:4317".parse().unwrap(), "admin.listen", None)
-        .await
-        .unwrap_err()
-        .to_string();
+    let nowhere = Port::bind(
+        "192.0.2.1:4317".parse().unwrap(),
+        "admin.listen",
+        None,
+        &slots(),
+    )
+    .await
+    .unwrap_err()
+    .to_string();
     assert!(
         nowhere.starts_with(
             "cannot listen on 192.0.2.1:4317 (`admin.listen`): this machine has no such address"
@@ -188,7 +203,7 @@ async fn tls_speaks_both_versions_of_http_and_plain_text_gets_nowhere() {
         client_ca_file: None,
     };
     let server_tls = Arc::new(PortTls::try_new(&server_tls, &telemetry).unwrap());
-    let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls))
+    let port = Port::bind(ANY_PORT, "test.listen", Some(server_tls), &slots())
         .await
         .unwrap();
     let address = port.address().unwrap();
@@ -330,15 +345,20 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
             async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; ANSWER])))) }
         }
     });
-    let http = http();
-    let graceful = GracefulShutdown::new();
+    let http = http(WINDOW, 100);
     let (mut client, server) = duplex(64 << 10);
-    let certifying = CertifyingService {
+    let peer = IpAddr::from([127, 0, 0, 1]);
+    let slot = Arc::new(slots().admit(peer, false).await.unwrap());
+    let (_closing, closing) = watch::channel(false);
+    let counting = ConnectionService {
         service,
         certified: false,
+        peer,
+        slot: slot.clone(),
     };
-    let watcher = graceful.watcher();
-    let serving = tokio::spawn(async move { serve_http(&http, watcher, server, certifying).await });
+    let mut ending = Ending { slot, closing };
+    let serving =
+        tokio::spawn(async move { serve_http(&http, &mut ending, server, counting).await });
     let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
     // The first of the answers fill the duplex stream's buffer; the server reads no further then.
     client.write_all(&requests).await.unwrap();
@@ -354,5 +374,5 @@ async fn pipelined_requests_wait_for_the_answers_before_them() {
         assert!(client.read(&mut answers).await.unwrap() > 0);
     }
     drop(client);
-    serving.await.unwrap();
+    assert!(!serving.await.unwrap());
 }

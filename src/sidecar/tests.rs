@@ -3,6 +3,8 @@
 
 mod reloads;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::receive::RequestSink as _;
 

@@ -1,6 +1,6 @@
 //! Events of our ports and of certificate files. Must not know of requests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::Telemetry;
@@ -80,6 +80,66 @@ impl AcceptFailed {
                 port = self.setting,
                 error = self.error,
                 "cannot accept connections; is the open file limit (ulimit -n) too low?"
+            );
+        }
+    }
+}
+
+/// A connection was closed because others needed its place.
+#[derive(Debug)]
+pub struct ConnectionGaveWay {
+    /// The setting of the port.
+    pub setting: &'static str,
+    /// The other end.
+    pub peer: IpAddr,
+}
+
+impl ConnectionGaveWay {
+    /// Counts it; the first is logged as a warning.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { setting, peer } = self;
+        if telemetry
+            .metrics
+            .connections_cut
+            .add([setting, "gave_way"], 1)
+            == 1
+        {
+            tracing::warn!(
+                port = setting,
+                %peer,
+                "closed a connection of the peer that has the most, for lack of memory for more \
+                 connections; raise `memory.limit` if these peers are yours (further ones are \
+                 counted in spanscore_connections_cut_total)"
+            );
+        }
+    }
+}
+
+/// A connection was closed unserved because no other gave way.
+#[derive(Debug)]
+pub struct ConnectionTurnedAway {
+    /// The setting of the port.
+    pub setting: &'static str,
+    /// The other end.
+    pub peer: IpAddr,
+}
+
+impl ConnectionTurnedAway {
+    /// Counts it; the first is logged as a warning.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self { setting, peer } = self;
+        if telemetry
+            .metrics
+            .connections_cut
+            .add([setting, "no_slot"], 1)
+            == 1
+        {
+            tracing::warn!(
+                port = setting,
+                %peer,
+                "closed a new connection: there is no memory for more connections; raise \
+                 `memory.limit` if this peer is yours (further ones are counted in \
+                 spanscore_connections_cut_total)"
             );
         }
     }

@@ -55,6 +55,8 @@ metrics! {
     certificate_reloads: Counter["result"] = "spanscore_certificate_reloads_total";
     /// Reloads of the configuration files, by result
     config_reloads: Counter["result"] = "spanscore_config_reloads_total";
+    /// Connections closed for lack of memory for more connections, by port and reason
+    connections_cut: Counter["port", "reason"] = "spanscore_connections_cut_total";
     /// Sets of criteria that came into force, by cause
     criteria_sets: Counter["cause"] = "spanscore_criteria_sets_total";
     /// Outages of a destination, by queue

@@ -1,6 +1,7 @@
 //! Tests of destinations and memory shares. They do not prove that a destination answers.
 
-use super::super::{Config, Endpoint, Off, Protocol, Shape, Signal};
+use super::super::runtime::{LEAST_CONNECTIONS, OWN_USE};
+use super::super::{Budgets, Config, Endpoint, Off, Protocol, Shape, Signal};
 use super::config;
 use Protocol::{Grpc, HttpProtobuf};
 
@@ -175,6 +176,13 @@ fn memory_is_divided_by_percent_after_our_own_share() {
         (budgets.recent, budgets.scores, budgets.scoring_queue),
         (budgets.in_flight, budgets.in_flight, budgets.in_flight)
     );
+    assert_eq!(
+        (budgets.connections, budgets.admin_connections),
+        (
+            (488 * mib / 100 * 10 + 2 * mib) / 4 * 3,
+            (488 * mib / 100 * 10 + 2 * mib) / 4
+        )
+    );
     // An eighth of the cgroup's limit stays free.
     assert_eq!(
         Config::default().budgets(Some(128 * mib)).limit,
@@ -191,6 +199,43 @@ fn memory_is_divided_by_percent_after_our_own_share() {
         (budgets.limit, budgets.forward_queue, budgets.open),
         (200 * mib, 64 * mib, 10 * mib)
     );
+}
+
+/// Everything that is counted, and what the process itself takes, add up to the limit: the table in
+/// docs/design.md#memory.
+#[test]
+fn the_shares_add_up_to_the_limit() {
+    let mib = 1 << 20;
+    for limit in [32, 64, 112, 128, 512, 4096] {
+        let config = config(&format!("memory: {{ limit: {limit}MiB }}"));
+        let Budgets {
+            limit: shared,
+            forward_queue,
+            in_flight,
+            open,
+            recent,
+            scores,
+            scoring_queue,
+            connections,
+            admin_connections,
+        } = config.budgets(None);
+        let own = OWN_USE - LEAST_CONNECTIONS;
+        let counted = forward_queue
+            + in_flight
+            + open
+            + recent
+            + scores
+            + scoring_queue
+            + connections
+            + admin_connections;
+        assert_eq!(shared + OWN_USE, limit * mib);
+        let spare = (limit * mib).checked_sub(own + counted);
+        // Percents are rounded down.
+        assert!(
+            spare.is_some_and(|spare| spare < 1_000),
+            "{limit} MiB: {spare:?}"
+        );
+    }
 }
 
 #[test]

@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use hyper::header::HeaderMap;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
+use tokio::sync::watch;
 
 use super::super::*;
 use crate::cli::configuration::Disk;

@@ -1,0 +1,291 @@
+//! Shares a bounded number of connections among peers. Counts what a connection may hold before it
+//! is served; when all is taken, the peer with the most connections gives one up. Knows addresses
+//! and sizes; knows nothing of sockets or HTTP.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{self, Instant};
+
+use crate::sync::Mutex;
+
+/// What one connection may hold: hyper's state, and a read buffer or a frame of 64 KiB, or a window
+/// of HTTP/2 of that size.
+pub(super) const SLOT_SIZE: usize = 96 << 10;
+
+/// What a connection of HTTP/2 with the larger windows may hold.
+pub(super) const WIDE_SLOT_SIZE: usize = SLOT_SIZE + super::WIDE_WINDOW as usize;
+
+/// What TLS may hold in addition: a handshake message or records that are read and written.
+const TLS_SIZE: usize = 64 << 10;
+
+/// How long a connection waits until another is idle, before it takes the place of a busy one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a connection waits for a place.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Most connections that wait for a place.
+const MAX_WAITING: usize = 64;
+
+/// How much the connections of some ports may hold together.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// Bytes.
+    pub memory: usize,
+    /// Connections, each of which takes a file descriptor.
+    pub connections: usize,
+    /// HTTP/2: concurrent requests of a connection.
+    pub streams: u32,
+}
+
+/// The connections of the ports that share one limit.
+#[derive(Debug)]
+pub struct ConnectionSlots {
+    pub(super) limits: ConnectionLimits,
+    state: Mutex<State>,
+    n_waiting: AtomicUsize,
+    /// A place became free, or a connection idle.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    next: u64,
+    slots: BTreeMap<u64, Arc<ConnectionSlot>>,
+}
+
+/// One connection's place.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    peer: IpAddr,
+    size: usize,
+    activity: Mutex<Activity>,
+    /// The connection is to end.
+    evicted: Notify,
+}
+
+#[derive(Debug)]
+struct Activity {
+    /// Requests that are not yet answered in full.
+    n_requests: usize,
+    /// When it last became idle or busy.
+    since: Instant,
+    is_evicted: bool,
+}
+
+/// A connection's hold on its place, given back on drop.
+#[derive(Debug)]
+pub(super) struct SlotGuard {
+    slots: Arc<ConnectionSlots>,
+    number: u64,
+    slot: Arc<ConnectionSlot>,
+}
+
+/// Held as long as a request of the connection is not answered in full.
+#[derive(Debug)]
+pub(super) struct RequestGuard {
+    slots: Arc<ConnectionSlots>,
+    slot: Arc<ConnectionSlot>,
+}
+
+// === impl ConnectionSlots ===
+
+impl ConnectionSlots {
+    /// Places within these limits; at least one, however little memory there is.
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            state: Mutex::default(),
+            n_waiting: AtomicUsize::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    /// A place for a connection of this peer. If all are taken, another connection is asked to end:
+    /// an idle one of the peer that has the most, or a busy one if that peer has more than this
+    /// one or none becomes idle. `None` if too many wait already, or none becomes free.
+    pub(super) async fn admit(self: &Arc<Self>, peer: IpAddr, tls: bool) -> Option<SlotGuard> {
+        let peer = origin(peer);
+        let begun = Instant::now();
+        if let Some(guard) = self.try_admit(peer, tls, begun) {
+            return Some(guard);
+        }
+        let _waiting = Waiting::try_new(&self.n_waiting)?;
+        loop {
+            // Registered before the look, so that no change goes unnoticed in between.
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let now = Instant::now();
+            if let Some(guard) = self.try_admit(peer, tls, now) {
+                return Some(guard);
+            }
+            let waited = now - begun;
+            if waited >= LONGEST_WAIT {
+                return None;
+            }
+            self.evict(peer, waited >= PATIENCE);
+            let next = match waited < PATIENCE {
+                true => PATIENCE,
+                false => LONGEST_WAIT,
+            };
+            let _ = time::timeout_at(begun + next, changed).await;
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>, peer: IpAddr, tls: bool, now: Instant) -> Option<SlotGuard> {
+        let ConnectionLimits {
+            memory,
+            connections,
+            ..
+        } = self.limits;
+        let mut state = self.state.lock();
+        let tls = if tls { TLS_SIZE } else { 0 };
+        // Half of the memory is for those that come first: an agent opens a handful.
+        let size = match state.taken + WIDE_SLOT_SIZE + tls <= memory / 2 {
+            true => WIDE_SLOT_SIZE + tls,
+            false => SLOT_SIZE + tls,
+        };
+        let fits = state.taken + size <= memory && state.slots.len() < connections;
+        if !fits && !state.slots.is_empty() {
+            return None;
+        }
+        let slot = Arc::new(ConnectionSlot {
+            peer,
+            size,
+            activity: Mutex::new(Activity {
+                n_requests: 0,
+                since: now,
+                is_evicted: false,
+            }),
+            evicted: Notify::new(),
+        });
+        let number = state.next;
+        state.next += 1;
+        state.taken += size;
+        state.slots.insert(number, slot.clone());
+        Some(SlotGuard {
+            slots: self.clone(),
+            number,
+            slot,
+        })
+    }
+
+    /// Asks one connection to end. Does nothing if one that was asked has not ended yet.
+    fn evict(&self, newcomer: IpAddr, even_busy: bool) {
+        let state = self.state.lock();
+        let mut n_by_peer: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for slot in state.slots.values() {
+            if slot.activity.lock().is_evicted {
+                return;
+            }
+            *n_by_peer.entry(slot.peer).or_default() += 1;
+        }
+        let n_of_newcomer = n_by_peer.get(&newcomer).copied().unwrap_or_default();
+        let Some((heaviest, n_most)) = n_by_peer
+            .into_iter()
+            .max_by_key(|(peer, n)| (*n, *peer == newcomer))
+        else {
+            return;
+        };
+        let even_busy = even_busy || n_most > n_of_newcomer + 1;
+        let of_heaviest = state.slots.values().filter(|slot| slot.peer == heaviest);
+        let candidates = of_heaviest.filter_map(|slot| {
+            let activity = slot.activity.lock();
+            let is_busy = activity.n_requests > 0;
+            (even_busy || !is_busy).then_some((is_busy, activity.since, slot))
+        });
+        let victim = candidates.min_by_key(|(is_busy, since, _)| (*is_busy, *since));
+        if let Some((_, _, slot)) = victim {
+            slot.activity.lock().is_evicted = true;
+            slot.evicted.notify_one();
+        }
+    }
+}
+
+/// A customer of IPv6 has a whole network of 64 bits, and chooses addresses in it as it likes.
+fn origin(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64)))
+        }
+        other => other,
+    }
+}
+
+/// One of the connections that wait for a place.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn try_new(n_waiting: &'a AtomicUsize) -> Option<Self> {
+        let waiting = Self(n_waiting);
+        (n_waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl SlotGuard, RequestGuard ===
+
+impl SlotGuard {
+    /// HTTP/2: whether the connection has the larger windows.
+    pub(super) fn is_wide(&self) -> bool {
+        self.slot.size >= WIDE_SLOT_SIZE
+    }
+
+    /// Returns when the connection is to end.
+    pub(super) async fn evicted(&self) {
+        self.slot.evicted.notified().await;
+    }
+
+    /// Counts a request until the guard is dropped.
+    pub(super) fn request(&self) -> RequestGuard {
+        let mut activity = self.slot.activity.lock();
+        if activity.n_requests == 0 {
+            activity.since = Instant::now();
+        }
+        activity.n_requests += 1;
+        RequestGuard {
+            slots: self.slots.clone(),
+            slot: self.slot.clone(),
+        }
+    }
+}
+
+impl Drop for SlotGuard {
+    fn drop(&mut self) {
+        let mut state = self.slots.state.lock();
+        state.slots.remove(&self.number);
+        state.taken -= self.slot.size;
+        drop(state);
+        self.slots.changed.notify_one();
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        let mut activity = self.slot.activity.lock();
+        activity.n_requests -= 1;
+        if activity.n_requests > 0 {
+            return;
+        }
+        activity.since = Instant::now();
+        drop(activity);
+        if self.slots.n_waiting.load(Ordering::Relaxed) > 0 {
+            self.slots.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Binds the ports, shares out their connections, and opens and closes them. Must not know what is
+//! served.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Addresses, StartError, now};
+use crate::config::{Budgets, Config};
+use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
+use crate::telemetry::Telemetry;
+use crate::tls::PortTls;
+
+/// Every port, bound before anything is answered.
+pub(super) struct Ports {
+    pub(super) grpc: Option<Port>,
+    pub(super) http: Option<Port>,
+    pub(super) admin: Port,
+}
+
+impl Ports {
+    pub(super) async fn bind(
+        config: &Config,
+        budgets: &Budgets,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, StartError> {
+        let [slots, admin_slots] = slots(budgets);
+        let otlp = &config.receivers.otlp;
+        let tls = otlp
+            .tls
+            .as_ref()
+            .map(|tls| PortTls::try_new(tls, telemetry))
+            .transpose()?
+            .map(Arc::new);
+        let grpc = match otlp.grpc.enabled {
+            true => {
+                let setting = "receivers.otlp.grpc.listen";
+                Some(Port::bind(otlp.grpc.listen, setting, tls.clone(), &slots).await?)
+            }
+            false => None,
+        };
+        let http = match otlp.http.enabled {
+            true => {
+                let setting = "receivers.otlp.http.listen";
+                Some(Port::bind(otlp.http.listen, setting, tls, &slots).await?)
+            }
+            false => None,
+        };
+        // Probes and scrapers have no certificate; the guard decides which requests need one.
+        let tls = config
+            .admin
+            .tls
+            .as_ref()
+            .map(|tls| PortTls::with_optional_clients(tls, telemetry))
+            .transpose()?
+            .map(Arc::new);
+        Ok(Self {
+            grpc,
+            http,
+            admin: Port::bind(config.admin.listen, "admin.listen", tls, &admin_slots).await?,
+        })
+    }
+
+    pub(super) fn addresses(&self) -> io::Result<Addresses> {
+        let of = |port: &Option<Port>| port.as_ref().map(Port::address).transpose();
+        Ok(Addresses {
+            grpc: of(&self.grpc)?,
+            http: of(&self.http)?,
+            admin: self.admin.address()?,
+        })
+    }
+}
+
+/// Most connections of senders. An agent opens a handful.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// Most connections of the admin port: probes, scrapers, listeners, programs that use the API.
+const MAX_ADMIN_CONNECTIONS: usize = 64;
+
+/// File descriptors that senders leave to the admin port, to destinations and to files.
+const KEPT_DESCRIPTORS: usize = 256;
+
+/// The places of the connections of senders, and of those of the admin port, which senders cannot
+/// take.
+fn slots(budgets: &Budgets) -> [Arc<ConnectionSlots>; 2] {
+    let descriptors = getrlimit(Resource::Nofile)
+        .current
+        .and_then(|limit| usize::try_from(limit).ok())
+        .unwrap_or(usize::MAX);
+    let of_senders = ConnectionLimits {
+        memory: budgets.connections,
+        connections: descriptors
+            .saturating_sub(KEPT_DESCRIPTORS)
+            .clamp(1, MAX_CONNECTIONS),
+        streams: 100,
+    };
+    let of_admin = ConnectionLimits {
+        memory: budgets.admin_connections,
+        connections: MAX_ADMIN_CONNECTIONS,
+        streams: 16,
+    };
+    [of_senders, of_admin].map(ConnectionSlots::new)
+}
+
+/// Ports that are served, and the signal that closes them.
+pub(super) struct Doors {
+    serving: JoinSet<()>,
+    closing: watch::Sender<bool>,
+}
+
+impl Doors {
+    pub(super) fn new() -> Self {
+        Self {
+            serving: JoinSet::new(),
+            closing: watch::Sender::new(false),
+        }
+    }
+
+    pub(super) fn open<S, B>(&mut self, port: Port, service: S, telemetry: &Arc<Telemetry>)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut closing = self.closing.subscribe();
+        let heartbeat = telemetry.heartbeat(port.setting(), now().instant);
+        let shutdown = async move {
+            // A dropped sender closes the door as well.
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        self.serving
+            .spawn(port.serve(service, shutdown, heartbeat, telemetry.clone()));
+    }
+
+    /// Accepts no further connections; requests in progress may end within the grace period.
+    pub(super) async fn close(mut self, grace: Duration) {
+        self.closing.send_replace(true);
+        let all = async { while self.serving.join_next().await.is_some() {} };
+        // Unfinished requests are cut when the set is dropped; their senders keep their data.
+        let _ = tokio::time::timeout(grace, all).await;
+    }
+}
