@@ -8,8 +8,6 @@
 //! decompressed.
 
 use std::fmt::Display;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +17,8 @@ use tokio::time;
 
 use super::decompress::{Decoder, Encoding};
 use super::memory_permit::{MemoryBudget, MemoryPermit};
+use super::pace::{Pace, chunk};
 use super::request_error::RequestError;
-
-/// A sender that is silent for this long in the middle of a body is abandoned.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest time for one body: a trickling sender must not hold memory forever.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -81,7 +77,7 @@ pub(super) struct BufferedMessage {
     pub(super) permit: MemoryPermit,
 }
 
-/// Reads a body to its end, whatever its length. See [`read_if_room`].
+/// Reads a body to its end, whatever its length and whoever sends it. See [`read_if_room`].
 pub(super) async fn read<B>(
     body: &mut B,
     framing: Framing,
@@ -92,25 +88,27 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
-    read_if_room(body, framing, encoding, limits, |_| Ok(())).await
+    let permit = limits.budget.permit();
+    read_if_room(body, framing, encoding, limits, permit, |_| Ok(())).await
 }
 
 /// Reads a body to its end. `check_room` is asked first whether a message of at least so many bytes
 /// can be taken: those that the body announces, which are about the least even of a compressed
-/// message, and 0 if it announces none. After an error, reads and discards the rest within
-/// reasonable limits.
+/// message, and 0 if it announces none. `permit` takes the memory. After an error, reads and
+/// discards the rest within reasonable limits.
 pub(super) async fn read_if_room<B>(
     body: &mut B,
     framing: Framing,
     encoding: Encoding,
     limits: &BodyLimits,
+    permit: MemoryPermit,
     check_room: impl Fn(usize) -> Result<(), RequestError>,
 ) -> Result<BufferedMessage, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
-    let gathering = gather(body, framing, encoding, limits, check_room);
+    let gathering = gather(body, framing, encoding, limits, permit, check_room);
     let message = time::timeout(TOTAL_TIMEOUT, gathering)
         .await
         .unwrap_or(Err(RequestError::TooSlow));
@@ -134,7 +132,7 @@ where
 {
     let discarding = async {
         let mut n_discarded = 0;
-        while let Ok(Some(chunk)) = next_chunk(body).await {
+        while let Ok(Some(chunk)) = chunk(body).await {
             n_discarded += chunk.len();
             if n_discarded > DISCARD_LIMIT {
                 break;
@@ -150,63 +148,37 @@ async fn gather<B>(
     framing: Framing,
     encoding: Encoding,
     limits: &BodyLimits,
+    permit: MemoryPermit,
     check_room: impl Fn(usize) -> Result<(), RequestError>,
 ) -> Result<BufferedMessage, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
+    let mut pace = Pace::new();
     let announced = body
         .size_hint()
         .exact()
         .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     let mut message = match framing {
         Framing::Whole => {
-            let message = MessageBuffer::try_new(encoding, announced, limits)?;
+            let message = MessageBuffer::try_new(encoding, announced, limits, permit)?;
             check_room(announced.unwrap_or_default())?;
             message
         }
         Framing::Prefixed => {
-            let (prefix, rest) = prefix(body).await?;
-            let mut message = prefix.message(encoding, limits)?;
+            let (prefix, rest) = prefix(body, &mut pace, &permit).await?;
+            let mut message = prefix.message(encoding, limits, permit)?;
             check_room(prefix.length)?;
             message.take(rest).await?;
             message
         }
     };
-    while let Some(chunk) = next_chunk(body).await? {
+    while let Some(chunk) = pace.next_chunk(body, &message.permit).await? {
         message.take(chunk).await?;
     }
+    message.permit.arrived();
     message.finish()
-}
-
-/// The next data of a body; `None` at its end.
-async fn next_chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Display,
-{
-    loop {
-        match time::timeout(
-            IDLE_TIMEOUT,
-            poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)),
-        )
-        .await
-        {
-            Err(_) => return Err(RequestError::TooSlow),
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(error))) => {
-                return Err(RequestError::Interrupted(format!(
-                    "the body broke off: {error}"
-                )));
-            }
-            Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(chunk) => return Ok(Some(chunk)),
-                // A request's trailers have no meaning here.
-                Err(_) => continue,
-            },
-        }
-    }
 }
 
 // === MessagePrefix ===
@@ -218,7 +190,11 @@ struct MessagePrefix {
 }
 
 /// Reads the prefix, and returns the bytes that arrived behind it.
-async fn prefix<B>(body: &mut B) -> Result<(MessagePrefix, Bytes), RequestError>
+async fn prefix<B>(
+    body: &mut B,
+    pace: &mut Pace,
+    permit: &MemoryPermit,
+) -> Result<(MessagePrefix, Bytes), RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -226,7 +202,7 @@ where
     let mut prefix = [0; 5];
     let mut n_filled = 0;
     loop {
-        let Some(mut chunk) = next_chunk(body).await? else {
+        let Some(mut chunk) = pace.next_chunk(body, permit).await? else {
             return Err(RequestError::Malformed(
                 "the body ends before its message starts".to_owned(),
             ));
@@ -262,6 +238,7 @@ impl MessagePrefix {
         &self,
         encoding: Encoding,
         limits: &'a BodyLimits,
+        permit: MemoryPermit,
     ) -> Result<MessageBuffer<'a>, RequestError> {
         let encoding = match (self.compressed, encoding) {
             (true, Encoding::Identity) => {
@@ -273,7 +250,7 @@ impl MessagePrefix {
             (true, encoding) => encoding,
             (false, _) => Encoding::Identity,
         };
-        let mut message = MessageBuffer::try_new(encoding, Some(self.length), limits)?;
+        let mut message = MessageBuffer::try_new(encoding, Some(self.length), limits, permit)?;
         message.framed = true;
         Ok(message)
     }
@@ -290,6 +267,8 @@ struct MessageBuffer<'a> {
     /// The protocol requires exactly `announced` bytes; hyper checks a content-length itself.
     framed: bool,
     n_received: usize,
+    encoding: Encoding,
+    /// Made when the first bytes are decompressed.
     decoder: Option<Decoder>,
     /// Compressed bytes to decompress next.
     pending: Vec<u8>,
@@ -309,6 +288,7 @@ impl<'a> MessageBuffer<'a> {
         encoding: Encoding,
         announced: Option<usize>,
         limits: &'a BodyLimits,
+        permit: MemoryPermit,
     ) -> Result<Self, RequestError> {
         // A message that is too large before decompression is not smaller after it.
         if announced.is_some_and(|announced| announced > limits.max_size) {
@@ -316,11 +296,12 @@ impl<'a> MessageBuffer<'a> {
         }
         Ok(Self {
             limits,
-            permit: limits.budget.permit(),
+            permit,
             announced,
             framed: false,
             n_received: 0,
-            decoder: encoding.decoder()?,
+            encoding,
+            decoder: None,
             pending: Vec::new(),
             n_fed: 0,
             first: Bytes::new(),
@@ -345,11 +326,17 @@ impl<'a> MessageBuffer<'a> {
                 "more than one message in a request".to_owned(),
             ));
         }
-        if self.decoder.is_none() {
+        if self.encoding == Encoding::Identity {
             return self.push(chunk);
         }
         while self.pending.len() + chunk.len() > DECOMPRESSED_AT_ONCE {
             self.collect(&chunk.split_to(DECOMPRESSED_AT_ONCE - self.pending.len()))?;
+            if self.decoder.is_none() {
+                // It waits here for further bytes, with its tables, and zstd with a copy of what it
+                // may refer to.
+                self.permit.add_fixed(self.encoding.decoder_size())?;
+                self.permit.set_window(self.encoding.window());
+            }
             self.decompress(None)?;
             tokio::task::yield_now().await;
         }
@@ -402,6 +389,9 @@ impl<'a> MessageBuffer<'a> {
 
     /// Decompresses the collected bytes, which claim this length.
     fn decompress(&mut self, claimed: Option<usize>) -> Result<(), RequestError> {
+        if self.decoder.is_none() {
+            self.decoder = self.encoding.decoder()?;
+        }
         let Self {
             limits,
             permit,
@@ -461,14 +451,14 @@ impl<'a> MessageBuffer<'a> {
             ));
         }
         let is_whole = self.n_fed == 0;
-        let claimed = self
-            .decoder
-            .as_ref()
-            .filter(|_| is_whole)
-            .and_then(|decoder| decoder.claimed_len(&self.pending));
+        let claimed = match is_whole {
+            true => self.encoding.claimed_len(&self.pending),
+            false => None,
+        };
         self.decompress(claimed)?;
         let Self {
             mut permit,
+            encoding,
             decoder,
             first,
             mut bytes,
@@ -477,6 +467,10 @@ impl<'a> MessageBuffer<'a> {
         } = self;
         if let Some(decoder) = decoder {
             decoder.finish()?;
+        }
+        if !is_whole {
+            permit.remove_fixed(encoding.decoder_size());
+            permit.set_window(0);
         }
         let bytes = match first.len() {
             0 if bytes.len() > limits.max_size => return Err(limits.too_large()),

@@ -11,8 +11,7 @@ pub(super) const ACCEPTED: HeaderValue = HeaderValue::from_static("identity,gzip
 
 /// Largest zstd window, as a power of two: 8 MiB, the limit of RFC 9659 for content in HTTP. A
 /// frame that asks for more is refused, unless it has arrived in full, when it needs no window.
-/// Only decompressed bytes of a window are resident, so it takes at most as much memory again as
-/// the permit covers.
+/// Only decompressed bytes of a window are resident, and a permit counts them.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// How a body is compressed.
@@ -72,6 +71,37 @@ impl Encoding {
     }
 }
 
+impl Encoding {
+    /// The decompressed length that a body claims: a gzip member at its end (RFC 1952, section
+    /// 2.3.1), a zstd frame at its start. It is unchecked, and there may be more members or frames;
+    /// zlib claims none.
+    pub(super) fn claimed_len(self, body: &[u8]) -> Option<usize> {
+        let claimed = match self {
+            Self::Gzip => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
+            Self::Identity | Self::Deflate => return None,
+            Self::Zstd => zstd::zstd_safe::get_frame_content_size(body).ok()??,
+        };
+        usize::try_from(claimed).ok()
+    }
+
+    /// About the bytes of a decoder, without the window that zstd keeps.
+    pub(super) fn decoder_size(self) -> usize {
+        match self {
+            Self::Identity => 0,
+            Self::Gzip | Self::Deflate => 48 << 10,
+            Self::Zstd => 160 << 10,
+        }
+    }
+
+    /// Most decompressed bytes that the decoder keeps for itself.
+    pub(super) fn window(self) -> usize {
+        match self {
+            Self::Identity | Self::Gzip | Self::Deflate => 0,
+            Self::Zstd => 1 << ZSTD_WINDOW_LOG_MAX,
+        }
+    }
+}
+
 /// Decompresses one body.
 pub(super) struct Decoder {
     codec: Codec,
@@ -86,18 +116,6 @@ enum Codec {
 }
 
 impl Decoder {
-    /// The decompressed length that a body claims: a gzip member at its end (RFC 1952, section
-    /// 2.3.1), a zstd frame at its start. It is unchecked, and there may be more members or frames;
-    /// zlib claims none.
-    pub(super) fn claimed_len(&self, body: &[u8]) -> Option<usize> {
-        let claimed = match &self.codec {
-            Codec::Gzip(_) => u64::from(u32::from_le_bytes(*body.last_chunk()?)),
-            Codec::Zlib(_) => return None,
-            Codec::Zstd(_) => zstd::zstd_safe::get_frame_content_size(body).ok()??,
-        };
-        usize::try_from(claimed).ok()
-    }
-
     /// Decompresses a piece of the body onto the end of `output`. Whenever its capacity is used up,
     /// calls `grow` with the number of unread bytes of the piece to get more.
     pub(super) fn feed(

@@ -18,6 +18,7 @@ use crate::telemetry::Phase;
 
 use super::body::{self, BodyLimits, Framing};
 use super::decompress::{ACCEPTED, Encoding};
+use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
 use super::{Format, ReceiverShared, ResponseBody};
 
@@ -61,7 +62,11 @@ fn method(path: &str) -> Option<GrpcMethod> {
     }
 }
 
-pub(super) async fn answer<B>(inner: &ReceiverShared, request: Request<B>) -> Response<ResponseBody>
+pub(super) async fn answer<B>(
+    inner: &ReceiverShared,
+    request: Request<B>,
+    permit: Result<MemoryPermit, RequestError>,
+) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -81,7 +86,11 @@ where
     }
     let result = match method(head.uri.path()) {
         Some(GrpcMethod::Export(signal)) => {
-            match export(inner, signal, &head.headers, &mut body).await {
+            let exported = match permit {
+                Ok(permit) => export(inner, signal, &head.headers, &mut body, permit).await,
+                Err(error) => Err((error, 0)),
+            };
+            match exported {
                 Ok(()) => Ok(EMPTY_MESSAGE),
                 Err((error, n_items)) => {
                     inner.refused(signal, &error, n_items);
@@ -91,7 +100,9 @@ where
         }
         Some(GrpcMethod::HealthCheck) => health(inner, &head.headers, &mut body).await,
         None => {
-            body::discard(&mut body).await;
+            if permit.is_ok() {
+                body::discard(&mut body).await;
+            }
             let message = format!(
                 "no method `{}`; call Export of the trace, logs or metrics service",
                 head.uri.path()
@@ -115,6 +126,7 @@ async fn export<B>(
     signal: Signal,
     headers: &HeaderMap,
     body: &mut B,
+    permit: MemoryPermit,
 ) -> Result<(), (RequestError, u64)>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -129,9 +141,16 @@ where
     };
     let limits = &inner.settings.limits;
     let check_room = |n_bytes| inner.check_room(signal, n_bytes);
-    let message = body::read_if_room(body, Framing::Prefixed, encoding, limits, check_room)
-        .await
-        .map_err(|error| (error, 0))?;
+    let message = body::read_if_room(
+        body,
+        Framing::Prefixed,
+        encoding,
+        limits,
+        permit,
+        check_room,
+    )
+    .await
+    .map_err(|error| (error, 0))?;
     inner.take(signal, Format::Protobuf, message, headers).await
 }
 

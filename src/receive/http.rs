@@ -21,6 +21,7 @@ use crate::config::Signal;
 
 use super::body::{self, Framing};
 use super::decompress::{ACCEPTED, Encoding};
+use super::memory_permit::MemoryPermit;
 use super::request_error::RequestError;
 use super::{Format, ReceiverShared, ResponseBody};
 
@@ -28,7 +29,11 @@ const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf")
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-pub(super) async fn answer<B>(inner: &ReceiverShared, request: Request<B>) -> Response<ResponseBody>
+pub(super) async fn answer<B>(
+    inner: &ReceiverShared,
+    request: Request<B>,
+    permit: Result<MemoryPermit, RequestError>,
+) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
@@ -36,7 +41,7 @@ where
     let (head, mut body) = request.into_parts();
     let mut response = match inner.settings.cors.preflight(&head) {
         Some(preflight) => preflight,
-        None => route(inner, &head, &mut body).await,
+        None => route(inner, &head, &mut body, permit).await,
     };
     inner
         .settings
@@ -45,14 +50,21 @@ where
     response
 }
 
-async fn route<B>(inner: &ReceiverShared, head: &Parts, body: &mut B) -> Response<ResponseBody>
+async fn route<B>(
+    inner: &ReceiverShared,
+    head: &Parts,
+    body: &mut B,
+    permit: Result<MemoryPermit, RequestError>,
+) -> Response<ResponseBody>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Display,
 {
     let format = format(&head.headers);
     let Some(signal) = signal(head.uri.path()) else {
-        body::discard(body).await;
+        if permit.is_ok() {
+            body::discard(body).await;
+        }
         let message = format!(
             "nothing at `{}`; send OTLP/HTTP to /v1/traces, /v1/logs or /v1/metrics",
             head.uri.path()
@@ -78,7 +90,11 @@ where
             .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    match export(inner, signal, format, &head.headers, body).await {
+    let exported = match permit {
+        Ok(permit) => export(inner, signal, format, &head.headers, body, permit).await,
+        Err(error) => Err((error, 0)),
+    };
+    match exported {
         Ok(format) => success(format),
         Err((error, n_items)) => {
             inner.refused(signal, &error, n_items);
@@ -93,6 +109,7 @@ async fn export<B>(
     format: Option<Format>,
     headers: &HeaderMap,
     body: &mut B,
+    permit: MemoryPermit,
 ) -> Result<Format, (RequestError, u64)>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -134,7 +151,7 @@ where
         }
         check_room(usize::try_from(announced).unwrap_or(usize::MAX)).map_err(|error| (error, 0))?;
     }
-    let message = body::read_if_room(body, Framing::Whole, encoding, limits, check_room)
+    let message = body::read_if_room(body, Framing::Whole, encoding, limits, permit, check_room)
         .await
         .map_err(|error| (error, 0))?;
     inner

@@ -1,35 +1,90 @@
-//! Limits the bytes that all requests being received take together. Knows nothing of requests.
+//! Limits the bytes that all requests being received take together, and decides which request gives
+//! way when they are all taken. Knows peers, sizes and times; knows nothing of what is received.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::request_error::RequestError;
+use crate::sync::Mutex;
+
+/// A request that has not advanced for this long gives way to one of the same peer.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// Bytes of all requests being received.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     max: usize,
-    taken: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    next: u64,
+    requests: BTreeMap<u64, Share>,
+}
+
+/// What one request takes.
+#[derive(Debug)]
+struct Share {
+    peer: IpAddr,
+    taken: usize,
+    /// When it last advanced.
+    advanced: Instant,
+    /// Still waits for bytes of its peer; only such a request can give way.
+    is_arriving: bool,
+    /// It gave way and is to end.
+    is_revoked: bool,
+    revoked: Arc<Notify>,
 }
 
 impl MemoryBudget {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
-            taken: AtomicUsize::new(0),
+            state: Mutex::default(),
         })
     }
 
     /// Bytes taken, and most bytes that may be.
     pub(super) fn state(&self) -> (usize, usize) {
-        (self.taken.load(Ordering::Relaxed), self.max)
+        (self.state.lock().taken, self.max)
+    }
+
+    /// A permit for no bytes yet, of nobody in particular.
+    pub(super) fn permit(self: &Arc<Self>) -> MemoryPermit {
+        self.permit_of(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
     /// A permit for no bytes yet.
-    pub(super) fn permit(self: &Arc<Self>) -> MemoryPermit {
+    pub(super) fn permit_of(self: &Arc<Self>, peer: IpAddr) -> MemoryPermit {
+        let revoked = Arc::new(Notify::new());
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.requests.insert(
+            number,
+            Share {
+                peer,
+                taken: 0,
+                advanced: Instant::now(),
+                is_arriving: true,
+                is_revoked: false,
+                revoked: Arc::clone(&revoked),
+            },
+        );
+        drop(state);
         MemoryPermit {
             budget: Arc::clone(self),
-            taken: 0,
+            number,
+            fixed: 0,
+            window: 0,
+            revoked,
         }
     }
 }
@@ -38,37 +93,211 @@ impl MemoryBudget {
 #[derive(Debug)]
 pub(super) struct MemoryPermit {
     budget: Arc<MemoryBudget>,
-    taken: usize,
+    number: u64,
+    /// Bytes taken beside those of the message.
+    fixed: usize,
+    /// So many bytes of the message are held twice.
+    window: usize,
+    revoked: Arc<Notify>,
 }
 
 impl MemoryPermit {
-    /// Takes bytes up to this total, or up to the whole budget if that is less. If the budget lacks
-    /// them, the permit keeps its present size.
-    pub(super) fn grow_to(&mut self, total: usize) -> Result<(), RequestError> {
-        let total = total.min(self.budget.max);
-        let more = total.saturating_sub(self.taken);
-        let grown = |taken: usize| {
-            taken
-                .checked_add(more)
-                .filter(|taken| *taken <= self.budget.max)
+    /// Takes bytes beside those of the message.
+    pub(super) fn add_fixed(&mut self, n_bytes: usize) -> Result<(), RequestError> {
+        let taken = self.taken();
+        self.fixed += n_bytes;
+        self.take(taken + n_bytes)
+    }
+
+    /// Returns what [`Self::add_fixed`] took.
+    pub(super) fn remove_fixed(&mut self, n_bytes: usize) {
+        self.fixed = self.fixed.saturating_sub(n_bytes);
+    }
+
+    /// Counts the first `n_bytes` of the message twice from now on.
+    pub(super) fn set_window(&mut self, n_bytes: usize) {
+        self.window = n_bytes;
+    }
+
+    /// Takes bytes up to this size of the message, or up to the whole budget if that is less. If
+    /// the budget lacks them, slower requests give way; if that is not enough, the permit keeps its
+    /// present size.
+    pub(super) fn grow_to(&mut self, message: usize) -> Result<(), RequestError> {
+        self.take(message + message.min(self.window) + self.fixed)
+    }
+
+    fn take(&mut self, total: usize) -> Result<(), RequestError> {
+        let max = self.budget.max;
+        let mut guard = self.budget.state.lock();
+        let state = &mut *guard;
+        let Some(own) = state.requests.get(&self.number) else {
+            return Err(RequestError::InFlightFull);
         };
-        self.budget
-            .taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
-            .map_err(|_| RequestError::InFlightFull)?;
-        self.taken += more;
+        let (peer, more) = (own.peer, total.min(max).saturating_sub(own.taken));
+        if own.is_revoked {
+            return Err(RequestError::InFlightFull);
+        }
+        if more == 0 {
+            return Ok(());
+        }
+        while state.taken + more > max {
+            let Some(victim) = state.slowest(self.number, peer, more) else {
+                return Err(RequestError::InFlightFull);
+            };
+            state.revoke(victim);
+        }
+        if let Some(own) = state.requests.get_mut(&self.number) {
+            own.taken += more;
+            state.taken += more;
+        }
         Ok(())
     }
 
-    pub(super) fn shrink_to(&mut self, total: usize) {
-        let less = self.taken.saturating_sub(total);
-        self.budget.taken.fetch_sub(less, Ordering::Relaxed);
-        self.taken -= less;
+    pub(super) fn shrink_to(&mut self, message: usize) {
+        let total = message + message.min(self.window) + self.fixed;
+        let mut guard = self.budget.state.lock();
+        let state = &mut *guard;
+        if let Some(own) = state.requests.get_mut(&self.number) {
+            let less = own.taken.saturating_sub(total);
+            own.taken -= less;
+            state.taken -= less;
+        }
+    }
+
+    /// The request has advanced.
+    pub(super) fn advanced(&self) {
+        self.change(|share| share.advanced = Instant::now());
+    }
+
+    /// The message has arrived; from now on the request does not give way.
+    pub(super) fn arrived(&self) {
+        self.change(|share| share.is_arriving = false);
+    }
+
+    /// Returns when the request has given way and is to end.
+    pub(super) async fn revoked(&self) {
+        self.revoked.notified().await;
+    }
+
+    fn taken(&self) -> usize {
+        let state = self.budget.state.lock();
+        let own = state.requests.get(&self.number);
+        own.map_or(0, |own| own.taken)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Share)) {
+        if let Some(own) = self.budget.state.lock().requests.get_mut(&self.number) {
+            change(own);
+        }
     }
 }
 
 impl Drop for MemoryPermit {
     fn drop(&mut self) {
-        self.shrink_to(0);
+        let mut state = self.budget.state.lock();
+        if let Some(own) = state.requests.remove(&self.number) {
+            state.taken -= own.taken;
+        }
+    }
+}
+
+impl State {
+    /// The request that gives way to one of this peer: the slowest of the peer that takes the most,
+    /// if that would still be more than this one's, else the slowest of all that are stalled.
+    fn slowest(&self, number: u64, peer: IpAddr, more: usize) -> Option<u64> {
+        let mut by_peer: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for share in self.requests.values() {
+            *by_peer.entry(share.peer).or_default() += share.taken;
+        }
+        let own = by_peer.get(&peer).copied().unwrap_or_default() + more;
+        let heaviest = by_peer.iter().max_by_key(|(_, taken)| **taken);
+        let heavier = heaviest.filter(|(other, taken)| **other != peer && **taken > own);
+        let now = Instant::now();
+        let gives_way = |share: &Share| match heavier {
+            Some((heavier, _)) => share.peer == *heavier,
+            None => now - share.advanced >= STALLED_AFTER,
+        };
+        let candidates = self.requests.iter().filter(|(other, share)| {
+            **other != number && share.is_arriving && share.taken > 0 && gives_way(share)
+        });
+        candidates
+            .min_by_key(|(number, share)| (share.advanced, **number))
+            .map(|(number, _)| *number)
+    }
+
+    /// Takes the bytes back at once. The request ends as soon as it notices, within a moment.
+    fn revoke(&mut self, number: u64) {
+        if let Some(share) = self.requests.get_mut(&number) {
+            self.taken -= std::mem::take(&mut share.taken);
+            share.is_revoked = true;
+            share.revoked.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const CROWD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+    fn permit(budget: &Arc<MemoryBudget>, peer: IpAddr, n_bytes: usize) -> MemoryPermit {
+        let mut permit = budget.permit_of(peer);
+        permit.grow_to(n_bytes).unwrap();
+        permit
+    }
+
+    fn is_revoked(permit: &MemoryPermit) -> bool {
+        permit.budget.state.lock().requests[&permit.number].is_revoked
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_peer_that_takes_the_most_gives_way_with_its_slowest_request() {
+        let budget = MemoryBudget::new(100);
+        let crowd: Vec<_> = (0..5).map(|_| permit(&budget, CROWD, 20)).collect();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        crowd[0].advanced();
+        crowd[1].arrived();
+        let _agent = permit(&budget, AGENT, 30);
+        let revoked: Vec<_> = crowd.iter().map(is_revoked).collect();
+        assert_eq!(revoked, [false, false, true, true, false]);
+        assert_eq!(budget.state().0, 90);
+        // One that takes less than half is the lighter one no more.
+        let mut greedy = budget.permit_of(AGENT);
+        assert_eq!(greedy.grow_to(60), Err(RequestError::InFlightFull));
+        let mut late = crowd;
+        assert_eq!(late[2].grow_to(30), Err(RequestError::InFlightFull));
+        drop((late, greedy, _agent));
+        assert_eq!(budget.state().0, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn among_requests_of_one_peer_only_stalled_ones_give_way() {
+        let budget = MemoryBudget::new(100);
+        let (stalled, steady) = (permit(&budget, AGENT, 50), permit(&budget, AGENT, 50));
+        let mut next = budget.permit_of(AGENT);
+        assert_eq!(next.grow_to(10), Err(RequestError::InFlightFull));
+        tokio::time::advance(STALLED_AFTER).await;
+        steady.advanced();
+        next.grow_to(10).unwrap();
+        assert_eq!((is_revoked(&stalled), is_revoked(&steady)), (true, false));
+        stalled.revoked().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_held_beside_the_message_counts() {
+        let budget = MemoryBudget::new(1_000);
+        let mut permit = budget.permit();
+        permit.add_fixed(100).unwrap();
+        permit.set_window(50);
+        permit.grow_to(200).unwrap();
+        assert_eq!(budget.state().0, 350);
+        permit.set_window(0);
+        permit.remove_fixed(100);
+        permit.shrink_to(200);
+        assert_eq!(budget.state().0, 200);
+        permit.grow_to(5_000).unwrap();
+        assert_eq!(budget.state().0, 1_000, "at most the whole budget");
     }
 }

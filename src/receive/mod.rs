@@ -8,6 +8,7 @@ mod grpc;
 mod http;
 pub mod json;
 mod memory_permit;
+mod pace;
 mod request_error;
 pub mod scan;
 pub mod scan_logs;
@@ -28,6 +29,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response};
 
 use crate::config::{self, Signal};
+use crate::listen::PeerAddress;
 use crate::span::{self, KeySet};
 use crate::telemetry::{
     AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, Telemetry,
@@ -176,9 +178,10 @@ impl Receiver {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
+        let permit = self.0.permit(&request);
         match is_grpc(request.headers()) {
-            true => grpc::answer(&self.0, request).await,
-            false => http::answer(&self.0, request).await,
+            true => grpc::answer(&self.0, request, permit).await,
+            false => http::answer(&self.0, request, permit).await,
         }
     }
 }
@@ -221,7 +224,26 @@ const LONG_JSON: usize = 256 << 10;
 /// this many times as in flight.
 const JSON_FACTOR: usize = 4;
 
+/// What a request takes while it is answered: its task and its stream, and for each header some
+/// bytes beside its text.
+const REQUEST_SIZE: usize = 4 << 10;
+const HEADER_SIZE: usize = 64;
+
 impl ReceiverShared {
+    /// A permit for the memory of a request, which counts its headers already.
+    fn permit<B>(&self, request: &Request<B>) -> Result<MemoryPermit, RequestError> {
+        let budget = &self.settings.limits.budget;
+        let mut permit = match request.extensions().get() {
+            Some(PeerAddress(peer)) => budget.permit_of(*peer),
+            None => budget.permit(),
+        };
+        let headers = request.headers().iter();
+        let header_sizes =
+            headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER_SIZE);
+        permit.add_fixed(REQUEST_SIZE + header_sizes.sum::<usize>())?;
+        Ok(permit)
+    }
+
     /// Whether the intake might take a request of at least `n_bytes`.
     fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), RequestError> {
         self.intake

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::super::body::{Framing, read};
 use super::super::decompress::Encoding;
+use super::super::pace::LEAST_ADVANCE;
 use super::*;
 
 /// A body of these chunks that then ends, or hangs.
@@ -216,7 +217,7 @@ fn the_claimed_length_of_a_body_is_enough_room_for_it() {
         let mut unpacked = Vec::new();
         let mut n_asked = 0;
         let mut decoder = encoding.decoder().unwrap().unwrap();
-        let claimed = decoder.claimed_len(&packed);
+        let claimed = encoding.claimed_len(&packed);
         assert_eq!(claimed, Some(plain.len()), "{encoding:?}");
         let grow = |bytes: &mut Vec<u8>, _: usize| {
             n_asked += 1;
@@ -228,7 +229,7 @@ fn the_claimed_length_of_a_body_is_enough_room_for_it() {
             unpacked == plain && n_asked == 1,
             "{encoding:?}: asked {n_asked} times"
         );
-        assert_eq!(decoder.claimed_len(&packed[..3]), None, "{encoding:?}");
+        assert_eq!(encoding.claimed_len(&packed[..3]), None, "{encoding:?}");
     }
 }
 
@@ -307,6 +308,15 @@ async fn a_sender_that_falls_silent_or_drips_is_given_up_and_its_room_given_back
         ..Chunks::of(text(100).chunks(1))
     };
     let refusal = read(&mut dripping, Framing::Whole, Encoding::Identity, &limits)
+        .await
+        .unwrap_err();
+    assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 30));
+    let start = tokio::time::Instant::now();
+    let mut steady = Chunks {
+        pause: Duration::from_secs(20),
+        ..Chunks::of(text(1 << 20).chunks(LEAST_ADVANCE))
+    };
+    let refusal = read(&mut steady, Framing::Whole, Encoding::Identity, &limits)
         .await
         .unwrap_err();
     assert_eq!((refusal.reason(), start.elapsed().as_secs()), ("slow", 120));

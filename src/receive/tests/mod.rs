@@ -22,7 +22,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::task::JoinSet;
 
 use crate::config::{Budgets, Config};
-use crate::listen::Port;
+use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
 
 use super::*;
 
@@ -104,6 +104,8 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         recent: 64 << 20,
         scores: 64 << 20,
         scoring_queue: 64 << 20,
+        connections: 64 << 20,
+        admin_connections: 64 << 20,
     };
     change(&mut config, &mut budgets);
     let settings =
@@ -119,6 +121,11 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         SocketAddr::from(([127, 0, 0, 1], 0)),
         "receivers.otlp.grpc.listen",
         None,
+        &ConnectionSlots::new(ConnectionLimits {
+            memory: budgets.connections,
+            connections: 100,
+            streams: 100,
+        }),
     )
     .await
     .unwrap();

@@ -1,0 +1,85 @@
+//! Takes the chunks of a body as they arrive, and abandons a sender that is too slow or has to give
+//! way to another. Must not know what the chunks are.
+
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use tokio::time::{self, Instant};
+
+use super::memory_permit::MemoryPermit;
+use super::request_error::RequestError;
+
+/// A sender that sends less than [`LEAST_ADVANCE`] in this time is abandoned.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes by which a body must have grown for its sender to count as advancing, unless it is
+/// complete: a byte now and then must not hold memory.
+pub(super) const LEAST_ADVANCE: usize = 16 << 10;
+
+/// The next data of a body; `None` at its end.
+pub(super) async fn chunk<B>(body: &mut B) -> Result<Option<Bytes>, RequestError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    loop {
+        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            None => return Ok(None),
+            Some(Err(error)) => {
+                return Err(RequestError::Interrupted(format!(
+                    "the body broke off: {error}"
+                )));
+            }
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => return Ok(Some(chunk)),
+                // A request's trailers have no meaning here.
+                Err(_) => continue,
+            },
+        }
+    }
+}
+
+/// How fast a body arrives.
+pub(super) struct Pace {
+    /// When it must have advanced.
+    deadline: Instant,
+    /// Bytes since it last did.
+    n_bytes: usize,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self {
+            deadline: Instant::now() + IDLE_TIMEOUT,
+            n_bytes: 0,
+        }
+    }
+
+    /// The next data of a body; `None` at its end.
+    pub(super) async fn next_chunk<B>(
+        &mut self,
+        body: &mut B,
+        permit: &MemoryPermit,
+    ) -> Result<Option<Bytes>, RequestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let next = tokio::select! {
+            biased;
+            next = chunk(body) => next?,
+            () = permit.revoked() => return Err(RequestError::InFlightFull),
+            () = time::sleep_until(self.deadline) => return Err(RequestError::TooSlow),
+        };
+        self.n_bytes += next.as_ref().map_or(0, Bytes::len);
+        if self.n_bytes >= LEAST_ADVANCE {
+            *self = Self::new();
+            permit.advanced();
+        }
+        Ok(next)
+    }
+}
