@@ -293,12 +293,15 @@ impl Pipeline {
         for closed in &closed {
             look(&closed.trace);
             let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
-            trajectory
-                .iter()
-                .for_each(|trajectory| self.span_calls.note(trajectory));
+            if let Some(trajectory) = &trajectory {
+                self.span_calls.note(trajectory);
+                for contested in self.results.ask(trajectory) {
+                    self.buffer.reopen(&contested, now);
+                }
+            }
             for result in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
-                // A result has the effect of a late span on the traces that lack it.
-                for waiting in self.results.add(result) {
+                // A result has the effect of a late span on the trace that lacks it.
+                if let Some(waiting) = self.results.add(result) {
                     self.buffer.reopen(&waiting, now);
                 }
             }

@@ -191,18 +191,73 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_used_again_gets_the_next_answer() {
-        let mut fed = Fed::new(Settings::replay());
-        fed.send(request("shop", 4, &[("call_0", "rain")], &[]));
-        fed.send(request("shop", 3, &[], &["call_0"]));
-        fed.send(request("shop", 2, &[("call_0", "sunny")], &[]));
+    fn an_id_that_two_traces_ask_for_is_no_evidence() {
+        let traces = || {
+            [
+                request("shop", 1, &[], &["call_0"]),
+                request("shop", 2, &[("call_0", "sunny")], &[]),
+                request("shop", 3, &[], &["call_0"]),
+                request("shop", 4, &[("call_0", "rain")], &[]),
+            ]
+        };
+        for step in [0, 6, 20] {
+            for rotation in 0..4 {
+                let mut traces = traces();
+                traces.rotate_left(rotation);
+                let mut fed = Fed::new(settings());
+                for trace in traces {
+                    fed.send(trace);
+                    fed.wait(step);
+                }
+                let judged = fed.pipeline.end_of_input(&fed.rules, fed.now, |_| ());
+                fed.note(judged);
+                assert_eq!(
+                    (fed.verdict(1).0, fed.verdict(3).0),
+                    (Verdict::NotEvaluated, Verdict::NotEvaluated),
+                    "{step} {rotation}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_by_an_id_that_is_asked_for_again_is_taken_back() {
+        let mut fed = Fed::new(settings());
         fed.send(request("shop", 1, &[], &["call_0"]));
-        let judged = fed.pipeline.end_of_input(&fed.rules, fed.now, |_| ());
-        fed.note(judged);
-        assert_eq!(
-            (fed.verdict(1).0, fed.verdict(3).0),
-            (Verdict::Pass, Verdict::Fail)
-        );
+        fed.send(request("shop", 2, &[("call_0", "sunny")], &[]));
+        fed.wait(6);
+        assert_eq!(fed.verdict(1), (Verdict::Pass, 0));
+        fed.send(request("bank", 3, &[], &["call_0"]));
+        fed.wait(20);
+        assert_eq!(fed.verdict(1), (Verdict::Pass, 0), "another service's");
+        fed.send(request("shop", 4, &[], &["call_0"]));
+        fed.wait(20);
+        fed.wait(6);
+        assert_eq!(fed.verdict(1), (Verdict::NotEvaluated, 1));
+        assert_eq!(fed.verdict(4), (Verdict::NotEvaluated, 0));
+    }
+
+    #[test]
+    fn an_id_that_is_asked_for_again_is_not_forgotten() {
+        let mut fed = Fed::new(Settings {
+            max_recent_size: 1 << 20,
+            ..settings()
+        });
+        for second in 1..1_000 {
+            let own = format!("call_{second}");
+            let answer = "x".repeat(2_000);
+            fed.send(request(
+                "shop",
+                second,
+                &[(&own, &answer)],
+                &[&own, "call_0"],
+            ));
+            fed.wait(6);
+        }
+        fed.send(request("shop", 1_001, &[("call_0", "sunny")], &["call_0"]));
+        fed.send(request("shop", 1_002, &[("call_0", "sunny")], &[]));
+        fed.wait(20);
+        assert_eq!(fed.verdict(1_001).0, Verdict::NotEvaluated);
     }
 
     #[test]

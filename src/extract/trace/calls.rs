@@ -5,22 +5,19 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::call_report::args_differ;
 use super::capture::{CallRecorder, Capturing, lacks_part};
-use super::draft::{Draft, UNNAMED};
+use super::draft::{Draft, MAX_TWINS, UNNAMED};
 use super::interner::Interner;
 use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
 use super::turns::{Owner, Turns};
 use super::uncertainty;
 use crate::extract::spans::{Recogniser, SpanIdx};
-use crate::extract::tool_call::{CapturedParts, ToolCall};
+use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
 use crate::extract::uncertainty::CallUncertainty;
 use crate::extract::values::payload;
 use crate::span::Status;
-
-/// How many calls of one id and name are searched for a twin: only a sender that repeats its ids
-/// makes more.
-const MAX_TWINS: usize = 8;
 
 /// The calls of a trace that has tool spans, in order. If it was cut short, each says what could
 /// still change about it.
@@ -188,22 +185,36 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     // before it.
     let mut latest: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
     let mut before: Vec<Option<usize>> = vec![None; drafts.len()];
-    (drafts.iter().enumerate())
-        .map(|(at, draft)| {
-            if let Some(Exclusion::Folded(original)) = roles.excluded[draft.span] {
-                return Some(original);
-            }
-            let id_and_name = (draft.call.call_id.as_deref()?, &*draft.call.name);
-            let last = latest.get(&id_and_name).copied();
-            let kept = std::iter::successors(last, |&other| before[other]);
-            let mut candidates = kept.take(MAX_TWINS);
-            if let Some(twin) = candidates.find(|&other| is_twin(roles, &drafts[other], draft)) {
-                return Some(drafts[twin].span);
-            }
-            before[at] = latest.insert(id_and_name, at);
-            None
-        })
-        .collect()
+    // The arguments of kept drafts that have them from a report folded into them.
+    let mut folded_args: HashMap<SpanIdx, &Payload> = HashMap::new();
+    let mut originals = Vec::with_capacity(drafts.len());
+    for (at, draft) in drafts.iter().enumerate() {
+        let original = match roles.excluded[draft.span] {
+            Some(Exclusion::Folded(original)) => Some(original),
+            _ => draft.call.call_id.as_deref().and_then(|id| {
+                let id_and_name = (id, &*draft.call.name);
+                let last = latest.get(&id_and_name).copied();
+                let kept = std::iter::successors(last, |&other| before[other]);
+                let twin = kept
+                    .take(MAX_TWINS)
+                    .map(|other| &drafts[other])
+                    .find(|kept| {
+                        let args = kept.call.args.as_ref();
+                        let args = args.or_else(|| folded_args.get(&kept.span).copied());
+                        is_twin(roles, kept, draft) && !args_differ(args, draft.call.args.as_ref())
+                    });
+                if twin.is_none() {
+                    before[at] = latest.insert(id_and_name, at);
+                }
+                Some(twin?.span)
+            }),
+        };
+        if let (Some(original), Some(args)) = (original, &draft.call.args) {
+            folded_args.entry(original).or_insert(args);
+        }
+        originals.push(original);
+    }
+    originals
 }
 
 /// The spans that repeat a call of another span, with that span.
@@ -219,10 +230,12 @@ pub(crate) fn repeated_calls(
 }
 
 /// One call reported twice, by two instrumentations or from two processes: one id, one name, at one
-/// time. Calls that ran one after the other were made twice, and siblings never fold.
+/// time. Calls that ran one after the other were made twice, and siblings never fold. A clock of
+/// milliseconds lets reports of one call seem to touch, or to take no time.
 fn is_twin(roles: &SpanRoles<'_>, kept: &Draft, draft: &Draft) -> bool {
-    let overlap = draft.call.start_unix_nanos < kept.call.end_unix_nanos;
-    roles.tree.parent[kept.span] != roles.tree.parent[draft.span] && overlap
+    let parent = |draft: &Draft| roles.spans[draft.span].0.parent_id;
+    let overlap = draft.call.start_unix_nanos <= kept.call.end_unix_nanos;
+    parent(kept) != parent(draft) && overlap
 }
 
 fn absorb(kept: &mut Draft, draft: Draft) {

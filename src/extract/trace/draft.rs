@@ -8,6 +8,10 @@ use crate::extract::tool_call::ToolCall;
 /// The name of a call whose span names no tool.
 pub(crate) const UNNAMED: &str = "(unnamed)";
 
+/// How many calls of one id are searched for another report of a call: only a sender that repeats
+/// its ids makes more.
+pub(crate) const MAX_TWINS: usize = 8;
+
 /// A call that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Draft {

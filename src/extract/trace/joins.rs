@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use serde_json::Value as Json;
+use smallvec::SmallVec;
 
+use super::call_report::{args_differ, lost_its_name};
 use super::draft::{Draft, UNNAMED};
 use super::span_roles::SpanRoles;
 use super::turns::Turns;
@@ -31,11 +32,23 @@ pub(crate) fn join(
     };
     let lacks_result = |draft: &Draft| draft.call.result.is_none() && !draft.call.error;
     if drafts.iter().any(lacks_result) {
-        let RequestResults { by_id, cut } = results(roles, recogniser, models);
+        let results = results(roles, recogniser, models);
+        // A result answers an id: of two calls with one id it may answer either.
+        let mut n_of_id: HashMap<Arc<str>, usize> = HashMap::new();
+        let succeeded = drafts.iter().filter(|draft| !draft.call.error);
+        for id in succeeded.filter_map(|draft| draft.call.call_id.as_ref()) {
+            *n_of_id.entry_ref(id).or_default() += 1;
+        }
         for draft in drafts.iter_mut().filter(|draft| lacks_result(draft)) {
             let id = draft.call.call_id.as_ref();
-            let found = id.and_then(|id| by_id.get(&**id)).cloned();
-            draft.call.result = found.or_else(|| cut.then(Payload::lost));
+            let is_reused = id.is_some_and(|id| n_of_id.get(id).is_some_and(|&n| n > 1));
+            draft.call.captured.result &= !is_reused;
+            let made_at = draft.call.start_unix_nanos;
+            let found = id
+                .filter(|_| !is_reused)
+                .and_then(|id| results.of_call(roles, id, made_at, None));
+            let lost = || results.cut.then(Payload::lost);
+            draft.call.result = found.cloned().or_else(lost);
         }
     }
     places
@@ -62,22 +75,37 @@ fn join_replies(
     let replies = replies(roles, recogniser, models);
     let mut announced: Vec<Slot> = Vec::new();
     let mut of_model: HashMap<SpanIdx, Vec<usize>> = HashMap::new();
+    let mut by_id: HashMap<String, OfId> = HashMap::new();
     let is_cut = replies.iter().any(|reply| reply.cut);
     for (&model, reply) in models.iter().zip(replies) {
         for call in reply.calls {
-            of_model.entry(model).or_default().push(announced.len());
+            let at = announced.len();
+            of_model.entry(model).or_default().push(at);
+            if let Some(id) = &call.call_id {
+                let of_id = by_id.entry_ref(id.as_str()).or_insert(OfId {
+                    first: at,
+                    is_reused: false,
+                });
+                let first = announced.get(of_id.first);
+                of_id.is_reused |= first.is_some_and(|first: &Slot| first.differs_from(&call));
+            }
             announced.push(Slot { call, taken: false });
         }
     }
-    let by_id: HashMap<String, usize> = announced
-        .iter()
-        .enumerate()
-        .rev()
-        .filter_map(|(at, slot)| Some((slot.call.call_id.clone()?, at)))
-        .collect();
     let mut joined = vec![false; drafts.len()];
     for (draft, joined) in drafts.iter_mut().zip(&mut joined) {
-        if let Some(&at) = draft.call.call_id.as_ref().and_then(|id| by_id.get(&**id)) {
+        let id = draft.call.call_id.as_ref();
+        let found = id.and_then(|id| by_id.get(&**id)).and_then(|of_id| {
+            let is_it = |&at: &usize| announced[at].is_of_id(draft);
+            if !of_id.is_reused {
+                return Some(of_id.first).filter(is_it);
+            }
+            // Only the reply of the call's own turn can be meant.
+            let model = turns.model_at(draft.owner, draft.call.step)?;
+            let mut own_turn = of_model.get(&model)?.iter().copied().filter(is_it);
+            own_turn.next().filter(|_| own_turn.next().is_none())
+        });
+        if let Some(at) = found {
             announced[at].give(draft);
             *joined = true;
         }
@@ -118,6 +146,9 @@ fn join_replies(
         unjoined.for_each(|(draft, _)| lose_args(&mut draft.call));
     }
     by_id
+        .into_iter()
+        .map(|(id, of_id)| (id, of_id.first))
+        .collect()
 }
 
 /// A part of a reply is missing, which may say what this call was made with, or what its bare text
@@ -187,24 +218,57 @@ fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Annou
 /// The tool results that the models' requests repeat.
 #[derive(Debug, Default)]
 pub(crate) struct RequestResults {
-    pub(crate) by_id: HashMap<String, Payload>,
+    /// In the order of the requests, those of log records last.
+    by_id: HashMap<String, SmallVec<[RequestResult; 1]>>,
     /// Messages are missing: there may be more results.
     pub(crate) cut: bool,
 }
 
-/// Tool results among the models' requests, by call id; the first of each id counts.
+#[derive(Debug)]
+struct RequestResult {
+    /// The model span that was asked with it; `None` for a log record.
+    model: Option<SpanIdx>,
+    payload: Payload,
+}
+
+impl RequestResults {
+    /// The first result with this id in a request that did not begin before `asked_at`, and is not
+    /// that of `own_model`: a request repeats calls that were made before it.
+    pub(crate) fn of_call(
+        &self,
+        roles: &SpanRoles<'_>,
+        id: &str,
+        asked_at: u64,
+        own_model: Option<SpanIdx>,
+    ) -> Option<&Payload> {
+        let of_id = self.by_id.get(id)?;
+        let is_earlier = |result: &RequestResult| {
+            let start = result.model.map(|model| roles.tree.start[model]);
+            start.is_some_and(|start| start < asked_at)
+        };
+        let mut later = of_id[of_id.partition_point(is_earlier)..].iter();
+        let found = later.find(|result| result.model.is_none() || result.model != own_model);
+        found.map(|result| &result.payload)
+    }
+}
+
+/// Tool results among the models' requests, by call id.
 pub(crate) fn results(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
     models: &[SpanIdx],
 ) -> RequestResults {
     let mut results = RequestResults::default();
-    let views = models.iter().map(|&model| &roles.views[model]);
-    for view in views.chain(&roles.records) {
+    let of_models = models
+        .iter()
+        .map(|&model| (Some(model), &roles.views[model]));
+    let of_records = roles.records.iter().map(|record| (None, record));
+    for (model, view) in of_models.chain(of_records) {
         let repeated = model_messages::tool_results(view, recogniser.tools.max_value_size);
         results.cut |= repeated.cut;
-        for (id, result) in repeated.results {
-            results.by_id.entry(id).or_insert(result);
+        for (id, payload) in repeated.results {
+            let of_id = results.by_id.entry(id).or_default();
+            of_id.push(RequestResult { model, payload });
         }
     }
     results
@@ -216,6 +280,13 @@ enum MatchBy {
     NameAndArgs,
     Name,
     Args,
+}
+
+/// The announcements with one id.
+struct OfId {
+    first: usize,
+    /// Another call was announced with this id.
+    is_reused: bool,
 }
 
 /// An announced call, until a draft takes it.
@@ -232,6 +303,17 @@ impl Slot {
             && ids_agree
             && (named || by == MatchBy::Args)
             && (by == MatchBy::Name || same_args(self.call.args.as_ref(), call.args.as_ref()))
+    }
+
+    /// Is this another call than the one announced here?
+    fn differs_from(&self, call: &AnnouncedCall) -> bool {
+        self.call.name != call.name || args_differ(self.call.args.as_ref(), call.args.as_ref())
+    }
+
+    /// Is it the announcement of this call, by id and name?
+    fn is_of_id(&self, draft: &Draft) -> bool {
+        self.call.call_id.as_deref() == draft.call.call_id.as_deref()
+            && (self.call.name == *draft.call.name || draft.poorly_named)
     }
 
     fn give(&mut self, draft: &mut Draft) {
@@ -260,22 +342,4 @@ fn same_args(announced: Option<&Payload>, made: Option<&Payload>) -> bool {
         }
         _ => false,
     }
-}
-
-/// No arguments at all, or the bare text of a tool's only argument, whose name only the reply has.
-fn lost_its_name(made: Option<&Payload>, announced: Option<&Payload>) -> bool {
-    let (made, announced) = match (made, announced) {
-        (_, None) => return false,
-        (None, Some(_)) => return true,
-        (Some(made), Some(announced)) => (made, announced),
-    };
-    let Json::Object(named) = announced.json() else {
-        return false;
-    };
-    !made.is_cut()
-        && !made.json().is_object()
-        && named.len() == 1
-        && named
-            .values()
-            .all(|value| value == made.json() || value.as_str() == Some(&made.text))
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::call_report::args_differ;
 use super::capture::{CallRecorder, Capturing, lacks_part};
+use super::draft::MAX_TWINS;
 use super::interner::Interner;
-use super::joins;
+use super::joins::{self, RequestResults};
 use super::span_roles::SpanRoles;
 use super::turns::{Owner, Turns};
 use crate::extract::spans::{Recogniser, SpanIdx};
@@ -34,7 +36,9 @@ struct Reply {
 /// The results of calls, by call id.
 #[derive(Default)]
 struct Results {
-    payloads: HashMap<String, Payload>,
+    of_requests: RequestResults,
+    /// Those of runs that are recorded in one span.
+    of_conversations: HashMap<String, Payload>,
     failed: HashSet<String>,
 }
 
@@ -58,7 +62,7 @@ pub(crate) fn from_messages(
         })
         .collect();
     let mut results = Results {
-        payloads: joins::results(roles, recogniser, &models).by_id,
+        of_requests: joins::results(roles, recogniser, &models),
         ..Results::default()
     };
     for span in 0..roles.spans.len() {
@@ -97,7 +101,7 @@ fn add_conversation(
         if failed {
             results.failed.insert(call_id.clone());
         }
-        results.payloads.entry(call_id).or_insert(result);
+        results.of_conversations.entry(call_id).or_insert(result);
     }
     let own_run = roles.runs.iter().position(|run| run.span == span);
     let owner = match own_run {
@@ -125,8 +129,9 @@ fn listed(
     replies: Vec<Reply>,
     results: &Results,
 ) -> Vec<ToolCall> {
-    let mut seen: HashSet<String> = HashSet::new();
-    let mut calls = Vec::new();
+    // The calls of each id: a model may use an id again for another call.
+    let mut of_id: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut calls: Vec<ToolCall> = Vec::new();
     // The span whose reply asks for each of them.
     let mut spans: Vec<SpanIdx> = Vec::new();
     let mut next_group = 1;
@@ -139,13 +144,27 @@ fn listed(
             args,
         } in reply.calls
         {
-            let is_repeated = call_id.as_ref().is_some_and(|id| seen.contains(id));
-            if roles.excludes(&name, recogniser) || is_repeated {
+            let is_same = |&other: &usize| {
+                let other: &ToolCall = &calls[other];
+                *other.name == name && !args_differ(other.args.as_ref(), args.as_ref())
+            };
+            let others = call_id.as_ref().and_then(|id| of_id.get(id));
+            let is_repeated =
+                others.is_some_and(|others| others.iter().rev().take(MAX_TWINS).any(is_same));
+            if is_repeated || roles.excludes(&name, recogniser) {
                 continue;
             }
-            seen.extend(call_id.clone());
+            if let Some(id) = &call_id {
+                of_id.entry_ref(id.as_str()).or_default().push(calls.len());
+            }
             spans.push(reply.span);
-            let result = call_id.as_ref().and_then(|id| results.payloads.get(id));
+            let result = call_id.as_ref().and_then(|id| {
+                let asked_at = roles.tree.start[reply.span];
+                let of_requests = &results.of_requests;
+                of_requests
+                    .of_call(roles, id, asked_at, Some(reply.span))
+                    .or_else(|| results.of_conversations.get(id))
+            });
             calls.push(ToolCall {
                 name: name.into(),
                 args,
@@ -173,6 +192,13 @@ fn listed(
                 .iter_mut()
                 .for_each(|call| call.parallel_group = Some(next_group));
             next_group += 1;
+        }
+    }
+    // A result answers an id: of two calls with one id it may answer either.
+    for call in &mut calls {
+        let others = call.call_id.as_ref().and_then(|id| of_id.get(&**id));
+        if others.is_some_and(|others| others.len() > 1) {
+            (call.result, call.error) = (None, false);
         }
     }
     if calls.iter().any(lacks_part) {

@@ -4,6 +4,7 @@
 
 pub(crate) mod interner;
 
+pub(crate) mod call_report;
 pub(crate) mod handoffs;
 pub(crate) mod tree;
 

@@ -1,11 +1,13 @@
 //! Pure. The role of each span in its trace: agent runs, tool calls folded to one entry each,
 //! outermost model spans, and what lies above each span. Knows the tree and what each span was
-//! recognised as; parses no value.
+//! recognised as; parses no value but
+//! the arguments of a call within a call.
 
 use std::borrow::Cow;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::call_report::CallReport;
 use super::handoffs;
 use super::log_trajectory::ReadableTrace;
 use super::tree::Tree;
@@ -15,7 +17,8 @@ use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
     ConventionId, ConventionRef, KeyBits, RecognisedSpans, Recogniser, SpanCall, SpanIdx, View,
 };
-use crate::extract::values::Conversation;
+use crate::extract::tool_call::Payload;
+use crate::extract::values::{Conversation, payload};
 use crate::span::SpanClass;
 use crate::span::{Span, SpanId};
 
@@ -116,7 +119,7 @@ impl<'a> SpanRoles<'a> {
         roles.refine(&mut single.agents);
         roles.has_tool_spans |= roles.calls.iter().any(Option::is_some);
         roles.exclude(&single.agents, recogniser);
-        roles.walk(single);
+        roles.walk(single, recogniser.tools.max_value_size);
         roles.sort_runs();
         roles
     }
@@ -205,8 +208,9 @@ impl<'a> SpanRoles<'a> {
     }
 
     /// One pass from the top down: runs, models, and calls folded into the call above them.
-    fn walk(&mut self, mut single: SingleRoles<'a>) {
+    fn walk(&mut self, mut single: SingleRoles<'a>, max_size: usize) {
         let mut own_run: Vec<Option<RunIdx>> = vec![None; self.spans.len()];
+        let mut known = KnownCalls::default();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
             if let Some(parent) = self.tree.parent[span_idx] {
@@ -227,7 +231,7 @@ impl<'a> SpanRoles<'a> {
                 self.is_inner_model[span_idx] = self.model_of[span_idx].is_some();
                 self.model_of[span_idx] = self.model_of[span_idx].or(Some(span_idx));
             }
-            if let Some(into) = self.same_call_above(span_idx, &own_run) {
+            if let Some(into) = self.same_call_above(span_idx, &own_run, &mut known, max_size) {
                 self.excluded[span_idx] = Some(Exclusion::Folded(into));
             }
         }
@@ -253,7 +257,13 @@ impl<'a> SpanRoles<'a> {
 
     /// Client, server and wrapper each report one call: the outermost stands for all. A retry is a
     /// sibling, and two ids are two calls.
-    fn same_call_above(&self, span_idx: SpanIdx, own_run: &[Option<RunIdx>]) -> Option<SpanIdx> {
+    fn same_call_above(
+        &self,
+        span_idx: SpanIdx,
+        own_run: &[Option<RunIdx>],
+        known: &mut KnownCalls<'a>,
+        max_size: usize,
+    ) -> Option<SpanIdx> {
         let call = self.calls[span_idx].as_ref()?;
         let above_idx = self.call_above[span_idx]?;
         let above = self.calls[above_idx].as_ref()?;
@@ -261,10 +271,14 @@ impl<'a> SpanRoles<'a> {
         if self.run_above[span_idx] != own_run[above_idx].or(self.run_above[above_idx]) {
             return None;
         }
-        let is_same = match (&call.call_id, &above.call_id) {
-            (Some(id), Some(id_above)) => id == id_above,
-            _ => call.name == above.name && call.name.is_some(),
-        };
+        let own = KnownCall::new(call, max_size);
+        let above = known
+            .entry(above_idx)
+            .or_insert_with(|| KnownCall::new(above, max_size));
+        let is_same = own.report().agrees_with(&above.report());
+        if is_same {
+            above.complete(own);
+        }
         is_same.then_some(above_idx)
     }
 
@@ -346,6 +360,43 @@ struct SingleRoles<'a> {
     /// The agent whose run a span is.
     agents: Vec<Option<Cow<'a, str>>>,
     is_model: Vec<bool>,
+}
+
+/// The calls within which other calls lie, by their spans: what the reports folded into them so far
+/// say.
+type KnownCalls<'a> = HashMap<SpanIdx, KnownCall<'a>>;
+
+/// What is known of a call while reports are folded into it.
+struct KnownCall<'a> {
+    call_id: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    args: Option<Payload>,
+}
+
+impl<'a> KnownCall<'a> {
+    fn new(call: &SpanCall<'a>, max_size: usize) -> Self {
+        let args = call.args;
+        Self {
+            call_id: call.call_id.clone(),
+            name: call.name.clone(),
+            args: args.map(|args| payload::open_args(args, call.args_in, max_size)),
+        }
+    }
+
+    fn report(&self) -> CallReport<'_> {
+        CallReport {
+            call_id: self.call_id.as_deref(),
+            name: self.name.as_deref(),
+            args: self.args.as_ref(),
+        }
+    }
+
+    /// Adds the parts that another report of it has.
+    fn complete(&mut self, other: Self) {
+        self.call_id = self.call_id.take().or(other.call_id);
+        self.name = self.name.take().or(other.name);
+        self.args = self.args.take().or(other.args);
+    }
 }
 
 /// The records by the spans that they were written in.

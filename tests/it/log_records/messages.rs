@@ -124,7 +124,10 @@ fn conversation() -> Vec<Value> {
         answer(1, "c2", "edited"),
         choice(
             1,
-            &[("c3", "Bash", "{\"command\":\"ls\"}"), ("c1", "Read", "{}")],
+            &[
+                ("c3", "Bash", "{\"command\":\"ls\"}"),
+                ("c1", "Read", "{\"path\":\"a\"}"),
+            ],
         ),
         history(2),
         answer(2, "c1", "{\"size\": 3}"),

@@ -2,6 +2,7 @@
 //! verdicts. Proves nothing about what frameworks write.
 
 mod capture;
+mod folding;
 
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
