@@ -9,6 +9,8 @@ use crate::extract::equality;
 
 /// Most combinations of values of one call: two lists of a hundred ids each stay below it.
 const MAX_COMBINATIONS: usize = 10_000;
+/// Most values of all calls together that are compared on one path, and most combinations.
+pub(crate) const MAX_NUMBERS: usize = 1 << 18;
 
 /// The values that a call must agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +62,6 @@ impl CallKey {
 #[derive(Default)]
 pub(crate) struct Numbering<'v> {
     by_hash: HashMap<u64, SmallVec<[(&'v Value, u32); 1]>>,
-    combinations: HashMap<Vec<u32>, u32>,
     n_values: u32,
 }
 
@@ -80,35 +81,47 @@ impl<'v> Numbering<'v> {
         number
     }
 
-    /// The key of a call with these values, one list a path: it has to agree on every path. `None`
-    /// where there are too many combinations to compare.
-    pub(crate) fn key(&mut self, paths: &[Vec<&'v Value>]) -> Option<CallKey> {
-        let n_combinations = paths.iter().try_fold(1_usize, |n, values| {
-            n.checked_mul(values.len())
-                .filter(|n| *n <= MAX_COMBINATIONS)
-        })?;
-        if n_combinations == 0 {
-            return Some(CallKey::none());
-        }
-        let mut numbered: Vec<Vec<u32>> = Vec::with_capacity(paths.len());
-        for values in paths {
-            let mut numbers: Vec<u32> = values.iter().map(|value| self.of_value(value)).collect();
-            numbers.sort_unstable();
-            numbers.dedup();
-            numbered.push(numbers);
-        }
-        let mut numbers: SmallVec<[u32; 1]> = match numbered.as_slice() {
-            [] => return Some(CallKey::any()),
-            [one] => one.iter().copied().collect(),
-            _ => self.combined(&numbered),
-        };
-        numbers.sort_unstable();
-        Some(CallKey::Known(numbers))
+    /// How many distinct values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.n_values as usize
     }
+}
 
-    fn combined(&mut self, numbered: &[Vec<u32>]) -> SmallVec<[u32; 1]> {
-        let mut rows: Vec<Vec<u32>> = vec![Vec::new()];
-        for numbers in numbered {
+/// Numbers combinations of values, where calls must agree on several paths.
+pub(crate) struct Combinations {
+    numbers: HashMap<SmallVec<[u32; 4]>, u32>,
+    /// How many numbers may still be given to calls.
+    n_left: usize,
+}
+
+impl Default for Combinations {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            n_left: MAX_NUMBERS,
+        }
+    }
+}
+
+impl Combinations {
+    /// The key of a call with these numbers of values, one list a path: it has to agree on every
+    /// path. Unknown where there are too many combinations to compare.
+    pub(crate) fn key(&mut self, paths: &[&[u32]]) -> CallKey {
+        match paths {
+            [] => return CallKey::any(),
+            [one] => return CallKey::Known(SmallVec::from_slice(one)),
+            _ => {}
+        }
+        let n_combinations = paths.iter().try_fold(1_usize, |n, numbers| {
+            n.checked_mul(numbers.len())
+                .filter(|n| *n <= MAX_COMBINATIONS.min(self.n_left))
+        });
+        let Some(n_combinations) = n_combinations else {
+            return CallKey::Unknown;
+        };
+        self.n_left -= n_combinations;
+        let mut rows: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new()];
+        for numbers in paths {
             let longer = rows.iter().flat_map(|row| {
                 numbers.iter().map(move |number| {
                     let mut row = row.clone();
@@ -118,11 +131,13 @@ impl<'v> Numbering<'v> {
             });
             rows = longer.collect();
         }
-        let mut number_of = |row: Vec<u32>| {
-            let next = self.combinations.len() as u32;
-            *self.combinations.entry(row).or_insert(next)
+        let number_of = |row| {
+            let next = self.numbers.len() as u32;
+            *self.numbers.entry(row).or_insert(next)
         };
-        rows.into_iter().map(&mut number_of).collect()
+        let mut numbers: SmallVec<[u32; 1]> = rows.into_iter().map(number_of).collect();
+        numbers.sort_unstable();
+        CallKey::Known(numbers)
     }
 }
 
@@ -133,17 +148,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_agree_if_they_share_a_value_on_every_path() {
-        let (one, one_float, two, yes) = (json!(1), json!(1.0), json!(2), json!(true));
+    fn equal_values_have_one_number() {
+        let values = [json!(1), json!(1.0), json!(2), json!(true), json!("1")];
         let mut numbering = Numbering::default();
-        let mut key = |paths: &[Vec<&'static Value>]| numbering.key(paths).unwrap();
-        let leak = |value: Value| -> &'static Value { Box::leak(Box::new(value)) };
-        let (one, one_float, two, yes) = (leak(one), leak(one_float), leak(two), leak(yes));
-        let a = key(&[vec![one, two], vec![yes]]);
-        assert!(a.shares(&key(&[vec![one_float], vec![yes]])));
-        assert!(!a.shares(&key(&[vec![yes], vec![yes]])));
-        assert!(!a.shares(&key(&[vec![two], vec![one]])));
-        assert!(!a.shares(&key(&[vec![two], vec![]])));
+        let numbers: Vec<u32> = values
+            .iter()
+            .map(|value| numbering.of_value(value))
+            .collect();
+        assert_eq!((numbers, numbering.len()), (vec![0, 0, 1, 2, 3], 4));
+    }
+
+    #[test]
+    fn calls_agree_if_they_share_a_value_on_every_path() {
+        let (one, two, yes) = (0, 1, 2);
+        let mut combinations = Combinations::default();
+        let mut key = |paths: &[&[u32]]| combinations.key(paths);
+        let a = key(&[&[one, two], &[yes]]);
+        assert!(a.shares(&key(&[&[one], &[yes]])));
+        assert!(!a.shares(&key(&[&[yes], &[yes]])));
+        assert!(!a.shares(&key(&[&[two], &[one]])));
+        assert!(!a.shares(&key(&[&[two], &[]])));
         assert!(
             CallKey::any().shares(&CallKey::any()) && !CallKey::Unknown.shares(&CallKey::any())
         );
@@ -151,10 +175,15 @@ mod tests {
 
     #[test]
     fn too_many_combinations_are_not_compared() {
-        let values: Vec<Value> = (0..200).map(Value::from).collect();
-        let path: Vec<&Value> = values.iter().collect();
-        let mut numbering = Numbering::default();
-        assert!(numbering.key(&[path.clone(), path.clone()]).is_none());
-        assert!(numbering.key(&[path]).is_some());
+        let path: Vec<u32> = (0..200).collect();
+        let mut combinations = Combinations::default();
+        assert!(!combinations.key(&[&path, &path]).is_known());
+        assert!(combinations.key(&[&path]).is_known());
+        // Nor of all calls together.
+        let half = &path[..100];
+        let n_known = (0..100)
+            .filter(|_| combinations.key(&[half, half]).is_known())
+            .count();
+        assert_eq!(n_known, MAX_NUMBERS / 10_000);
     }
 }

@@ -118,7 +118,8 @@ impl Intervals {
                     .map(|(key, at)| (key, false, at)),
             );
             moments.extend(ends.into_iter().zip(0..).map(|(key, at)| (key, true, at)));
-            moments.sort_unstable();
+            // The starts are sorted already, and a stable sort makes use of it.
+            moments.sort();
             (self.start, self.end) = (vec![0; n_calls], vec![0; n_calls]);
             // Equal moments of one kind share a rank: calls of one reply begin and end together.
             let mut rank = 0;
@@ -176,6 +177,24 @@ impl Intervals {
             untimed: calls.iter().map(|call| self.untimed[*call]).collect(),
             ..*self
         }
+    }
+
+    /// The calls' own starts, whatever counts as concurrent.
+    pub(crate) fn begun(&self) -> &[i64] {
+        &self.begun
+    }
+
+    /// The calls' own ends.
+    pub(crate) fn done(&self) -> &[i64] {
+        &self.done
+    }
+
+    /// The earliest own end and the latest own start of calls that are so near to `x`.
+    pub(crate) fn reach(&self, x: usize, nanos: i64) -> (i64, i64) {
+        (
+            self.begun[x].saturating_sub(nanos),
+            self.done[x].saturating_add(nanos),
+        )
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -248,213 +267,5 @@ fn span_groups(calls: &[ToolCall], starts: &mut [(i64, usize)], ends: &mut [(i64
             starts[at] = (start, first);
             ends[at] = (end, last);
         }
-    }
-}
-
-// === CallTree ===
-
-/// Some of the calls, by start, in a tree that finds the first one with certain properties in
-/// logarithmic time.
-#[derive(Debug)]
-pub(crate) struct CallTree {
-    calls: Vec<u32>,
-    starts: Vec<i64>,
-    begun: Vec<i64>,
-    /// All ends, sorted.
-    ends: Vec<i64>,
-    n_leaves: usize,
-    nodes: Vec<Extremes>,
-}
-
-/// A summary of the calls beneath a node.
-#[derive(Debug, Clone, Copy)]
-struct Extremes {
-    latest_end: i64,
-    earliest_end: i64,
-    earliest_begun: i64,
-    latest_done: i64,
-}
-
-const NOTHING: Extremes = Extremes {
-    latest_end: i64::MIN,
-    earliest_end: i64::MAX,
-    earliest_begun: i64::MAX,
-    latest_done: i64::MIN,
-};
-
-impl Extremes {
-    fn with(self, other: Self) -> Self {
-        Self {
-            latest_end: self.latest_end.max(other.latest_end),
-            earliest_end: self.earliest_end.min(other.earliest_end),
-            earliest_begun: self.earliest_begun.min(other.earliest_begun),
-            latest_done: self.latest_done.max(other.latest_done),
-        }
-    }
-}
-
-/// A query for a call: its own times near those of another, and an end after some moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    end_after: i64,
-    begun_until: i64,
-    done_from: i64,
-}
-
-impl Asked {
-    /// A call that ends after a moment, near a call.
-    pub(crate) fn new(intervals: &Intervals, end_after: i64, x: usize, near: Near) -> Self {
-        match near {
-            Near::Any => Self {
-                end_after,
-                begun_until: i64::MAX,
-                done_from: i64::MIN,
-            },
-            Near::Within(nanos) => Self {
-                end_after,
-                begun_until: intervals.done[x].saturating_add(nanos),
-                done_from: intervals.begun[x].saturating_sub(nanos),
-            },
-        }
-    }
-
-    /// The latest moment, on the calls' own clock, at which such a call begins.
-    pub(crate) fn begun_until(self) -> i64 {
-        self.begun_until
-    }
-
-    fn may_hold(self, of: Extremes) -> bool {
-        of.latest_end > self.end_after
-            && of.earliest_begun <= self.begun_until
-            && of.latest_done >= self.done_from
-    }
-}
-
-impl CallTree {
-    /// The calls come in the order of their starts.
-    pub(crate) fn new(intervals: &Intervals, calls: Vec<u32>) -> Self {
-        let of = |times: &[i64]| -> Vec<i64> {
-            calls.iter().map(|&call| times[call as usize]).collect()
-        };
-        let (starts, begun, mut ends) = (
-            of(&intervals.start),
-            of(&intervals.begun),
-            of(&intervals.end),
-        );
-        let n_leaves = calls.len().next_power_of_two();
-        let mut nodes = vec![NOTHING; n_leaves * 2];
-        for (at, &call) in calls.iter().enumerate() {
-            let call = call as usize;
-            nodes[n_leaves + at] = Extremes {
-                latest_end: intervals.end[call],
-                earliest_end: intervals.end[call],
-                earliest_begun: intervals.begun[call],
-                latest_done: intervals.done[call],
-            };
-        }
-        for node in (1..n_leaves).rev() {
-            nodes[node] = nodes[node * 2].with(nodes[node * 2 + 1]);
-        }
-        ends.sort_unstable();
-        Self {
-            calls,
-            starts,
-            begun,
-            ends,
-            n_leaves,
-            nodes,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.calls.len()
-    }
-
-    pub(crate) fn call(&self, place: usize) -> usize {
-        self.calls[place] as usize
-    }
-
-    /// How many calls begin before a moment, and on their own clock until another; those are the
-    /// first places if both orders agree.
-    pub(crate) fn n_started(&self, before: i64, begun_until: Option<i64>) -> usize {
-        let n_started = self.starts.partition_point(|start| *start < before);
-        match begun_until {
-            Some(until) => n_started.min(self.begun.partition_point(|begun| *begun <= until)),
-            None => n_started,
-        }
-    }
-
-    /// How many calls end before a moment.
-    pub(crate) fn n_ended(&self, before: i64) -> usize {
-        self.ends.partition_point(|end| *end < before)
-    }
-
-    /// The first place, at or after one, of a call as asked. `effort` counts down, and at 0 nothing
-    /// more is found.
-    pub(crate) fn first(&self, from: usize, asked: Asked, effort: &mut u64) -> Option<usize> {
-        self.first_beneath(1, 0, self.n_leaves, from, asked, effort)
-    }
-
-    fn first_beneath(
-        &self,
-        node: usize,
-        first: usize,
-        len: usize,
-        from: usize,
-        asked: Asked,
-        effort: &mut u64,
-    ) -> Option<usize> {
-        *effort = effort.saturating_sub(1);
-        if first + len <= from || !asked.may_hold(self.nodes[node]) || *effort == 0 {
-            return None;
-        }
-        if len == 1 {
-            return Some(first);
-        }
-        let half = len / 2;
-        self.first_beneath(node * 2, first, half, from, asked, effort)
-            .or_else(|| self.first_beneath(node * 2 + 1, first + half, half, from, asked, effort))
-    }
-
-    /// The place of the call as asked that begins after a moment and ends first.
-    pub(crate) fn first_to_end(
-        &self,
-        start_after: i64,
-        asked: Asked,
-        effort: &mut u64,
-    ) -> Option<usize> {
-        let from = self.starts.partition_point(|start| *start <= start_after);
-        let mut best = (i64::MAX, None);
-        self.first_to_end_beneath(1, 0, self.n_leaves, from, asked, &mut best, effort);
-        best.1
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a walk down a tree carries where it is and what it looks for"
-    )]
-    fn first_to_end_beneath(
-        &self,
-        node: usize,
-        first: usize,
-        len: usize,
-        from: usize,
-        asked: Asked,
-        best: &mut (i64, Option<usize>),
-        effort: &mut u64,
-    ) {
-        *effort = effort.saturating_sub(1);
-        let of_node = self.nodes[node];
-        let is_better = of_node.earliest_end < best.0;
-        if first + len <= from || !is_better || !asked.may_hold(of_node) || *effort == 0 {
-            return;
-        }
-        if len == 1 {
-            *best = (of_node.earliest_end, Some(first));
-            return;
-        }
-        let half = len / 2;
-        self.first_to_end_beneath(node * 2, first, half, from, asked, best, effort);
-        self.first_to_end_beneath(node * 2 + 1, first + half, half, from, asked, best, effort);
     }
 }

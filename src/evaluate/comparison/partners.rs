@@ -2,10 +2,9 @@
 //! that the times allow, in some, or in none? Knows no rules; what comes before is asked with time
 //! running backwards.
 
-use hashbrown::HashMap;
-
 use super::agreement::CallKey;
-use super::order::{Asked, CallTree, Concurrency, Intervals, Near};
+use super::call_sets::{Asked, CallSet, CallSets, Line};
+use super::order::{Concurrency, Intervals, Near};
 
 /// Nodes of trees that may be visited for each call and each of its values, on average. An ordinary
 /// question visits about a hundred.
@@ -32,25 +31,46 @@ pub(crate) enum Between {
 
 /// One side of a pair: which calls are of a kind, and what they have to agree on.
 #[derive(Debug, Clone)]
-pub(crate) struct Side {
+pub(crate) struct Side<'a> {
     /// By position in the trajectory.
     pub(crate) is_of: Vec<bool>,
     /// By position; none where nothing has to agree.
-    pub(crate) keys: Option<Vec<CallKey>>,
+    pub(crate) keys: Option<&'a [CallKey]>,
     /// Does a call whose key is not known agree with every call, or with none?
     pub(crate) unknown_agrees: bool,
 }
 
-impl Side {
+impl Side<'_> {
     fn numbers(&self, call: usize) -> &[u32] {
-        match &self.keys {
+        match self.keys {
             None => &[0],
             Some(keys) => keys[call].numbers(),
         }
     }
 
     fn is_known(&self, call: usize) -> bool {
-        self.keys.as_ref().is_none_or(|keys| keys[call].is_known())
+        self.keys.is_none_or(|keys| keys[call].is_known())
+    }
+
+    /// The numbers of a call of this kind; none of another call.
+    fn own_numbers(&self, call: usize) -> &[u32] {
+        match self.is_of[call] {
+            true => self.numbers(call),
+            false => &[],
+        }
+    }
+
+    fn has(&self, call: usize, number: u32) -> bool {
+        self.own_numbers(call).binary_search(&number).is_ok()
+    }
+
+    /// All numbers are smaller.
+    fn n_numbers(&self) -> usize {
+        let numbers = |keys: &[CallKey]| keys.iter().flat_map(CallKey::numbers).max().copied();
+        match self.keys {
+            None => 1,
+            Some(keys) => numbers(keys).map_or(0, |most| most as usize + 1),
+        }
     }
 }
 
@@ -69,130 +89,122 @@ pub(crate) enum Lack {
 
 /// Finds partners among the calls of one trajectory.
 pub(crate) struct Partners<'a> {
+    line: &'a Line,
     intervals: &'a Intervals,
     near: Near,
     between: Between,
-    /// All calls, by start.
-    all: &'a CallTree,
     /// The calls that ask for a partner.
-    own: Side,
+    own: Side<'a>,
     /// The calls that could come in between, where their own kind is forbidden there.
-    blocking: Side,
-    partner: Side,
+    blocking: Side<'a>,
+    partner: Side<'a>,
     partners: Buckets,
     blockers: Buckets,
     /// Blockers that are partners under the same number.
-    both: HashMap<u32, CallTree>,
+    both: CallSets,
     /// How much may still be looked at.
     effort: u64,
 }
 
 /// Calls by the numbers that they share.
 struct Buckets {
-    by_number: HashMap<u32, CallTree>,
+    by_number: CallSets,
     /// Calls that may agree with any.
-    unknown: CallTree,
+    unknown: CallSets,
     /// Every call; only where there is a call of which nothing is known.
-    every: Option<CallTree>,
+    every: CallSets,
 }
 
 impl Buckets {
-    fn new(intervals: &Intervals, all: &CallTree, side: &Side, asked_by_unknown: bool) -> Self {
-        let mut by_number: HashMap<u32, Vec<u32>> = HashMap::new();
-        let (mut unknown, mut every) = (Vec::new(), Vec::new());
-        for place in 0..all.len() {
-            let call = all.call(place);
-            if !side.is_of[call] {
-                continue;
-            }
-            if side.is_known(call) {
-                for number in side.numbers(call) {
-                    by_number.entry(*number).or_default().push(call as u32);
-                }
-            } else if side.unknown_agrees {
-                unknown.push(call as u32);
-            }
-            if asked_by_unknown && side.unknown_agrees {
-                every.push(call as u32);
-            }
-        }
+    fn new(line: &Line, side: &Side<'_>, asked_by_unknown: bool, with_trees: bool) -> Self {
+        let only = |is_in: &dyn Fn(usize) -> bool| {
+            CallSets::new(line, 1, with_trees, |call| {
+                is_in(call).then_some(0).into_iter()
+            })
+        };
+        let is_open = |call: usize| side.is_of[call] && side.unknown_agrees;
+        let has_unknown = side.keys.is_some() && side.unknown_agrees;
         Self {
-            by_number: (by_number.into_iter())
-                .map(|(number, calls)| (number, CallTree::new(intervals, calls)))
-                .collect(),
-            unknown: CallTree::new(intervals, unknown),
-            every: asked_by_unknown.then(|| CallTree::new(intervals, every)),
+            by_number: CallSets::new(line, side.n_numbers(), with_trees, |call| {
+                side.own_numbers(call).iter().copied()
+            }),
+            unknown: match has_unknown {
+                true => only(&|call| is_open(call) && !side.is_known(call)),
+                false => CallSets::default(),
+            },
+            every: match asked_by_unknown {
+                true => only(&is_open),
+                false => CallSets::default(),
+            },
         }
     }
 
-    /// The trees that hold the calls which agree with a call, some of them perhaps twice.
-    fn agreeing<'b>(&'b self, side: &'b Side, call: usize) -> impl Iterator<Item = &'b CallTree> {
-        let is_known = side.is_known(call);
-        let every = self.every.as_ref().filter(|_| !is_known);
+    fn none() -> Self {
+        Self {
+            by_number: CallSets::default(),
+            unknown: CallSets::default(),
+            every: CallSets::default(),
+        }
+    }
+
+    /// The sets of calls that agree with a call, some of them perhaps twice.
+    fn agreeing<'b>(
+        &'b self,
+        side: &'b Side<'_>,
+        call: usize,
+    ) -> impl Iterator<Item = CallSet<'b>> {
+        let others = match side.is_known(call) {
+            true => self.unknown.set(0),
+            false => self.every.set(0),
+        };
         let numbers = side.numbers(call).iter();
-        let buckets = numbers.filter_map(|number| self.by_number.get(number));
-        let unknown = Some(&self.unknown).filter(|tree| is_known && tree.len() > 0);
-        buckets.chain(unknown).chain(every)
+        let sets = numbers.map(|number| self.by_number.set(*number));
+        sets.chain([others]).filter(|set| set.len() > 0)
+    }
+
+    fn has_unknown(&self) -> bool {
+        self.unknown.set(0).len() > 0
     }
 }
 
 impl<'a> Partners<'a> {
-    /// `all` holds every call in these intervals. `blocking` is the kind that asks, as it counts
-    /// for what gets in between.
+    /// `blocking` is the kind that asks, as it counts for what gets in between.
     pub(crate) fn new(
-        intervals: &'a Intervals,
-        all: &'a CallTree,
-        [own, blocking, partner]: [Side; 3],
+        line: &'a Line,
+        [own, blocking, partner]: [Side<'a>; 3],
         near: Near,
         between: Between,
     ) -> Self {
-        let n_calls = intervals.len();
-        let has_unknown = |side: &Side| (0..n_calls).any(|call| !side.is_known(call));
-        let own_unknown = own.keys.is_some() && has_unknown(&own);
-        let nobody = Side {
-            is_of: Vec::new(),
-            keys: None,
-            unknown_agrees: false,
-        };
-        let blockers = match between {
-            Between::NotOwnKind => Buckets::new(intervals, all, &blocking, own_unknown),
-            Between::Anything | Between::Nothing => Buckets::new(
-                intervals,
-                &CallTree::new(intervals, Vec::new()),
-                &nobody,
-                false,
-            ),
-        };
-        let mut both: HashMap<u32, Vec<u32>> = HashMap::new();
-        if between == Between::NotOwnKind {
-            for place in 0..all.len() {
-                let call = all.call(place);
-                if blocking.is_of[call] && partner.is_of[call] {
-                    let numbers = blocking.numbers(call).iter();
-                    for number in numbers.filter(|number| partner.numbers(call).contains(number)) {
-                        both.entry(*number).or_default().push(call as u32);
-                    }
-                }
-            }
-        }
-        let n_numbers = |side: &Side| match &side.keys {
+        let n_calls = line.intervals.len();
+        let own_unknown = (own.keys).is_some_and(|keys| !keys.iter().all(CallKey::is_known));
+        let is_near = near != Near::Any;
+        let n_numbers = |side: &Side<'_>| match side.keys {
             None => 0,
             Some(keys) => keys.iter().map(|key| key.numbers().len()).sum(),
         };
         let n_looked_at = n_calls + n_numbers(&own) + n_numbers(&partner) + 64;
+        let (blockers, both) = match between {
+            Between::NotOwnKind => (
+                Buckets::new(line, &blocking, own_unknown, true),
+                CallSets::new(line, blocking.n_numbers(), false, |call| {
+                    let numbers = blocking.own_numbers(call).iter().copied();
+                    let partner = &partner;
+                    numbers.filter(move |number| partner.has(call, *number))
+                }),
+            ),
+            Between::Anything | Between::Nothing => (Buckets::none(), CallSets::default()),
+        };
         Self {
-            intervals,
+            line,
+            intervals: &line.intervals,
             near,
             between,
-            all,
-            partners: Buckets::new(intervals, all, &partner, own_unknown),
+            partners: Buckets::new(line, &partner, own_unknown, is_near),
             own,
             blocking,
             partner,
             blockers,
-            both: (both.into_iter())
-                .map(|(number, calls)| (number, CallTree::new(intervals, calls)))
-                .collect(),
+            both,
             effort: EFFORT_PER_CALL * n_looked_at as u64,
         }
     }
@@ -254,10 +266,10 @@ impl<'a> Partners<'a> {
     fn first_after_by(&mut self, x: usize, near: Near) -> Option<usize> {
         let end = self.intervals.end[x];
         let asked = Asked::new(self.intervals, i64::MIN, x, near);
-        let trees = self.partners.agreeing(&self.own, x);
-        let found = trees.filter_map(|tree| {
-            let place = tree.first_to_end(end, asked, &mut self.effort)?;
-            Some(tree.call(place))
+        let sets = self.partners.agreeing(&self.own, x);
+        let found = sets.filter_map(|set| {
+            let place = set.first_to_end(end, asked, &mut self.effort)?;
+            Some(set.call(place))
         });
         found.min_by_key(|&y| (self.intervals.end[y], y))
     }
@@ -265,13 +277,17 @@ impl<'a> Partners<'a> {
     /// The partner that ends after a moment and begins first.
     fn first_ending_after(&mut self, x: usize, moment: i64, near: Near) -> Option<usize> {
         let asked = Asked::new(self.intervals, moment, x, near);
-        let trees = self.partners.agreeing(&self.own, x);
-        let found = trees.filter_map(|tree| {
-            let mut place = tree.first(0, asked, &mut self.effort)?;
-            if tree.call(place) == x {
-                place = tree.first(place + 1, asked, &mut self.effort)?;
+        let sets = self.partners.agreeing(&self.own, x);
+        let found = sets.filter_map(|set| {
+            let mut place = set.first(0, asked, &mut self.effort)?;
+            if set.call(place) == x {
+                place = match near {
+                    // It begins no earlier than `x`, so it ends after the moment too.
+                    Near::Any => Some(place + 1).filter(|next| *next < set.len()),
+                    Near::Within(_) => set.first(place + 1, asked, &mut self.effort),
+                }?;
             }
-            Some(tree.call(place))
+            Some(set.call(place))
         });
         found.min_by_key(|&y| (self.intervals.start[y], y))
     }
@@ -280,16 +296,16 @@ impl<'a> Partners<'a> {
     fn first_blocker_after(&mut self, x: usize) -> Option<usize> {
         let end = self.intervals.end[x];
         let asked = Asked::new(self.intervals, i64::MIN, x, Near::Any);
-        let first_of = |tree: &CallTree, effort: &mut u64| {
-            tree.first_to_end(end, asked, effort)
-                .map(|place| tree.call(place))
+        let first_of = |set: CallSet<'_>, effort: &mut u64| {
+            set.first_to_end(end, asked, effort)
+                .map(|place| set.call(place))
         };
         match self.between {
             Between::Anything => None,
-            Between::Nothing => first_of(self.all, &mut self.effort),
+            Between::Nothing => first_of(self.line.all(), &mut self.effort),
             Between::NotOwnKind => {
-                let trees = self.blockers.agreeing(&self.own, x);
-                let found = trees.filter_map(|tree| first_of(tree, &mut self.effort));
+                let sets = self.blockers.agreeing(&self.own, x);
+                let found = sets.filter_map(|set| first_of(set, &mut self.effort));
                 found.min_by_key(|&z| (self.intervals.end[z], z))
             }
         }
@@ -315,23 +331,20 @@ impl<'a> Partners<'a> {
         let &[number] = self.own.numbers(x) else {
             return None;
         };
-        let has_unknown = |buckets: &Buckets| buckets.unknown.len() > 0;
-        if !counts || has_unknown(&self.partners) || has_unknown(&self.blockers) {
+        if !counts || self.partners.has_unknown() || self.blockers.has_unknown() {
             return None;
         }
         let (start, end) = (self.intervals.start[x], self.intervals.end[y]);
         let asked = Asked::new(self.intervals, i64::MIN, x, self.near);
-        let n_in_window = |tree: Option<&CallTree>, begun_until: Option<i64>| {
-            tree.map_or(0, |tree| {
-                tree.n_started(end, begun_until) - tree.n_ended(start)
-            })
+        let n_in_window = |set: CallSet<'_>, begun_until: Option<i64>| {
+            set.n_started(end, begun_until) - set.n_ended(start)
         };
         let until = (self.near != Near::Any).then(|| asked.begun_until());
         let (all, partners) = match self.between {
-            Between::Nothing => (Some(self.all), self.partners.by_number.get(&number)),
-            _ => (self.blockers.by_number.get(&number), self.both.get(&number)),
+            Between::Nothing => (self.line.all(), self.partners.by_number.set(number)),
+            _ => (self.blockers.by_number.set(number), self.both.set(number)),
         };
-        let is_partner = self.partner.is_of[x] && self.partner.numbers(x).contains(&number);
+        let is_partner = self.partner.has(x, number);
         let is_blocker = self.between == Between::Nothing || self.blocking.is_of[x];
         let n_all = n_in_window(all, None) - usize::from(is_blocker);
         let n_partners = n_in_window(partners, until) - usize::from(is_partner && is_blocker);
@@ -342,17 +355,17 @@ impl<'a> Partners<'a> {
     fn blocker(&mut self, x: usize, y: usize) -> Option<usize> {
         let (start, end) = (self.intervals.start[x], self.intervals.end[y]);
         let asked = Asked::new(self.intervals, start, x, Near::Any);
-        let trees: Vec<&CallTree> = match self.between {
+        let sets: Vec<CallSet<'_>> = match self.between {
             Between::Anything => Vec::new(),
-            Between::Nothing => vec![self.all],
+            Between::Nothing => vec![self.line.all()],
             Between::NotOwnKind => self.blockers.agreeing(&self.own, x).collect(),
         };
         let mut effort = self.effort;
-        let first_of = |tree: &CallTree, effort: &mut u64| {
+        let first_of = |set: CallSet<'_>, effort: &mut u64| {
             let mut from = 0;
             loop {
-                let place = tree.first(from, asked, effort)?;
-                let z = tree.call(place);
+                let place = set.first(from, asked, effort)?;
+                let z = set.call(place);
                 if self.intervals.start[z] >= end {
                     return None;
                 }
@@ -362,15 +375,15 @@ impl<'a> Partners<'a> {
                 from = place + 1;
             }
         };
-        let found = (trees.iter())
-            .filter_map(|tree| first_of(tree, &mut effort))
+        let found = (sets.into_iter())
+            .filter_map(|set| first_of(set, &mut effort))
             .min_by_key(|&z| (self.intervals.start[z], z));
         self.effort = effort;
         found
     }
 
     fn is_partner(&self, x: usize, z: usize) -> bool {
-        let agree = match (&self.own.keys, &self.partner.keys) {
+        let agree = match (self.own.keys, self.partner.keys) {
             (Some(own), Some(partner)) => {
                 let unknown = !own[x].is_known() || !partner[z].is_known();
                 (unknown && self.partner.unknown_agrees) || own[x].shares(&partner[z])

@@ -9,6 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::field_aliases::Hinted;
 
@@ -76,8 +77,8 @@ impl ValuePath {
     }
 
     /// The values it leads to; null is none.
-    pub(crate) fn values<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        let mut values = vec![value];
+    pub(crate) fn values<'v>(&self, value: &'v Value) -> SmallVec<[&'v Value; 1]> {
+        let mut values = SmallVec::from_buf([value]);
         for step in &self.steps {
             values = match step {
                 Step::Each => (values.into_iter())

@@ -8,7 +8,7 @@ use crate::evaluate::comparison::partners::Lack;
 const MAX_TOLD: usize = 100;
 
 /// Something that a rule asks, of a call or of the run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Activation {
     /// Does the rule ask it for certain?
     pub(crate) is_certain: bool,
@@ -18,8 +18,27 @@ pub(crate) struct Activation {
     pub(crate) kept_so_far: bool,
     /// The call; none for the run.
     pub(crate) call: Option<usize>,
-    /// How it is broken, if it is.
-    pub(crate) breach: Option<Breach>,
+}
+
+/// The activations of a rule, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Asked for certain, and kept if what is not known does not match.
+    so_far: Kept,
+    /// What may not be asked at all counts where that is worse, or better.
+    at_worst: Kept,
+    at_best: Kept,
+    n_violations: usize,
+    n_open: usize,
+    /// The first violations: of a call, or of the run.
+    told: Vec<(Option<usize>, Breach)>,
+}
+
+/// Activations, and those of them that are kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    n: usize,
+    n_kept: usize,
 }
 
 /// How a rule is broken; calls by position.
@@ -90,46 +109,27 @@ impl RuleFound {
         }
     }
 
-    /// The calls come in any order.
-    pub(crate) fn new(mut activations: Vec<Activation>) -> Self {
-        activations.sort_by_key(|activation| activation.call);
-        let certain = || {
-            activations
-                .iter()
-                .filter(|activation| activation.is_certain)
-        };
-        let is_open = |activation: &&Activation| match activation.is_certain {
-            true => activation.kept == Tri::Maybe,
-            false => activation.kept != Tri::Yes,
-        };
+    pub(crate) fn new(mut tally: Tally) -> Self {
+        tally.told.sort_by_key(|(call, _)| *call);
         let mut found = Self {
-            n_activations: certain().count(),
-            n_violations: certain()
-                .filter(|activation| activation.kept == Tri::No)
-                .count(),
-            n_open: activations.iter().filter(is_open).count(),
+            n_activations: tally.so_far.n,
+            n_violations: tally.n_violations,
+            n_open: tally.n_open,
             violated: Vec::new(),
             because: Vec::new(),
-            first: None,
+            first: tally.told.first().cloned(),
         };
-        for activation in certain().filter(|activation| activation.kept == Tri::No) {
-            let Some(breach) = &activation.breach else {
-                continue;
-            };
+        for (call, breach) in &tally.told {
             let mut because = breach.because();
             because.truncate(MAX_TOLD);
-            if found.first.is_none() {
-                found.first = Some((activation.call, breach.clone()));
-            }
             // A call that asks on both sides is told once.
-            let is_told =
-                activation.call.is_some() && activation.call.as_ref() == found.violated.last();
+            let is_told = call.is_some() && call.as_ref() == found.violated.last();
             if is_told && let Some(last) = found.because.last_mut() {
                 last.extend(because);
                 last.sort_unstable();
                 last.dedup();
             } else if found.because.len() < MAX_TOLD {
-                found.violated.extend(activation.call);
+                found.violated.extend(*call);
                 found.because.push(because);
             }
         }
@@ -144,27 +144,12 @@ impl RuleFound {
 }
 
 impl Share {
-    /// 1 without activations. What may not be asked at all counts where that is worse, or better.
-    pub(crate) fn new(activations: &[Activation]) -> Self {
-        let share = |kept: &dyn Fn(&Activation) -> bool, counts: &dyn Fn(&Activation) -> bool| {
-            let counted = activations.iter().filter(|activation| counts(activation));
-            let (n, n_kept) = counted.fold((0_usize, 0_usize), |(n, n_kept), activation| {
-                (n + 1, n_kept + usize::from(kept(activation)))
-            });
-            if n == 0 {
-                1.0
-            } else {
-                n_kept as f64 / n as f64
-            }
-        };
+    /// 1 without activations.
+    pub(crate) fn new(tally: &Tally) -> Self {
         Self {
-            value: share(&|of| of.kept_so_far, &|of| of.is_certain),
-            least: share(&|of| of.kept == Tri::Yes, &|of| {
-                of.is_certain || of.kept != Tri::Yes
-            }),
-            most: share(&|of| of.kept != Tri::No, &|of| {
-                of.is_certain || of.kept != Tri::No
-            }),
+            value: tally.so_far.share(),
+            least: tally.at_worst.share(),
+            most: tally.at_best.share(),
         }
     }
 
@@ -173,7 +158,60 @@ impl Share {
     }
 }
 
-/// How many violations need their breach: the rest is only counted.
-pub(crate) fn is_told(n_told: usize) -> bool {
-    n_told < MAX_TOLD
+impl Kept {
+    fn add(&mut self, counts: bool, is_kept: bool) {
+        self.n += usize::from(counts);
+        self.n_kept += usize::from(counts && is_kept);
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self {
+            n: self.n + other.n,
+            n_kept: self.n_kept + other.n_kept,
+        }
+    }
+
+    fn share(self) -> f64 {
+        match self.n {
+            0 => 1.0,
+            n => self.n_kept as f64 / n as f64,
+        }
+    }
+}
+
+impl Tally {
+    /// Counts an activation. How it is broken is asked only where that is told.
+    pub(crate) fn add(&mut self, activation: Activation, breach: impl FnOnce() -> Breach) {
+        let Activation {
+            is_certain,
+            kept,
+            kept_so_far,
+            call,
+        } = activation;
+        self.so_far.add(is_certain, kept_so_far);
+        self.at_worst
+            .add(is_certain || kept != Tri::Yes, kept == Tri::Yes);
+        self.at_best
+            .add(is_certain || kept != Tri::No, kept != Tri::No);
+        self.n_open += usize::from(match is_certain {
+            true => kept == Tri::Maybe,
+            false => kept != Tri::Yes,
+        });
+        if is_certain && kept == Tri::No {
+            self.n_violations += 1;
+            if self.told.len() < MAX_TOLD {
+                self.told.push((call, breach()));
+            }
+        }
+    }
+
+    /// Adds the activations of another question of the same rule.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.so_far = self.so_far.with(other.so_far);
+        self.at_worst = self.at_worst.with(other.at_worst);
+        self.at_best = self.at_best.with(other.at_best);
+        self.n_violations += other.n_violations;
+        self.n_open += other.n_open;
+        self.told.extend(other.told);
+    }
 }

@@ -1,10 +1,14 @@
 //! Pure. Judges the calls of one trajectory by one rule after the other: what each template asks,
 //! of which calls, and what stays so however the rest of a cut trace turns out.
 
+use std::rc::Rc;
+
 use hashbrown::HashMap;
 
-use super::activations::{Activation, Breach, RuleFound, Share};
-use super::pairs::{Direction, Line, Pair, PairKeys, Question, kept_in_some};
+use super::activations::{Activation, Breach, RuleFound, Share, Tally};
+use super::keys::{PairKeys, ReadPaths};
+use super::pairs::{Direction, Pair, Question, kept_in_some};
+use crate::evaluate::comparison::call_sets::Line;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
 use crate::evaluate::comparison::partners::Between;
@@ -18,16 +22,23 @@ use crate::extract::Trajectory;
 /// The nearest to 1 that a share with a violation is taken to come.
 const NEARLY_ONE: f64 = 1.0 - 1e-9;
 
+/// Most patterns whose fits are kept from one rule to the next.
+const MAX_PATTERNS: usize = 64;
+
 /// Reads the calls of one trajectory.
 pub(crate) struct RuleJudge<'a> {
     trajectory: &'a Trajectory,
     reader: CallReader<'a>,
+    read_paths: ReadPaths<'a>,
     /// The distinct names, and which of them each call has.
     names: Vec<&'a str>,
     name_of: Vec<u32>,
     partial: Vec<bool>,
-    forwards: Line,
-    backwards: Line,
+    /// How the calls fit the patterns that rules named so far.
+    fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
+    intervals: Intervals,
+    forwards: Option<Line>,
+    backwards: Option<Line>,
     overlap: bool,
     too_much: bool,
     untimed: Option<usize>,
@@ -53,11 +64,10 @@ impl<'a> RuleJudge<'a> {
             })
         });
         let name_of = name_of.collect();
-        let intervals = Intervals::new(trajectory, concurrency);
-        let mirrored = intervals.mirrored();
         Self {
             trajectory,
             reader: CallReader::new(trajectory),
+            read_paths: ReadPaths::default(),
             names,
             name_of,
             partial: trajectory
@@ -65,8 +75,10 @@ impl<'a> RuleJudge<'a> {
                 .iter()
                 .map(|call| call.partial)
                 .collect(),
-            forwards: Line::new(intervals),
-            backwards: Line::new(mirrored),
+            fits: Vec::new(),
+            intervals: Intervals::new(trajectory, concurrency),
+            forwards: None,
+            backwards: None,
             overlap: false,
             too_much: false,
             untimed: None,
@@ -85,13 +97,13 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// Judges a rule.
-    pub(crate) fn judge(&mut self, rule: &Rule) -> (Share, RuleFound) {
-        let activations = self.activations(rule);
-        let share = Share::new(&activations);
-        let found = RuleFound::new(activations);
+    pub(crate) fn judge(&mut self, rule: &'a Rule) -> (Share, RuleFound) {
+        let tally = self.activations(rule);
+        let share = Share::new(&tally);
+        let found = RuleFound::new(tally);
         let share = match self.trajectory.cut_short {
             true => {
-                let has_order = self.forwards.intervals.concurrency() != Concurrency::Reply;
+                let has_order = self.intervals.concurrency() != Concurrency::Reply;
                 for_good(rule, share, &found, has_order, || self.has_ended(rule))
             }
             false => share,
@@ -99,7 +111,7 @@ impl<'a> RuleJudge<'a> {
         (share, found)
     }
 
-    fn activations(&mut self, rule: &Rule) -> Vec<Activation> {
+    fn activations(&mut self, rule: &'a Rule) -> Tally {
         match rule {
             Rule::Existence(of) => self.count(&of.a.pattern, of.min.0, u32::MAX),
             Rule::Absence(of) => self.count(&of.a.pattern, 0, of.max.0),
@@ -141,7 +153,19 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// How each call fits a pattern.
-    fn fits(&mut self, pattern: &CallPattern) -> Vec<Tri> {
+    fn fits(&mut self, pattern: &'a CallPattern) -> Rc<[Tri]> {
+        if let Some((_, fits)) = self.fits.iter().find(|(known, _)| *known == pattern) {
+            return fits.clone();
+        }
+        let fits: Rc<[Tri]> = self.new_fits(pattern).into();
+        if self.fits.len() == MAX_PATTERNS {
+            self.fits.clear();
+        }
+        self.fits.push((pattern, fits.clone()));
+        fits
+    }
+
+    fn new_fits(&mut self, pattern: &CallPattern) -> Vec<Tri> {
         let by_name: Vec<bool> = (self.names.iter())
             .map(|name| pattern.name.is_match(name))
             .collect();
@@ -165,7 +189,7 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// At least so many calls that have ended, and at most so many of all.
-    fn count(&mut self, pattern: &CallPattern, min: u32, max: u32) -> Vec<Activation> {
+    fn count(&mut self, pattern: &'a CallPattern, min: u32, max: u32) -> Tally {
         let fits = self.fits(pattern);
         let n_of = |least: Tri, ended: bool| {
             let counted = fits.iter().zip(&self.partial);
@@ -182,31 +206,25 @@ impl<'a> RuleJudge<'a> {
         let kept_so_far = n_of(Tri::Yes, true) >= min && n_of(Tri::Yes, false) <= max;
         let n_made = n_of(Tri::Yes, max == u32::MAX) as usize;
         let calls = (0..fits.len()).filter(|&call_idx| fits[call_idx] == Tri::Yes);
-        let breach = Breach::Count(n_made, calls.skip(max as usize).take(100).collect());
-        vec![Activation {
-            is_certain: true,
-            kept: reached.min(not_exceeded),
-            kept_so_far,
-            call: None,
-            breach: Some(breach),
-        }]
+        of_run(reached.min(not_exceeded), kept_so_far, || {
+            Breach::Count(n_made, calls.skip(max as usize).take(100).collect())
+        })
     }
 
     /// The first or the last call: those that none is before, or after.
     fn edge(
         &mut self,
-        pattern: &CallPattern,
+        pattern: &'a CallPattern,
         overlap: Option<Overlap>,
         is_first: bool,
-    ) -> Vec<Activation> {
+    ) -> Tally {
         let fits = self.fits(pattern);
-        let line = if is_first {
-            &self.forwards
-        } else {
-            &self.backwards
+        let line = match is_first {
+            true => forwards(&mut self.forwards, &self.intervals),
+            false => backwards(&mut self.backwards, &self.intervals),
         };
         let Some(first_end) = line.intervals.end.iter().min() else {
-            return Vec::new();
+            return Tally::default();
         };
         let at_edge: Vec<usize> = (0..fits.len())
             .filter(|&call_idx| line.intervals.start[call_idx] <= *first_end)
@@ -228,31 +246,28 @@ impl<'a> RuleJudge<'a> {
             .take(100)
             .collect();
         match is_unplaced && now.max(at_best) == Tri::Maybe {
-            true => self.untimed = self.untimed.or(line.intervals.first_untimed(|_| true)),
+            true => self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true)),
             false => self.overlap |= now == Tri::Maybe,
         }
-        vec![Activation {
-            is_certain: true,
-            kept: if now == at_best { now } else { Tri::Maybe },
-            kept_so_far: now == Tri::Yes,
-            call: None,
-            breach: Some(Breach::Edge(at_fault)),
-        }]
+        let kept = if now == at_best { now } else { Tri::Maybe };
+        of_run(kept, now == Tri::Yes, || Breach::Edge(at_fault))
     }
 
-    fn pair(&mut self, rule: &Rule, kinds: &Kinds<'_>) -> Vec<Activation> {
+    fn pair(&mut self, rule: &Rule, kinds: &Kinds<'a>) -> Tally {
         let a = self.fits(kinds.a);
-        let b = match kinds.b == kinds.a {
-            true => a.clone(),
-            false => self.fits(kinds.b),
-        };
+        let b = self.fits(kinds.b);
         let any = |fits: &[Tri]| fits.iter().any(|fit| *fit > Tri::No);
         if !any(&a) && !any(&b) {
-            return Vec::new();
+            return Tally::default();
         }
         // Nothing is asked of values where one of the kinds is not there.
         let same = if any(&a) && any(&b) { kinds.same } else { &[] };
-        let keys = PairKeys::new(same, [&a, &b], &mut self.reader.captured);
+        let keys = PairKeys::new(
+            same,
+            [&a, &b],
+            &mut self.read_paths,
+            &mut self.reader.captured,
+        );
         let is_timed = !self.trajectory.from_messages;
         let near = match kinds.within {
             None => Some(Near::Any),
@@ -270,27 +285,30 @@ impl<'a> RuleJudge<'a> {
             partial: &self.partial,
             ends_may_come: self.trajectory.cut_short,
         };
-        let mut activations = Vec::new();
+        let mut tally = Tally::default();
         for question in questions(rule, kinds.overlap) {
-            let answers = pair.ask(question, &self.forwards, &self.backwards);
+            let line = match question.place {
+                Direction::Before => backwards(&mut self.backwards, &self.intervals),
+                Direction::Anywhere | Direction::After => {
+                    forwards(&mut self.forwards, &self.intervals)
+                }
+            };
+            let answers = pair.ask(question, line);
             self.too_much |= answers.is_exhausted;
             if answers.is_unplaced {
                 let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
-                self.untimed = self
-                    .untimed
-                    .or(self.forwards.intervals.first_untimed(is_of));
+                self.untimed = self.untimed.or(self.intervals.first_untimed(is_of));
             } else if kinds.overlap == Some(Overlap::NotEvaluated) {
-                let mut kept = answers.activations.iter().map(|activation| activation.kept);
-                self.overlap |= kept.any(|kept| kept == Tri::Maybe);
+                self.overlap |= answers.is_open;
             }
-            activations.extend(answers.activations);
+            tally.extend(answers.tally);
         }
         self.too_much |= keys.too_many;
-        activations
+        tally
     }
 
     /// Was a b made, and has it ended?
-    fn has_ended(&mut self, rule: &Rule) -> bool {
+    fn has_ended(&mut self, rule: &'a Rule) -> bool {
         let Rule::RespondedExistence(of) = rule else {
             return true;
         };
@@ -298,6 +316,29 @@ impl<'a> RuleJudge<'a> {
         let mut ended = fits.iter().zip(&self.partial);
         ended.any(|(fit, partial)| *fit == Tri::Yes && !partial)
     }
+}
+
+/// The calls as they ran; made when a rule first needs them.
+fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l Line {
+    line.get_or_insert_with(|| Line::new(intervals.clone()))
+}
+
+/// The calls with time running backwards.
+fn backwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l Line {
+    line.get_or_insert_with(|| Line::new(intervals.mirrored()))
+}
+
+/// The one activation of a rule about the whole run.
+fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tally {
+    let mut tally = Tally::default();
+    let activation = Activation {
+        is_certain: true,
+        kept,
+        kept_so_far,
+        call: None,
+    };
+    tally.add(activation, breach);
+    tally
 }
 
 /// The requirements of a rule about two kinds of calls.

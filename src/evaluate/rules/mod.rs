@@ -4,5 +4,6 @@
 pub(super) mod activations;
 pub(super) mod effort;
 pub(super) mod judged;
+mod keys;
 pub(super) mod pairs;
 pub(super) mod words;

@@ -1,16 +1,13 @@
 //! Pure. Judges rules about two kinds of calls: who asks for whom, on which side, on what they
 //! agree, and what follows where that is not known. Knows no template by name.
 
-use serde_json::Value;
-
-use super::activations::{Activation, Breach, is_told};
-use crate::evaluate::comparison::agreement::{CallKey, Numbering};
-use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
-use crate::evaluate::comparison::order::{CallTree, Intervals, Near};
+use super::activations::{Activation, Breach, Tally};
+use super::keys::PairKeys;
+use crate::evaluate::comparison::call_sets::Line;
+use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::order::{Intervals, Near};
 use crate::evaluate::comparison::partners::{Between, Lack, Orders, Partners, Side};
 use crate::evaluate::parameters::rule::Overlap;
-use crate::evaluate::parameters::same::{Same, ValuePath};
-use crate::extract::equality;
 
 /// The requirement of a call of one kind on calls of the other kind.
 #[derive(Debug, Clone, Copy)]
@@ -32,23 +29,6 @@ pub(crate) enum Direction {
     Before,
 }
 
-/// The calls of a trajectory as a line, forwards or backwards.
-pub(crate) struct Line {
-    pub(crate) intervals: Intervals,
-    pub(crate) all: CallTree,
-}
-
-impl Line {
-    pub(crate) fn new(intervals: Intervals) -> Self {
-        let mut calls: Vec<u32> = (0..intervals.len() as u32).collect();
-        calls.sort_by_key(|&call| intervals.by_start(call as usize));
-        Self {
-            all: CallTree::new(&intervals, calls),
-            intervals,
-        }
-    }
-}
-
 /// Two kinds of calls, and what they agree on.
 pub(crate) struct Pair<'p> {
     pub(crate) a: &'p [Tri],
@@ -64,29 +44,13 @@ pub(crate) struct Pair<'p> {
 
 /// The outcome for the calls that ask.
 pub(crate) struct Answers {
-    /// In any order.
-    pub(crate) activations: Vec<Activation>,
+    pub(crate) tally: Tally,
     /// There was too much to look at.
     pub(crate) is_exhausted: bool,
+    /// An answer is open.
+    pub(crate) is_open: bool,
     /// The answers depend on a call whose time is not known.
     pub(crate) is_unplaced: bool,
-}
-
-/// The values that both kinds of calls must agree on, for each call.
-#[derive(Default)]
-pub(crate) struct PairKeys {
-    /// None where nothing must agree.
-    keys: Option<Keys>,
-    /// There were too many values to compare.
-    pub(crate) too_many: bool,
-}
-
-struct Keys {
-    certain: [Vec<CallKey>; 2],
-    /// Without the paths of which nothing at all is known; none if all is known.
-    possible: Option<[Vec<CallKey>; 2]>,
-    /// Nothing is known of a path, so nothing agrees for certain.
-    has_dropped: bool,
 }
 
 /// How a doubtful fit or agreement is taken.
@@ -96,95 +60,9 @@ enum Doubt {
     Yes,
 }
 
-impl PairKeys {
-    /// Reads the values of the calls that fit.
-    pub(crate) fn new(same: &[Same], fits: [&[Tri]; 2], captured: &mut CapturedValues<'_>) -> Self {
-        if same.is_empty() {
-            return Self::default();
-        }
-        let paths: [Vec<&ValuePath>; 2] = [
-            same.iter().map(|same| &same.a).collect(),
-            same.iter().map(|same| &same.b).collect(),
-        ];
-        // By side, call and path: the values, if they are known.
-        let mut values: [Vec<Vec<Option<Vec<&Value>>>>; 2] = [Vec::new(), Vec::new()];
-        let mut is_read = vec![[false; 2]; same.len()];
-        let mut has_unknown = false;
-        for side in 0..2 {
-            for (call_idx, fit) in fits[side].iter().enumerate() {
-                let mut row = Vec::new();
-                if *fit > Tri::No {
-                    for (path, is_read) in paths[side].iter().zip(&mut is_read) {
-                        let found = match path.of_result {
-                            true => captured.result_json(call_idx),
-                            false => captured.args(call_idx),
-                        };
-                        let found = match found {
-                            Known::Value(value) => {
-                                let values = path.values(value);
-                                let is_known = values.iter().copied().all(equality::is_comparable);
-                                if !is_known {
-                                    captured.note_incomparable(call_idx);
-                                }
-                                is_known.then_some(values)
-                            }
-                            Known::None => Some(Vec::new()),
-                            Known::Unknown => None,
-                        };
-                        is_read[side] |= found.is_some();
-                        has_unknown |= found.is_none();
-                        row.push(found);
-                    }
-                }
-                values[side].push(row);
-            }
-        }
-        let mut too_many = false;
-        let dropped: Vec<bool> = is_read.iter().map(|read| *read != [true; 2]).collect();
-        let mut keys_over = |is_used: &dyn Fn(usize) -> bool| {
-            let mut numbering = Numbering::default();
-            [0, 1].map(|side| {
-                let keys = values[side].iter().map(|row| {
-                    let used = || (0..row.len()).filter(|path| is_used(*path));
-                    if row.iter().flatten().any(Vec::is_empty) {
-                        return CallKey::none();
-                    }
-                    if used().any(|path| row[path].is_none()) {
-                        return CallKey::Unknown;
-                    }
-                    let lists: Vec<Vec<&Value>> =
-                        used().filter_map(|path| row[path].clone()).collect();
-                    numbering.key(&lists).unwrap_or_else(|| {
-                        too_many = true;
-                        CallKey::Unknown
-                    })
-                });
-                keys.collect::<Vec<_>>()
-            })
-        };
-        let certain = keys_over(&|_| true);
-        let possible = has_unknown.then(|| keys_over(&|path| !dropped[path]));
-        Self {
-            keys: Some(Keys {
-                certain,
-                possible,
-                has_dropped: has_unknown && dropped.contains(&true),
-            }),
-            too_many,
-        }
-    }
-
-    fn has_unknown(&self) -> bool {
-        (self.keys.as_ref()).is_some_and(|keys| keys.possible.is_some() || self.too_many)
-    }
-}
-
 impl Pair<'_> {
-    pub(crate) fn ask(&self, question: Question, forwards: &Line, backwards: &Line) -> Answers {
-        let line = match question.place {
-            Direction::Before => backwards,
-            Direction::Anywhere | Direction::After => forwards,
-        };
+    /// `line` runs backwards where partners come before.
+    pub(crate) fn ask(&self, question: Question, line: &Line) -> Answers {
         let has_unplaced = self.has_unplaced(question, &line.intervals);
         let is_doubtful = self.near.is_none()
             || has_unplaced
@@ -199,8 +77,8 @@ impl Pair<'_> {
         let mut bounds =
             is_doubtful.then(|| [asked(Doubt::No, Doubt::Yes), asked(Doubt::Yes, Doubt::No)]);
         let asking = if question.of_b { self.b } else { self.a };
-        let mut n_told = 0;
-        let mut activations = Vec::new();
+        let mut tally = Tally::default();
+        let mut is_open = false;
         for (call, fit) in asking.iter().enumerate() {
             if *fit == Tri::No {
                 continue;
@@ -223,24 +101,22 @@ impl Pair<'_> {
             if !is_near_any && has_partner && line.intervals.is_unplaced(call) {
                 kept = Tri::Maybe;
             }
-            let is_certain = *fit == Tri::Yes;
-            let is_told = kept == Tri::No && is_certain && is_told(n_told);
-            n_told += usize::from(is_told);
-            activations.push(Activation {
-                is_certain,
+            is_open |= kept == Tri::Maybe;
+            let activation = Activation {
+                is_certain: *fit == Tri::Yes,
                 kept,
                 kept_so_far: now == Tri::Yes,
                 call: Some(call),
-                breach: is_told.then(|| so_far.breach(call, question)),
-            });
+            };
+            tally.add(activation, || so_far.breach(call, question));
         }
         let exhausted = |asked: &Asked<'_>| asked.partners.is_exhausted();
         let is_exhausted = exhausted(&so_far) || bounds.iter().flatten().any(exhausted);
-        let mut kept = activations.iter().map(|activation| activation.kept);
         Answers {
+            tally,
             is_exhausted,
-            is_unplaced: has_unplaced && kept.any(|kept| kept == Tri::Maybe),
-            activations,
+            is_open,
+            is_unplaced: has_unplaced && is_open,
         }
     }
 
@@ -254,7 +130,7 @@ impl Pair<'_> {
     }
 
     fn partners<'l>(
-        &self,
+        &'l self,
         question: Question,
         line: &'l Line,
         (partners, blockers): (Doubt, Doubt),
@@ -278,15 +154,8 @@ impl Pair<'_> {
         };
         let is_blocker =
             |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == Doubt::Yes);
-        let nothing_agrees =
-            blockers == Doubt::No && self.keys.keys.as_ref().is_some_and(|keys| keys.has_dropped);
-        let keys_of = |side: usize| {
-            let keys = self.keys.keys.as_ref()?;
-            Some(match (&keys.possible, partners) {
-                (Some(possible), Doubt::Yes) => possible[side].clone(),
-                _ => keys.certain[side].clone(),
-            })
-        };
+        let nothing_agrees = blockers == Doubt::No && self.keys.agree_on_nothing();
+        let keys_of = |side: usize| self.keys.of_side(side, partners == Doubt::Yes);
         let side = |is_of: Vec<bool>, side: usize, doubt: Doubt| Side {
             is_of,
             keys: keys_of(side),
@@ -313,8 +182,7 @@ impl Pair<'_> {
             partners,
         );
         Partners::new(
-            &line.intervals,
-            &line.all,
+            line,
             [own_side, blocking, partner],
             self.near.unwrap_or(Near::Any),
             question.between,
