@@ -101,14 +101,15 @@ fn buffer_nanos(n_open: u64, n_spans: u64, round: u64) -> f64 {
         buffer.insert(span, class, now);
         n_inserted += 1;
         if n_inserted % SPANS_PER_BATCH == 0 {
-            for closed in buffer.close_due(now) {
+            for closed in buffer.close_due(now, usize::MAX) {
                 n_closed += 1;
                 buffer.remember(closed, now);
             }
         }
     }
     let nanos = (cpu_nanos() - cpu) / n_inserted as f64;
-    n_closed += buffer.close_all(CloseReason::Shutdown, now).len();
+    buffer.make_all_due(CloseReason::Shutdown, now);
+    n_closed += buffer.close_due(now, usize::MAX).len();
     assert_eq!(n_closed as u64, n_traces, "every trace is closed once");
     nanos
 }

@@ -107,7 +107,7 @@ fn main() {
                 for (class, span) in batch {
                     buffer.insert(span, class, now);
                 }
-                for closed in buffer.close_due(now) {
+                for closed in buffer.close_due(now, usize::MAX) {
                     buffer.remember(closed, now);
                 }
             }

@@ -8,6 +8,7 @@
 //! by the rules in force when it closes.
 
 mod cross_trace_results;
+mod judged;
 mod reported;
 
 use std::collections::VecDeque;
@@ -18,12 +19,14 @@ use std::time::{Duration, Instant};
 use hashbrown::{DefaultHashBuilder, HashSet};
 
 use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
-use crate::evaluate::{self, Criterion, Evaluation, Expectations, Explain, FromSpans};
-use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory, Unrecognised};
+use crate::evaluate::{self, Criterion, Expectations, Explain, FromSpans};
+use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeptAttributesBuilder, KeySet, Now, TraceId};
 
 use cross_trace_results::CrossTraceResults;
 use reported::Reported;
+
+pub use judged::{Judged, JudgementSink};
 
 /// The rules by which every trace is judged: one immutable set, swapped as a whole.
 #[derive(Debug, Clone)]
@@ -121,9 +124,12 @@ impl Rules {
     }
 }
 
-/// Most evaluations for which memory is reserved in advance; most traces are judged by every
-/// criterion.
-const MAX_RESERVED: usize = 1_024;
+/// Bytes of closed traces that are judged together, and of evaluations that are handed on together:
+/// what is due at once may be as much as a sender likes, and what is held for it must not be.
+const MAX_SLICE: usize = 256 << 10;
+
+/// Spans taken in between two beats.
+const SPANS_PER_BEAT: usize = 1_024;
 
 /// Assembly, extraction and judgement as one machine.
 #[derive(Debug)]
@@ -133,6 +139,8 @@ pub struct Pipeline {
     results: CrossTraceResults,
     /// Hashes judgements, to compare two of one trace. Hashes never leave the process.
     hasher: DefaultHashBuilder,
+    /// Results that are not handed on yet; empty between two calls.
+    judged: Judged,
 }
 
 /// The outcome of a batch.
@@ -158,24 +166,6 @@ impl Intake {
     }
 }
 
-/// The results of the traces that were closed.
-#[derive(Debug, Default)]
-pub struct Judged {
-    /// New and changed judgements. Judgements that late spans did not change are left out.
-    pub evaluations: Vec<Evaluation>,
-    /// The trajectories of the agents, whether a criterion applies or not.
-    pub trajectories: Vec<Arc<Trajectory>>,
-    /// Why each trace was closed. A trace that is closed again after late spans does not count
-    /// again.
-    pub reasons: Vec<CloseReason>,
-    /// Traces with neither a tool call nor an agent run.
-    pub n_no_trajectory: usize,
-    /// The first of these that looks like an agent's all the same.
-    pub unrecognised: Option<Unrecognised>,
-    /// Number of judgements that late spans did not change.
-    pub n_unchanged: usize,
-}
-
 impl Pipeline {
     /// An empty pipeline.
     pub fn new(mut settings: Settings, now: Now) -> Self {
@@ -193,20 +183,55 @@ impl Pipeline {
             span_calls,
             results,
             hasher,
+            judged: Judged::default(),
         }
     }
 
-    /// Takes in the spans and log records of one request.
+    /// Takes in the spans and log records of one request. Traces that a limit closes wait for
+    /// [`Self::advance`].
     pub fn accept(&mut self, rules: &Rules, batch: Batch, now: Now) -> Intake {
+        self.take_in(rules, batch, now, |_, _| ())
+    }
+
+    /// Like [`Self::accept`], but traces that a limit closes are judged as soon as there is a slice
+    /// of them.
+    pub fn accept_into(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        now: Now,
+        sink: &mut impl JudgementSink,
+    ) -> Intake {
+        self.take_in(rules, batch, now, |pipeline, n_items| {
+            if n_items % SPANS_PER_BEAT == 0 {
+                sink.beat();
+            }
+            while pipeline.buffer.closing_size() > MAX_SLICE {
+                let closed = pipeline.buffer.close_limited(now, MAX_SLICE);
+                pipeline.judge(rules, closed, now, |_| (), sink);
+            }
+        })
+    }
+
+    fn take_in(
+        &mut self,
+        rules: &Rules,
+        batch: Batch,
+        now: Now,
+        mut after_item: impl FnMut(&mut Self, usize),
+    ) -> Intake {
         let mut intake = Intake::default();
         let mut builder = KeptAttributesBuilder::default();
         let max_value_size = rules.recogniser.tools.max_value_size;
+        let mut n_items = 0;
         for mut span in batch.spans {
             let mut class = extract::classify(&span, &rules.recogniser);
             extract::prune(&mut span, class, max_value_size, &mut builder);
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);
             intake.count(self.buffer.insert(span, class, now));
+            n_items += 1;
+            after_item(self, n_items);
         }
         for record in batch.log_records {
             match extract::place(record) {
@@ -215,6 +240,8 @@ impl Pipeline {
                 }
                 None => intake.n_ungrouped += 1,
             }
+            n_items += 1;
+            after_item(self, n_items);
         }
         intake
     }
@@ -242,19 +269,36 @@ impl Pipeline {
 
     /// Judges every trace that is done.
     pub fn advance(&mut self, rules: &Rules, now: Now) -> Judged {
-        let closed = self.buffer.close_due(now);
-        self.judge(rules, closed, now, |_| ())
+        let mut judged = Judged::default();
+        self.advance_into(rules, now, &mut judged);
+        judged
+    }
+
+    /// Like [`Self::advance`], but hands the results on in slices; the last one may be empty.
+    pub fn advance_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.judge_due(rules, now, MAX_SLICE, |_| (), sink);
     }
 
     /// Judges every open trace: the sidecar stops.
     pub fn drain(&mut self, rules: &Rules, now: Now) -> Judged {
-        self.judge_all(rules, CloseReason::Shutdown, now, |_| ())
+        let mut judged = Judged::default();
+        self.drain_into(rules, now, &mut judged);
+        judged
+    }
+
+    /// Like [`Self::drain`], but hands the results on in slices; the last one may be empty.
+    pub fn drain_into(&mut self, rules: &Rules, now: Now, sink: &mut impl JudgementSink) {
+        self.judge_all(rules, CloseReason::Shutdown, now, MAX_SLICE, |_| (), sink);
     }
 
     /// Judges every open trace: the recording has ended. `look` sees each trace as it was closed
-    /// (`inspect --verbose` reports on its spans).
+    /// (`inspect --verbose` reports on its spans). All traces are judged together, so that none is
+    /// judged twice because another one completes its calls.
     pub fn end_of_input(&mut self, rules: &Rules, now: Now, look: impl FnMut(&Trace)) -> Judged {
-        self.judge_all(rules, CloseReason::NoRoot, now, look)
+        let mut judged = Judged::default();
+        let (reason, all) = (CloseReason::NoRoot, usize::MAX);
+        self.judge_all(rules, reason, now, all, look, &mut judged);
+        judged
     }
 
     fn judge_all(
@@ -262,16 +306,15 @@ impl Pipeline {
         rules: &Rules,
         otherwise: CloseReason,
         now: Now,
-        mut look: impl FnMut(&Trace),
-    ) -> Judged {
-        let closed = self.buffer.close_all(otherwise, now);
-        let mut judged = self.judge(rules, closed, now, &mut look);
+        max_slice: usize,
+        look: impl FnMut(&Trace),
+        sink: &mut impl JudgementSink,
+    ) {
+        self.buffer.make_all_due(otherwise, now);
+        self.judge_due(rules, now, max_slice, look, sink);
         // The last traces can complete calls of earlier ones, which are then open again.
-        let closed = self.buffer.close_all(otherwise, now);
-        judged
-            .evaluations
-            .append(&mut self.judge(rules, closed, now, |_| ()).evaluations);
-        judged
+        self.buffer.make_all_due(otherwise, now);
+        self.judge_due(rules, now, max_slice, |_| (), sink);
     }
 
     /// Statistics of open and remembered traces.
@@ -281,16 +324,36 @@ impl Pipeline {
         stats
     }
 
+    fn judge_due(
+        &mut self,
+        rules: &Rules,
+        now: Now,
+        max_slice: usize,
+        mut look: impl FnMut(&Trace),
+        sink: &mut impl JudgementSink,
+    ) {
+        let mut closed = self.buffer.close_due(now, max_slice);
+        loop {
+            self.judge(rules, closed, now, &mut look, sink);
+            closed = self.buffer.close_due(now, max_slice);
+            if closed.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Judges closed traces, and hands on all of their results.
     fn judge(
         &mut self,
         rules: &Rules,
         closed: Vec<Closed<Reported>>,
         now: Now,
         mut look: impl FnMut(&Trace),
-    ) -> Judged {
-        let mut judged = Judged::default();
+        sink: &mut impl JudgementSink,
+    ) {
         let mut trajectories: Vec<Option<Trajectory>> = Vec::with_capacity(closed.len());
         for closed in &closed {
+            sink.beat();
             look(&closed.trace);
             let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
             if let Some(trajectory) = &trajectory {
@@ -307,48 +370,38 @@ impl Pipeline {
             }
             trajectories.push(trajectory);
         }
-        // Growing this list from nothing with every batch would be a sixteenth of the cost of
-        // judging.
-        judged
-            .evaluations
-            .reserve((closed.len() * rules.criteria.len()).min(MAX_RESERVED));
         for (mut closed, trajectory) in closed.into_iter().zip(trajectories) {
             if closed.first {
-                judged.reasons.push(closed.trace.reason);
+                self.judged.reasons.push(closed.trace.reason);
             }
             match trajectory.and_then(|trajectory| self.span_calls.without_known(trajectory)) {
                 Some(mut trajectory) => {
                     self.results.fill(&mut trajectory);
-                    judged.add(
-                        rules,
-                        Arc::new(trajectory),
-                        &mut closed.memo,
-                        closed.first,
-                        &self.hasher,
-                    );
+                    let trajectory = Arc::new(trajectory);
+                    if closed.first {
+                        self.judged.trajectories.push(Arc::clone(&trajectory));
+                    }
+                    self.judge_one(rules, &trajectory, &mut closed.memo, sink);
                 }
                 None if closed.first => {
-                    judged.n_no_trajectory += 1;
-                    if judged.unrecognised.is_none() {
-                        judged.unrecognised = extract::unrecognised(&closed.trace);
+                    self.judged.n_no_trajectory += 1;
+                    if self.judged.unrecognised.is_none() {
+                        self.judged.unrecognised = extract::unrecognised(&closed.trace);
                     }
                 }
                 None => {}
             }
             self.buffer.remember(closed, now);
         }
-        judged
+        hand_on(&mut self.judged, sink);
     }
-}
 
-impl Judged {
-    fn add(
+    fn judge_one(
         &mut self,
         rules: &Rules,
-        trajectory: Arc<Trajectory>,
+        trajectory: &Arc<Trajectory>,
         reported: &mut Reported,
-        first: bool,
-        hasher: &DefaultHashBuilder,
+        sink: &mut impl JudgementSink,
     ) {
         let Rules {
             criteria,
@@ -356,21 +409,39 @@ impl Judged {
             explain,
             ..
         } = rules;
-        let mut evaluations = evaluate::judge_run(
+        let Self { judged, hasher, .. } = self;
+        let mut revising = reported.revise(criteria, trajectory, hasher);
+        let case = expectations.case_of(trajectory);
+        evaluate::judge_run(
             criteria,
             expectations,
-            expectations.case_of(&trajectory),
-            &trajectory,
+            case,
+            trajectory,
             explain,
+            &mut |mut evaluation| {
+                sink.beat();
+                if revising.record(&mut evaluation) {
+                    judged.add(evaluation);
+                } else {
+                    judged.n_unchanged += 1;
+                }
+                if judged.size() >= MAX_SLICE {
+                    hand_on(judged, sink);
+                }
+            },
         );
-        self.n_unchanged += reported.revise(&mut evaluations, criteria, &trajectory, hasher);
-        self.evaluations.append(&mut evaluations);
-        self.evaluations
-            .extend(reported.withdraw(criteria, &trajectory, hasher));
-        if first {
-            self.trajectories.push(trajectory);
+        for evaluation in revising.withdraw() {
+            judged.add(evaluation);
+            if judged.size() >= MAX_SLICE {
+                hand_on(judged, sink);
+            }
         }
     }
+}
+
+fn hand_on(judged: &mut Judged, sink: &mut impl JudgementSink) {
+    sink.take(judged);
+    judged.clear();
 }
 
 // === SpanCalls ===

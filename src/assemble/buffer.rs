@@ -22,7 +22,9 @@ use crate::span::{LogRecord, Now, Span, TraceId};
 ///
 /// `now` must not run backwards. Call [`close_due`](Self::close_due) after
 /// [`insert`](Self::insert) and [`mark_unscored`](Self::mark_unscored): traces that a limit closes
-/// wait there, outside the budget of open traces.
+/// wait there, outside the budget of open traces. Where much is inserted at once, call
+/// [`close_limited`](Self::close_limited) in between, before [`closing_size`](Self::closing_size)
+/// grows large.
 #[derive(Debug)]
 pub struct TraceBuffer<M> {
     settings: Settings,
@@ -41,6 +43,8 @@ pub struct TraceBuffer<M> {
     /// traces.
     n_open: usize,
     open_size: usize,
+    /// Bytes of the traces that a limit is closing.
+    closing_size: usize,
     recent: RecentlyClosed<M>,
     unscored: UnscoredTraces,
     /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
@@ -62,6 +66,7 @@ impl<M: Memo> TraceBuffer<M> {
             resources: SharedResources::default(),
             n_open: 0,
             open_size: 0,
+            closing_size: 0,
             recent: RecentlyClosed::new(
                 settings.max_recent_traces,
                 settings.max_recent_size,
@@ -121,10 +126,11 @@ impl<M: Memo> TraceBuffer<M> {
         } else {
             Inserted::Taken
         };
+        let size = trace.spans.size();
         if trace.closing.is_some() {
+            self.closing_size = self.closing_size - size_before + size;
             return inserted;
         }
-        let size = trace.spans.size();
         self.open_size = self.open_size - size_before + size;
         let quiet = trace.spans.quiet();
         let quiet_before = std::mem::replace(&mut trace.quiet, quiet);
@@ -204,40 +210,66 @@ impl<M: Memo> TraceBuffer<M> {
             .checked_add(Duration::from_nanos(self.timers.next()?))
     }
 
-    /// Closes every trace whose timer or limit has fired: by deadline, then in the order in which
-    /// the waits began. Traces that have only expired follow, and stay open. No trace is returned
-    /// twice.
-    pub fn close_due(&mut self, now: Now) -> Vec<Closed<M>> {
+    /// Closes the traces whose timer or limit has fired, until they take `max_size` bytes: by
+    /// deadline, then in the order in which the waits began. Traces that have only expired follow,
+    /// and stay open. Call it again until it returns none: no trace is returned twice.
+    pub fn close_due(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
         let tick = self.tick(now);
         self.forget(now);
-        let mut closed = Vec::new();
-        while let Some((slot, due)) = self.timers.due(tick) {
+        let (mut closed, mut size) = (Vec::new(), 0);
+        while size < max_size
+            && let Some((slot, due)) = self.timers.due(tick)
+        {
             let reason = match due {
                 Due::Settled => CloseReason::RootEnded,
                 Due::Inactive => CloseReason::Inactive,
-                Due::Closing => self
-                    .open
-                    .get(slot)
-                    .and_then(|trace| trace.closing)
-                    .unwrap_or(CloseReason::Evicted),
+                Due::Closing => self.limit_of(slot),
             };
+            size += self.open.get(slot).map_or(0, |trace| trace.size());
             closed.extend(self.close(slot, reason, tick));
         }
-        while let Some(slot) = self.timers.take_expired(tick) {
-            closed.extend(self.open.get_mut(slot).map(|trace| Closed {
-                trace: trace.copy(CloseReason::Expired),
-                memo: std::mem::take(&mut trace.memo),
-                first: !std::mem::replace(&mut trace.reported, true),
-                rest: None,
+        while size < max_size
+            && let Some(slot) = self.timers.take_expired(tick)
+        {
+            closed.extend(self.open.get_mut(slot).map(|trace| {
+                let size_before = trace.size();
+                let memo = std::mem::take(&mut trace.memo);
+                self.open_size = self.open_size - size_before + trace.size();
+                size += size_before;
+                Closed {
+                    trace: trace.copy(CloseReason::Expired),
+                    memo,
+                    first: !std::mem::replace(&mut trace.reported, true),
+                    rest: None,
+                }
             }));
         }
         closed
     }
 
-    /// Closes all traces, by first arrival: settling ones as settled, those that a limit closes for
-    /// that limit, all others for the given reason (`Shutdown`, or `NoRoot` at the end of replay's
-    /// input).
-    pub fn close_all(&mut self, otherwise: CloseReason, now: Now) -> Vec<Closed<M>> {
+    /// Closes traces that a limit closes, until they take `max_size` bytes.
+    pub fn close_limited(&mut self, now: Now, max_size: usize) -> Vec<Closed<M>> {
+        let tick = self.tick(now);
+        self.forget(now);
+        let (mut closed, mut size) = (Vec::new(), 0);
+        while size < max_size
+            && let Some(slot) = self.timers.first_limited()
+        {
+            size += self.open.get(slot).map_or(0, |trace| trace.size());
+            closed.extend(self.close(slot, self.limit_of(slot), tick));
+        }
+        closed
+    }
+
+    /// Bytes of the traces that a limit closes, and that have yet to be handed out.
+    pub fn closing_size(&self) -> usize {
+        self.closing_size
+    }
+
+    /// Makes all traces due, by first arrival: settling ones as settled, those that a limit closes
+    /// for that limit, all others for the given reason (`Shutdown`, or `NoRoot` at the end of
+    /// replay's input).
+    pub fn make_all_due(&mut self, otherwise: CloseReason, now: Now) {
         let tick = self.tick(now);
         let mut slots: Vec<(u64, Slot)> = self
             .open
@@ -245,16 +277,17 @@ impl<M: Memo> TraceBuffer<M> {
             .filter_map(|slot| Some((self.open.get(slot)?.arrival, slot)))
             .collect();
         slots.sort_unstable();
-        let mut closed = Vec::with_capacity(slots.len());
         for (_, slot) in slots {
             let Some(trace) = self.open.get(slot) else {
                 continue;
             };
             let settling = trace.quiet.map(|_| CloseReason::RootEnded);
-            let reason = trace.closing.or(settling).unwrap_or(otherwise);
-            closed.extend(self.close(slot, reason, tick));
+            match trace.closing {
+                // It waits in the order of arrival, like all others.
+                Some(_) => self.timers.close_now(slot, tick),
+                None => self.start_closing(slot, settling.unwrap_or(otherwise), tick),
+            }
         }
-        closed
     }
 
     /// Takes a judged trace back, with the memo of what was reported, so that late spans find it.
@@ -272,9 +305,11 @@ impl<M: Memo> TraceBuffer<M> {
             {
                 let size_before = open.size();
                 open.memo = memo;
-                if open.closing.is_none() {
-                    self.open_size = self.open_size - size_before + open.size();
-                }
+                let held = match open.closing {
+                    Some(_) => &mut self.closing_size,
+                    None => &mut self.open_size,
+                };
+                *held = *held - size_before + open.size();
             }
             return;
         };
@@ -358,11 +393,13 @@ impl<M: Memo> TraceBuffer<M> {
         self.timers.cancel(slot);
         let mut buffered = self.open.remove(slot)?;
         self.index.remove(&buffered.trace_id);
-        if buffered.closing.is_none() {
-            self.n_open -= 1;
-            self.open_size -= buffered.size();
+        match buffered.closing.take() {
+            Some(_) => self.closing_size -= buffered.size(),
+            None => {
+                self.n_open -= 1;
+                self.open_size -= buffered.size();
+            }
         }
-        buffered.closing = None;
         self.recent
             .insert(self.hasher.hash_one(buffered.trace_id), tick);
         let reason = buffered.reason(reason, &self.settings);
@@ -389,8 +426,18 @@ impl<M: Memo> TraceBuffer<M> {
         };
         trace.closing = Some(reason);
         self.n_open -= 1;
-        self.open_size -= trace.size();
+        let size = trace.size();
+        self.open_size -= size;
+        self.closing_size += size;
         self.timers.close_now(slot, tick);
+    }
+
+    /// The limit that closes a trace.
+    fn limit_of(&self, slot: Slot) -> CloseReason {
+        self.open
+            .get(slot)
+            .and_then(|trace| trace.closing)
+            .unwrap_or(CloseReason::Evicted)
     }
 
     /// Makes room: closes the settling traces first, then those that have been idle for longest.

@@ -129,6 +129,11 @@ impl Timers {
             .map(|(_, slot, due)| (slot, due))
     }
 
+    /// The trace that a limit closes first.
+    pub(super) fn first_limited(&self) -> Option<Slot> {
+        self.quiet.first(CLOSING).map(|(slot, _)| slot)
+    }
+
     /// The next trace that has been open for too long, once per trace.
     pub(super) fn take_expired(&mut self, now: Tick) -> Option<Slot> {
         let (_, slot) = self.next_expiry().filter(|&(at, _)| at <= now)?;

@@ -82,13 +82,14 @@ impl Examples {
         let mut judged = JudgedByExamples::default();
         for (trajectory, at) in trajectories.iter().zip(&runs) {
             let case = at.map(|at| &self.entries[at]);
-            judged.evaluations.extend(evaluate::judge_run(
+            evaluate::judge_run(
                 criteria,
                 expectations,
                 case,
                 trajectory,
                 explain,
-            ));
+                &mut |evaluation| judged.evaluations.push(evaluation),
+            );
         }
         let n_without_entry = runs.iter().filter(|at| at.is_none()).count();
         if n_without_entry > 0 {

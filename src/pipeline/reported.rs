@@ -16,6 +16,25 @@ use crate::span::SpanId;
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reported(Vec<ReportedEvaluation>);
 
+/// Most evaluations of one trace that are remembered, at most 8 MiB: a trace may hold as many agent
+/// runs as spans. Further ones are reported once and never revised.
+const MAX_REPORTED: usize = 65_536;
+
+/// A trace that is being judged, evaluation by evaluation.
+#[derive(Debug)]
+pub(super) struct Revising<'a> {
+    reported: &'a mut Reported,
+    /// Evaluations that were known before: one judgement has no evaluation twice.
+    n_known: usize,
+    /// Evaluations come in the order of last time: where the next one is expected.
+    next: usize,
+    /// Hash of the whole trajectory: most evaluations are of it.
+    of_whole: u64,
+    registered: &'a [Arc<Criterion>],
+    trajectory: &'a Arc<Trajectory>,
+    hasher: &'a DefaultHashBuilder,
+}
+
 #[derive(Debug, Clone)]
 struct ReportedEvaluation {
     criterion: ReportedCriterion,
@@ -52,36 +71,26 @@ enum ReportState {
 // === impl Reported ===
 
 impl Reported {
-    /// Removes the evaluations that were reported before without a difference, and gives the others
-    /// their revision. Returns how many were removed.
-    pub(super) fn revise(
-        &mut self,
-        evaluations: &mut Vec<Evaluation>,
-        registered: &[Arc<Criterion>],
-        trajectory: &Arc<Trajectory>,
-        hasher: &DefaultHashBuilder,
-    ) -> usize {
-        // One judgement has no evaluation twice: only earlier ones need to be searched.
+    /// Begins to judge the trace again, or for the first time.
+    pub(super) fn revise<'a>(
+        &'a mut self,
+        registered: &'a [Arc<Criterion>],
+        trajectory: &'a Arc<Trajectory>,
+        hasher: &'a DefaultHashBuilder,
+    ) -> Revising<'a> {
         let n_known = self.0.len();
-        let n_evaluations = evaluations.len();
-        self.0.reserve_exact(n_evaluations.saturating_sub(n_known));
-        // Evaluations come in the order of last time: the next one is where the last was found.
-        let mut next = 0;
-        // Most evaluations are of the whole trajectory.
-        let of_whole = hash_of(trajectory, hasher);
-        evaluations.retain_mut(|evaluation| {
-            let is_whole = Arc::ptr_eq(&evaluation.trajectory, trajectory);
-            let of_trajectory = if is_whole {
-                of_whole
-            } else {
-                hash_of(&evaluation.trajectory, hasher)
-            };
-            let fingerprint = fingerprint(evaluation, of_trajectory, hasher);
-            let known = self.find(evaluation, next, n_known);
-            next = known.map_or(next, |at| at + 1);
-            self.record(evaluation, fingerprint, known, registered)
-        });
-        n_evaluations - evaluations.len()
+        // Most traces are judged by every criterion.
+        self.0
+            .reserve_exact(registered.len().saturating_sub(n_known));
+        Revising {
+            n_known,
+            next: 0,
+            of_whole: hash_of(trajectory, hasher),
+            reported: self,
+            registered,
+            trajectory,
+            hasher,
+        }
     }
 
     /// Where the evaluation was recorded, among the first `n_known`, from `next` on and around.
@@ -108,6 +117,7 @@ impl Reported {
             evaluation.trajectory.cut_short,
             evaluation.verdict != Verdict::NotEvaluated,
         );
+        let n_reported = self.0.len();
         match known.map(|at| &mut self.0[at]) {
             Some(known) => {
                 known.state = ReportState::Confirmed;
@@ -124,6 +134,7 @@ impl Reported {
                     revision: evaluation.revision,
                 };
             }
+            None if n_reported >= MAX_REPORTED => {}
             None => self.0.push(ReportedEvaluation {
                 criterion: ReportedCriterion::new(&evaluation.criterion, registered),
                 agent_run: agent_run_of(evaluation),
@@ -139,15 +150,40 @@ impl Reported {
         }
         true
     }
+}
 
-    /// Revisions that withdraw evaluations which were reported before and not made this time.
-    pub(super) fn withdraw(
-        &mut self,
-        registered: &[Arc<Criterion>],
-        trajectory: &Arc<Trajectory>,
-        hasher: &DefaultHashBuilder,
-    ) -> impl Iterator<Item = Evaluation> {
-        self.0
+// === impl Revising ===
+
+impl Revising<'_> {
+    /// Records an evaluation and gives it its revision. Returns `false` if it was reported before
+    /// without a difference.
+    pub(super) fn record(&mut self, evaluation: &mut Evaluation) -> bool {
+        let of_trajectory = match Arc::ptr_eq(&evaluation.trajectory, self.trajectory) {
+            true => self.of_whole,
+            false => hash_of(&evaluation.trajectory, self.hasher),
+        };
+        let fingerprint = fingerprint(evaluation, of_trajectory, self.hasher);
+        let known = self.reported.find(evaluation, self.next, self.n_known);
+        self.next = known.map_or(self.next, |at| at + 1);
+        if known.is_none() && self.n_known >= MAX_REPORTED {
+            return false;
+        }
+        self.reported
+            .record(evaluation, fingerprint, known, self.registered)
+    }
+
+    /// Ends the judgement: revisions that withdraw evaluations which were reported before and not
+    /// made this time.
+    pub(super) fn withdraw(self) -> impl Iterator<Item = Evaluation> {
+        let Self {
+            reported,
+            registered,
+            trajectory,
+            hasher,
+            ..
+        } = self;
+        reported
+            .0
             .iter_mut()
             .filter_map(move |known| match known.state {
                 ReportState::Withdrawn => None,

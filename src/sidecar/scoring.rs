@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use super::now;
 use crate::assemble::Settings;
 use crate::extract;
-use crate::pipeline::{Judged, Pipeline, Rules};
+use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -40,6 +40,9 @@ const MAX_UNSCORED: usize = 65_536;
 
 /// Settle time once a stop was announced.
 const DRAINING_SETTLE: Duration = Duration::from_millis(500);
+
+/// Shortest time between two beats: a beat takes a lock that probes take, too.
+const BEAT_EVERY: Duration = Duration::from_millis(200);
 
 /// Takes the thread's judgements: the exporter, the printer, the demo.
 pub(super) type Judge = Box<dyn FnMut(&Judged, &Rules) + Send>;
@@ -177,7 +180,7 @@ fn run(
     inbox: &Receiver<Box<Arrived>>,
     shared: &Shared,
     mut pipeline: Pipeline,
-    mut judge: Judge,
+    judge: Judge,
     heartbeat: Heartbeat,
 ) {
     // The pipeline's time: never later than the arrival of a waiting batch, so that a trace whose
@@ -185,13 +188,21 @@ fn run(
     let mut time = now();
     let mut is_draining = false;
     let mut keeps_up = true;
+    let mut output = Output {
+        judge,
+        rules: shared.rules.load_full(),
+        telemetry: &shared.telemetry,
+        next_beat: time.instant,
+        heartbeat,
+    };
     loop {
         let first = wait(inbox, pipeline.next_deadline());
         if first.is_ok() && keeps_up {
             thread::park_timeout(GATHER);
         }
-        heartbeat.beat(now().instant);
+        output.beat();
         let rules = shared.rules.load_full();
+        output.rules = Arc::clone(&rules);
         if !is_draining && shared.draining.load(Ordering::Relaxed) {
             is_draining = true;
             pipeline.shorten_settle(DRAINING_SETTLE);
@@ -214,7 +225,7 @@ fn run(
             n_taken += 1;
             shared.waiting.fetch_sub(size, Ordering::Relaxed);
             time = later(time, at);
-            let intake = pipeline.accept(&rules, batch, time);
+            let intake = pipeline.accept_into(&rules, batch, time, &mut output);
             // Log records that name no prompt and no session are forwarded and not assembled, like
             // spans without ids.
             SpansWithoutIds {
@@ -231,12 +242,11 @@ fn run(
         if keeps_up {
             time = later(time, now());
         }
-        let judged = if ended {
-            pipeline.drain(&rules, time)
+        if ended {
+            pipeline.drain_into(&rules, time, &mut output);
         } else {
-            pipeline.advance(&rules, time)
-        };
-        report(&judged, &shared.telemetry);
+            pipeline.advance_into(&rules, time, &mut output);
+        }
         let stats = pipeline.stats();
         TracesHeld {
             n_open: stats.n_open,
@@ -245,9 +255,34 @@ fn run(
             recent_bytes: stats.recent_size,
         }
         .emit(&shared.telemetry);
-        judge(&judged, &rules);
         if ended {
-            return heartbeat.finish();
+            return output.heartbeat.finish();
+        }
+    }
+}
+
+// === Output ===
+
+/// Where the pipeline's results go while it works, and its signs of life.
+struct Output<'a> {
+    judge: Judge,
+    rules: Arc<Rules>,
+    telemetry: &'a Telemetry,
+    heartbeat: Heartbeat,
+    next_beat: Instant,
+}
+
+impl JudgementSink for Output<'_> {
+    fn take(&mut self, slice: &mut Judged) {
+        report(slice, self.telemetry);
+        (self.judge)(slice, &self.rules);
+    }
+
+    fn beat(&mut self) {
+        let now = now().instant;
+        if now >= self.next_beat {
+            self.next_beat = now + BEAT_EVERY;
+            self.heartbeat.beat(now);
         }
     }
 }

@@ -19,6 +19,7 @@ mod end_to_end;
 mod evaluator_docs;
 mod evaluator_properties;
 mod judged_requests;
+mod judged_slices;
 mod kept_values;
 mod log_records;
 mod numbers;

@@ -97,7 +97,7 @@ fn a_trace_that_was_not_handed_back_is_still_known_to_be_closed() {
     buffer.send(span(1));
     buffer.skip(5);
     let now = buffer.now();
-    drop(buffer.buffer.close_due(now));
+    drop(buffer.buffer.close_due(now, usize::MAX));
     assert_eq!(buffer.send(span(2).under(1)), Inserted::TooLate);
 }
 

@@ -35,30 +35,33 @@ pub fn judge(
     explain: &Explain,
 ) -> Vec<Evaluation> {
     let named = BTreeSet::new();
-    judge_all(
+    let mut evaluations = Vec::new();
+    for_each_application(
         criteria.iter().map(Ok),
         &named,
         |_, _| false,
         trajectory,
-        explain,
-    )
+        |applied, trajectory| evaluations.push(apply(applied, trajectory, explain)),
+    );
+    evaluations
 }
 
 /// A criterion to judge by, or one that is in error.
 type AppliedRef<'a> = Result<&'a Arc<Criterion>, &'a Arc<InvalidCriterion>>;
 
-/// Like [`judge`], but the criteria that are `named` apply whatever their selectors. A criterion
-/// that `depends_on_subject`, given its name and that of its evaluator, was derived from the
-/// evaluated span and is only as certain as that span.
-fn judge_all<'a>(
+/// Visits each criterion with each trajectory that it is to judge: the whole one or one of its
+/// agent runs, in the order of [`judge`]. The criteria that are `named` apply whatever their
+/// selectors. A criterion that `depends_on_subject`, given its name and that of its evaluator, was
+/// derived from the evaluated span and is only as certain as that span.
+fn for_each_application<'a>(
     criteria: impl Iterator<Item = AppliedRef<'a>> + Clone,
     named: &BTreeSet<String>,
     depends_on_subject: impl Fn(&str, &str) -> bool,
     trajectory: &Arc<Trajectory>,
-    explain: &Explain,
-) -> Vec<Evaluation> {
+    mut visit: impl FnMut(AppliedRef<'a>, &Arc<Trajectory>),
+) {
     let subject_may_change = trajectory.uncertainty.subject;
-    let judge_one = |applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>| {
+    let mut visit_selected = |applied: AppliedRef<'a>, trajectory: &Arc<Trajectory>| {
         let (select, name, evaluator) = match applied {
             Ok(criterion) => (
                 &criterion.select,
@@ -69,24 +72,19 @@ fn judge_all<'a>(
         };
         let is_selected = select.matches(trajectory);
         if !is_selected && !named.contains(name) {
-            return None;
+            return;
         }
         let is_doubtful =
             subject_may_change && (!is_selected || depends_on_subject(name, evaluator));
         let doubtful = is_doubtful.then(|| Arc::new(trajectory.as_uncertain()));
-        let trajectory = doubtful.as_ref().unwrap_or(trajectory);
-        Some(match applied {
-            Ok(criterion) => apply(criterion, trajectory, explain),
-            Err(invalid) => error(invalid, trajectory),
-        })
+        visit(applied, doubtful.as_ref().unwrap_or(trajectory));
     };
     let any_by_agent = criteria
         .clone()
         .any(|applied| scope_of(applied) == Scope::Agent);
     if !any_by_agent {
-        return criteria
-            .filter_map(|applied| judge_one(applied, trajectory))
-            .collect();
+        criteria.for_each(|applied| visit_selected(applied, trajectory));
+        return;
     }
     let runs = trajectory.judged_agent_runs();
     let home = trajectory.subject.as_ref().and_then(|subject| {
@@ -95,7 +93,6 @@ fn judge_all<'a>(
         (0..trajectory.agent_runs.len()).find(is_subject)
     });
     let calls_by_run = trajectory.calls_by_agent_run();
-    let mut evaluations = Vec::new();
     let rows = (home.is_none() || !runs.iter().any(|run| Some(*run) == home))
         .then_some(None)
         .into_iter()
@@ -103,15 +100,15 @@ fn judge_all<'a>(
     for row in rows {
         let run = row.map(|run| Arc::new(trajectory.for_agent_run(run, &calls_by_run[run])));
         for applied in criteria.clone() {
-            let judged = match (scope_of(applied), &run) {
-                (Scope::Trace, _) if row == home || row.is_none() => Some(trajectory),
-                (Scope::Agent, Some(run)) => Some(run),
-                _ => None,
-            };
-            evaluations.extend(judged.and_then(|trajectory| judge_one(applied, trajectory)));
+            match (scope_of(applied), &run) {
+                (Scope::Trace, _) if row == home || row.is_none() => {
+                    visit_selected(applied, trajectory);
+                }
+                (Scope::Agent, Some(run)) => visit_selected(applied, run),
+                _ => {}
+            }
         }
     }
-    evaluations
 }
 
 fn scope_of(applied: AppliedRef<'_>) -> Scope {
@@ -122,11 +119,11 @@ fn scope_of(applied: AppliedRef<'_>) -> Scope {
 }
 
 /// Judges a trajectory that the criterion is for.
-fn apply(
-    criterion: &Arc<Criterion>,
-    trajectory: &Arc<Trajectory>,
-    explain: &Explain,
-) -> Evaluation {
+fn apply(applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
+    let criterion = match applied {
+        Ok(criterion) => criterion,
+        Err(invalid) => return error(invalid, trajectory),
+    };
     let score = criterion.evaluate.evaluate(trajectory);
     let verdict = match trajectory.cut_short {
         true => certain_verdict(criterion, trajectory),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::evaluation::Evaluation;
-use super::judge_all;
 use super::span_expectations::{FromSpans, SpanExpectations};
+use super::{AppliedRef, apply, for_each_application};
 use crate::evaluate::comparison::score::Explain;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, Expectation};
 use crate::extract::Trajectory;
@@ -58,14 +58,15 @@ impl Expectations {
 
 /// Judges a run by the criteria that select it, with the fields of its case, and by its own
 /// expectations. `case` is [`Expectations::case_of`] the run, or the case that belongs to it by its
-/// position in a file.
+/// position in a file. `take` gets each evaluation as soon as it is made: a run may have many.
 pub fn judge_run(
     criteria: &[Arc<Criterion>],
     expectations: &Expectations,
     case: Option<&Expectation>,
     trajectory: &Arc<Trajectory>,
     explain: &Explain,
-) -> Vec<Evaluation> {
+    take: &mut dyn FnMut(Evaluation),
+) {
     // Most runs carry no expectations and belong to no case.
     let SpanExpectations { names, own } = match trajectory.expectation_attributes.is_empty() {
         true => SpanExpectations::default(),
@@ -80,30 +81,36 @@ pub fn judge_run(
                 .values()
                 .any(|case| case.evaluator_name() == evaluator)
     };
+    let mut take = |applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>| {
+        take(apply(applied, trajectory, explain));
+    };
     if case.is_none() && own.is_none() {
         let criteria = criteria.iter().map(Ok);
-        return judge_all(criteria, &names, depends_on_subject, trajectory, explain);
+        return for_each_application(criteria, &names, depends_on_subject, trajectory, take);
     }
-    let judge_by = |applied: &[Applied]| {
-        let applied = applied.iter().map(Result::as_ref);
-        judge_all(applied, &names, depends_on_subject, trajectory, explain)
-    };
     let mut applied: Vec<Applied> = match case {
         Some(case) => case.replace(criteria),
         None => criteria.iter().cloned().map(Ok).collect(),
     };
     if let Some(case) = case {
-        let evaluations = judge_by(&applied);
-        let is_judged = evaluations
-            .iter()
-            .any(|evaluation| evaluation.criterion.evaluator() == case.evaluator_name());
-        match (is_judged, &own) {
-            (true, None) => return evaluations,
-            (true, Some(_)) => {}
-            (false, _) => applied.push(case.on_its_own()),
+        let mut is_judged = false;
+        let criteria = applied.iter().map(Result::as_ref);
+        for_each_application(criteria, &names, depends_on_subject, trajectory, |it, _| {
+            is_judged |= evaluator_of(it) == case.evaluator_name();
+        });
+        if !is_judged {
+            applied.push(case.on_its_own());
         }
     }
     applied.extend(own);
     // All together, because evaluations have one order.
-    judge_by(&applied)
+    let criteria = applied.iter().map(Result::as_ref);
+    for_each_application(criteria, &names, depends_on_subject, trajectory, &mut take);
+}
+
+fn evaluator_of(applied: AppliedRef<'_>) -> &'static str {
+    match applied {
+        Ok(criterion) => criterion.evaluate.name(),
+        Err(invalid) => invalid.evaluator,
+    }
 }

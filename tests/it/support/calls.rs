@@ -200,13 +200,16 @@ pub(crate) fn judged(
     explain: &Explain,
 ) -> Vec<Evaluation> {
     let trajectory = Arc::new(trajectory(written));
+    let mut evaluations = Vec::new();
     judge_run(
         criteria,
         expectations,
         expectations.case_of(&trajectory),
         &trajectory,
         explain,
-    )
+        &mut |evaluation| evaluations.push(evaluation),
+    );
+    evaluations
 }
 
 /// What the attributes of the evaluated span say about the verdict on the run.

@@ -1,0 +1,93 @@
+//! Pure. The results of closed traces, and who takes them while the pipeline still works: results
+//! are handed on in slices, so that what is held does not grow with what falls due at once. Does
+//! not know how results are made.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::assemble::CloseReason;
+use crate::evaluate::Evaluation;
+use crate::extract::{Trajectory, Unrecognised};
+
+/// Takes the results while the pipeline works.
+pub trait JudgementSink {
+    /// Takes a slice of the results. What is left in it is dropped.
+    fn take(&mut self, slice: &mut Judged);
+
+    /// The pipeline is busy, and not stuck. Called between evaluations, and now and then while
+    /// spans are taken in.
+    fn beat(&mut self);
+}
+
+/// The results of the traces that were closed.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// New and changed judgements. Judgements that late spans did not change are left out.
+    pub evaluations: Vec<Evaluation>,
+    /// What the agents did, whether a criterion applies or not. In slices, a trajectory comes with
+    /// the first of its evaluations.
+    pub trajectories: Vec<Arc<Trajectory>>,
+    /// Why each trace was closed. A trace that is closed again after late spans does not count
+    /// again.
+    pub reasons: Vec<CloseReason>,
+    /// Traces with neither a tool call nor an agent run.
+    pub n_no_trajectory: usize,
+    /// The first of these that looks like an agent's all the same.
+    pub unrecognised: Option<Unrecognised>,
+    /// Number of judgements that late spans did not change.
+    pub n_unchanged: usize,
+    /// Bytes that the evaluations are counted with.
+    size: usize,
+}
+
+impl Judged {
+    /// Bytes of an evaluation with its evidence, as measured with the evaluators of
+    /// docs/evaluators.md: at most this much, and this much more for each call.
+    const SIZE_OF_EVALUATION: usize = 1_536;
+    const SIZE_OF_CALL: usize = 64;
+
+    /// Adds an evaluation.
+    pub(super) fn add(&mut self, evaluation: Evaluation) {
+        let n_calls = evaluation.trajectory.tool_calls.len();
+        self.size += Self::SIZE_OF_EVALUATION + n_calls * Self::SIZE_OF_CALL;
+        self.evaluations.push(evaluation);
+    }
+
+    /// Bytes that the evaluations are counted with.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Empties it, and keeps its memory for the next slice.
+    pub(super) fn clear(&mut self) {
+        self.evaluations.clear();
+        self.trajectories.clear();
+        self.reasons.clear();
+        let (evaluations, trajectories, reasons) = (
+            mem::take(&mut self.evaluations),
+            mem::take(&mut self.trajectories),
+            mem::take(&mut self.reasons),
+        );
+        *self = Self {
+            evaluations,
+            trajectories,
+            reasons,
+            ..Self::default()
+        };
+    }
+}
+
+/// Collects all slices.
+impl JudgementSink for Judged {
+    fn take(&mut self, slice: &mut Judged) {
+        self.evaluations.append(&mut slice.evaluations);
+        self.trajectories.append(&mut slice.trajectories);
+        self.reasons.append(&mut slice.reasons);
+        self.n_no_trajectory += slice.n_no_trajectory;
+        self.unrecognised = self.unrecognised.take().or(slice.unrecognised.take());
+        self.n_unchanged += slice.n_unchanged;
+        self.size += slice.size;
+    }
+
+    fn beat(&mut self) {}
+}
