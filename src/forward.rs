@@ -4,6 +4,7 @@
 mod loop_guard;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,8 +12,11 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::{Destination, Signal};
+use crate::journal::{JournalLog, LogReader};
 use crate::telemetry::{ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, Telemetry};
-use crate::transport::queue::{Accounting, OutboundRequest, Queue, QueueRefusal, Route, WhenFull};
+use crate::transport::queue::{
+    Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
+};
 use crate::transport::{Client, Delivery, TransportError};
 
 pub use loop_guard::check_loop;
@@ -26,6 +30,19 @@ pub struct Settings {
     pub signals: Vec<Signal>,
     /// Most bytes in the queue.
     pub capacity: usize,
+    /// Keeps requests until they are delivered. The queue is a cache then.
+    pub journal: Option<KeptRequests>,
+}
+
+/// A log that keeps requests.
+#[derive(Debug)]
+pub struct KeptRequests {
+    /// Takes them.
+    pub log: JournalLog,
+    /// Reads them.
+    pub reader: LogReader,
+    /// Those that wait from before the start.
+    pub waiting: Range<u64>,
 }
 
 /// Why forwarding cannot start.
@@ -64,6 +81,7 @@ pub struct ForwardHandle {
 struct Downstream {
     queue: Queue,
     signals: Arc<[Signal]>,
+    is_kept: bool,
 }
 
 /// Prepares forwarding. The caller runs the delivery and awaits its end; without a downstream there
@@ -85,17 +103,27 @@ pub fn start(
     let accounting = Arc::new(ForwardAccounting {
         telemetry: Arc::clone(&telemetry),
     });
-    let queue = Queue::new(
+    let mut queue = Queue::new(
         "forward",
         settings.capacity,
         WhenFull::RefuseNewcomer,
         accounting,
         &telemetry,
     );
-    let delivery = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
+    let is_kept = settings.journal.is_some();
+    let mut reader = None;
+    if let Some(journal) = settings.journal {
+        queue = queue.kept_in(journal.log, journal.waiting);
+        reader = Some(journal.reader);
+    }
+    let mut delivery = Delivery::new(queue.clone(), client, Arc::clone(&telemetry), rng);
+    if let Some(reader) = reader {
+        delivery = delivery.reading(reader);
+    }
     let downstream = Downstream {
         queue,
         signals: settings.signals.into(),
+        is_kept,
     };
     let handle = ForwardHandle {
         downstream: Some(downstream),
@@ -131,16 +159,37 @@ impl ForwardHandle {
             .emit(&self.telemetry);
             return Ok(());
         };
-        let mut passed = HeaderMap::new();
-        for (name, mut value) in headers {
-            // It may be a key: this keeps it out of debug output and HTTP/2's header tables.
-            value.set_sensitive(true);
-            passed.append(name, value);
+        downstream
+            .queue
+            .offer(outbound(signal, body, n_items, headers))
+    }
+
+    /// Whether the journal keeps requests of this signal: then [`Self::keep`] takes them, and not
+    /// [`Self::offer`].
+    pub fn keeps(&self, signal: Signal) -> bool {
+        self.downstream_for(signal)
+            .is_some_and(|downstream| downstream.is_kept)
+    }
+
+    /// Keeps a request in the journal. It may be acknowledged when `outcome` is told so. Never
+    /// waits.
+    pub fn keep(
+        &self,
+        signal: Signal,
+        body: Bytes,
+        n_items: u64,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        arrived_unix_nanos: u64,
+        outcome: KeepOutcome,
+    ) {
+        match self.downstream_for(signal) {
+            Some(downstream) => downstream.queue.keep(
+                outbound(signal, body, n_items, headers),
+                arrived_unix_nanos,
+                outcome,
+            ),
+            None => outcome(self.offer(signal, body, n_items, headers)),
         }
-        downstream.queue.offer(OutboundRequest {
-            route: Route::Otlp { headers: passed },
-            ..OutboundRequest::otlp(signal, body, n_items)
-        })
     }
 
     /// The sidecar is stopping: from now on, requests are refused whenever the downstream is down,
@@ -164,6 +213,24 @@ impl ForwardHandle {
         self.downstream
             .as_ref()
             .filter(|downstream| downstream.signals.contains(&signal))
+    }
+}
+
+fn outbound(
+    signal: Signal,
+    body: Bytes,
+    n_items: u64,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> OutboundRequest {
+    let mut passed = HeaderMap::new();
+    for (name, mut value) in headers {
+        // It may be a key: this keeps it out of debug output and HTTP/2's header tables.
+        value.set_sensitive(true);
+        passed.append(name, value);
+    }
+    OutboundRequest {
+        route: Route::Otlp { headers: passed },
+        ..OutboundRequest::otlp(signal, body, n_items)
     }
 }
 

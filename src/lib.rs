@@ -96,6 +96,9 @@ pub mod config;
 pub mod receive;
 
 #[doc(hidden)]
+pub mod journal;
+
+#[doc(hidden)]
 pub mod forward;
 
 #[doc(hidden)]

@@ -2,7 +2,9 @@
 //! the clock and owns the threads. Must not decide anything about spans, scores or protocols.
 
 mod cgroup;
+mod intake;
 mod judgements;
+mod keeping;
 mod ports;
 mod record;
 mod scoring;
@@ -12,7 +14,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,23 +23,24 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::admin::{AdminPort, Guard, OtlpAddresses, TokenError};
-use crate::config::{Config, Signal};
+use crate::config::Config;
 use crate::evaluate::Coverage;
 use crate::export::{self, ExportError, Exporter};
-use crate::forward::{self, ForwardError, ForwardHandle};
+use crate::forward::{self, ForwardError};
+use crate::journal::{JournalError, Keeping, OpenLog};
 use crate::listen::BindError;
 use crate::pipeline::{Judged, Rules};
-use crate::receive::{self, Received, Receiver};
+use crate::receive::{self, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
-use crate::span::{KeySet, Now};
+use crate::span::Now;
 use crate::sync::Mutex;
-use crate::telemetry::{
-    DrainBegun, MetricsPage, MetricsSource, NothingReceived, Phase, Stopped, Telemetry,
-};
+use crate::telemetry::{DrainBegun, MetricsSource, Phase, Stopped, Telemetry};
 use crate::tls::TlsError;
-use crate::transport::{QueueRefusal, Undelivered};
+use crate::transport::Undelivered;
 
+use intake::{LastRequest, RequestIntake};
 use judgements::{coverage_metrics, judge};
+use keeping::{open_journal, write_down};
 use ports::{Doors, Ports};
 use record::{Recorder, Recording};
 use scoring::ScoringQueue;
@@ -109,6 +111,9 @@ pub enum StartError {
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The downstream cannot be used.
     #[error(transparent)]
     Forward(#[from] ForwardError),
@@ -141,7 +146,7 @@ pub struct Sidecar {
     /// Its metrics and heartbeats.
     pub telemetry: Arc<Telemetry>,
     /// Kept alive until the doors have closed; dropping it ends the scoring thread's queue.
-    intake: Arc<Intake>,
+    intake: Arc<RequestIntake>,
     /// The criteria in force, and how they change.
     pub register: Register,
     /// The watcher of configuration files ends when the first is dropped.
@@ -151,6 +156,7 @@ pub struct Sidecar {
     scoring: Option<JoinHandle<()>>,
     recording: Recording,
     forwarding: JoinSet<Undelivered>,
+    journal: Option<Keeping>,
     exporting: export::ExportTasks,
     /// Ends when it is dropped.
     _silence: JoinSet<()>,
@@ -189,15 +195,40 @@ impl Sidecar {
         let receiving = receive::Settings::try_new(
             &config.receivers.otlp,
             &config.forward,
+            &config.journal,
             &budgets,
             destination.is_some(),
         )
         .map_err(StartError::Receive)?;
 
+        let journal = match destination.is_some() {
+            true => open_journal(&config.journal, rng.fork(), &telemetry).await?,
+            false => None,
+        };
+        let (journal, journal_metrics, keeping) = match journal {
+            None => (None, None, None),
+            Some(OpenLog {
+                log,
+                reader,
+                low,
+                end,
+                keeping,
+            }) => {
+                let metrics_log = log.clone();
+                let metrics: MetricsSource = Arc::new(move |page| metrics_log.write_metrics(page));
+                let journal = forward::KeptRequests {
+                    log,
+                    reader,
+                    waiting: low..end,
+                };
+                (Some(journal), Some(metrics), Some(keeping))
+            }
+        };
         let forward = forward::Settings {
             destination,
             signals: config.forward.signals.clone(),
             capacity: budgets.forward_queue,
+            journal,
         };
         let (forward, delivery) = forward::start(forward, &telemetry, rng.fork())?;
         let mut forwarding = JoinSet::new();
@@ -241,7 +272,7 @@ impl Sidecar {
         };
 
         let (recorder, recording) = Recorder::start(record.as_deref())?;
-        let intake = Arc::new(Intake {
+        let intake = Arc::new(RequestIntake {
             forward,
             scoring,
             recorder,
@@ -263,12 +294,13 @@ impl Sidecar {
         let scores = exporter.routes();
         let score_metrics: MetricsSource = Arc::new(move |page| exporter.write_metrics(page));
         let arrival_metrics: MetricsSource = Arc::new(move |page| last_request.write_metrics(page));
-        let metrics = vec![
+        let mut metrics = vec![
             receiver.metrics(),
             arrival_metrics,
             score_metrics,
             coverage_metrics(coverage),
         ];
+        metrics.extend(journal_metrics);
         let api = register::routes(&register).merge(scores);
         let page = AdminPort {
             telemetry: telemetry.clone(),
@@ -300,6 +332,7 @@ impl Sidecar {
             scoring: thread,
             recording,
             forwarding,
+            journal: keeping,
             exporting,
             _silence: silence,
             deadline,
@@ -332,6 +365,7 @@ impl Sidecar {
             scoring,
             recording,
             mut forwarding,
+            journal,
             exporting,
             _silence,
             deadline,
@@ -370,129 +404,26 @@ impl Sidecar {
         // A delivery that died was reported, and is no reason for a disorderly stop.
         let forwarded = async { while forwarding.join_next().await.is_some() {} };
         let ((), scores_left) = tokio::join!(forwarded, exporting.drain(deadline_at));
+        let is_kept = journal.is_some();
+        if let Some(journal) = journal {
+            write_down(journal).await;
+        }
         admin.close(Duration::from_millis(200)).await;
         drop(end_watching);
         while watching.join_next().await.is_some() {}
         // From the item counts, which include items left by a delivery that died.
-        let n_undelivered = telemetry
-            .item_counts()
+        let item_counts = telemetry.item_counts();
+        let n_queued: u64 = item_counts.values().map(|books| books.queued).sum();
+        let n_dropped: u64 = item_counts
             .values()
-            .map(|books| books.queued + books.dropped.get("shutdown").copied().unwrap_or_default())
+            .filter_map(|books| books.dropped.get("shutdown"))
             .sum();
+        let n_kept = if is_kept { n_queued } else { 0 };
         Stopped {
-            n_undelivered,
+            n_undelivered: n_queued - n_kept + n_dropped,
+            n_kept,
             n_undelivered_scores: scores_left.values().sum(),
         }
-    }
-}
-
-// === Intake ===
-
-/// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
-struct Intake {
-    forward: ForwardHandle,
-    scoring: Option<ScoringQueue>,
-    recorder: Option<Recorder>,
-    rules: Arc<ArcSwap<Rules>>,
-    started: Instant,
-    /// Milliseconds from the start to the last request; 0 before the first.
-    last_offer: Arc<AtomicU64>,
-}
-
-impl receive::RequestSink for Intake {
-    fn keys(&self) -> Option<Arc<KeySet>> {
-        self.scoring
-            .is_some()
-            .then(|| self.rules.load().keys().clone())
-    }
-
-    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
-        // A request that is refused is a sign of life, too: its sender still has something to send.
-        self.last_offer.store(self.millis(), Ordering::Relaxed);
-        self.forward.check_room(signal, n_bytes)
-    }
-
-    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
-        let Received {
-            signal,
-            body,
-            n_items,
-            headers,
-            batch,
-        } = received;
-        self.last_offer.store(self.millis(), Ordering::Relaxed);
-        // Forward first: a refused request is retried, and must not be scored twice.
-        let recorded = self.recorder.is_some().then(|| body.clone());
-        self.forward.offer(signal, body, n_items, headers)?;
-        if let (Some(recorder), Some(body)) = (&self.recorder, recorded) {
-            recorder.offer(signal, &body, now().unix_nanos);
-        }
-        if let Some(scoring) = &self.scoring {
-            scoring.offer(batch);
-        }
-        Ok(())
-    }
-}
-
-impl Intake {
-    fn millis(&self) -> u64 {
-        u64::try_from(
-            now()
-                .instant
-                .saturating_duration_since(self.started)
-                .as_millis(),
-        )
-        .unwrap_or(u64::MAX)
-        .max(1)
-    }
-
-    /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
-    /// `latest`. An agent that is stopped together with us was silent until then and sends its last
-    /// spans now.
-    async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
-        loop {
-            let last = begun
-                .max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
-            let time = now().instant;
-            let wait = (last + quiet).min(latest).saturating_duration_since(time);
-            if wait.is_zero() {
-                return;
-            }
-            tokio::time::sleep(wait).await;
-        }
-    }
-}
-
-// === LastRequest ===
-
-/// When the last request came.
-#[derive(Clone)]
-struct LastRequest {
-    started: Now,
-    /// See [`Intake::last_offer`].
-    millis: Arc<AtomicU64>,
-}
-
-impl LastRequest {
-    /// Reports it if no request has come by then: most often the agent's exporter points elsewhere.
-    async fn report_silence(self, after: Duration, addresses: Addresses) {
-        tokio::time::sleep(after).await;
-        if self.millis.load(Ordering::Relaxed) == 0 {
-            let Addresses { grpc, http, .. } = addresses;
-            NothingReceived { after, grpc, http }.emit();
-        }
-    }
-
-    fn write_metrics(&self, page: &mut MetricsPage) {
-        let seconds = match self.millis.load(Ordering::Relaxed) {
-            0 => 0.0,
-            millis => self.started.unix_nanos as f64 / 1e9 + millis as f64 / 1e3,
-        };
-        page.gauge(
-            "spanscore_receiver_last_request_timestamp_seconds",
-            "Unix time of the last request, in seconds; 0 before the first",
-            format_args!("{seconds:?}"),
-        );
     }
 }
 

@@ -8,6 +8,7 @@ mod exporting;
 mod forwarding;
 mod health;
 mod item_accounting;
+mod journal;
 mod metrics;
 mod metrics_page;
 mod process;
@@ -34,6 +35,10 @@ pub use forwarding::{
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
+pub use journal::{
+    JournalCursorLost, JournalDamaged, JournalMetrics, JournalOpened, JournalProgressUnwritten,
+    JournalRefuses, JournalResumes, JournalTailTorn, JournalTooNew, JournalUnread,
+};
 pub use metrics_page::{MetricKind, MetricsPage};
 pub use receiving::{AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected};
 pub use registering::{

@@ -20,7 +20,7 @@ use crate::evaluate::Evaluation;
 use crate::export::score_line;
 use crate::extract::Trajectory;
 use crate::listen::{ConnectionLimits, ConnectionSlots, Port};
-use crate::receive::{self, Received, Receiver, RequestSink};
+use crate::receive::{self, Acknowledgement, Received, Receiver, RequestSink};
 use crate::sidecar::{self, Addresses, Plan, Sidecar, StartError};
 use crate::span::KeySet;
 use crate::sync::Mutex;
@@ -300,9 +300,14 @@ impl Backend {
             .await
             .map_err(StartError::from)?;
         let address = port.address()?;
-        let settings =
-            receive::Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, false)
-                .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
+        let settings = receive::Settings::try_new(
+            &config.receivers.otlp,
+            &config.forward,
+            &config.journal,
+            &budgets,
+            false,
+        )
+        .map_err(|error| DemoError::Start(StartError::Receive(error)))?;
         let taken = Arc::new(Taken::default());
         let receiver = Receiver::new(settings, taken.clone(), telemetry.clone());
         let heartbeat = telemetry.heartbeat("backend", sidecar::now().instant);
@@ -339,8 +344,8 @@ impl RequestSink for Taken {
         Ok(())
     }
 
-    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
+    fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
         self.0.lock().push(received.body);
-        Ok(())
+        Ok(Acknowledgement::Now)
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn check(
     };
     check.listeners();
     check.amounts();
+    check.journal();
     check.times();
     check.peers();
     check.conventions();
@@ -151,6 +152,23 @@ impl Check<'_> {
         }
     }
 
+    fn journal(&mut self) {
+        let Config {
+            journal, receivers, ..
+        } = self.config;
+        let (largest, request) = (journal.largest_request(), receivers.otlp.max_request_size);
+        if journal.directory.is_some() && largest < request.0 {
+            self.doubtful(
+                &["journal.max_size", "receivers.otlp.max_request_size"],
+                format!(
+                    "`journal.max_size` is less than twice `receivers.otlp.max_request_size` \
+                     ({request})"
+                ),
+                format!("requests of more than {largest} bytes will be refused as too large"),
+            );
+        }
+    }
+
     fn amounts(&mut self) {
         let config = self.config;
         let counts = [
@@ -177,6 +195,7 @@ impl Check<'_> {
             ("tools.max_messages_size", config.tools.max_messages_size),
             ("explain.max_value_length", config.explain.max_value_length),
             ("expectations.max_size", config.expectations.max_size.0),
+            ("journal.max_size", config.journal.max_size.0),
         ];
         for (key, count) in counts {
             if count == 0 {

@@ -7,6 +7,7 @@ mod assemble;
 mod destination;
 mod expectations;
 mod forward;
+mod journal;
 mod peer;
 mod receivers;
 mod runtime;
@@ -40,6 +41,7 @@ pub use destination::{Backoff, Destination, Endpoint, Off, Shape};
 pub use examples::examples;
 pub use expectations::RunExpectations;
 pub use forward::{ClientTls, Compression, Forward, Protocol, QueueLimits, Retry, Signal};
+pub use journal::Journal;
 pub use keys::schema;
 pub use learned::{LearnedGroup, group_of_run, group_text, learned_criteria};
 pub use load::{Loaded, Origins, Sources};
@@ -88,6 +90,8 @@ pub struct Config {
     pub reload: Reload,
     /// The memory to share out.
     pub memory: Memory,
+    /// Whether acknowledged requests are kept on disk.
+    pub journal: Journal,
     /// How to stop.
     pub shutdown: Shutdown,
     /// Our own log.

@@ -112,7 +112,7 @@ impl Default for Shutdown {
 pub struct Budgets {
     /// The total that is shared out.
     pub limit: usize,
-    /// 30 %: the forward queue.
+    /// 30 %: the forward queue; 10 % where a journal keeps what does not fit.
     pub forward_queue: usize,
     /// 10 %: requests being received.
     pub in_flight: usize,
@@ -160,9 +160,15 @@ impl Config {
             .max(LEAST_SHARED);
         let percent = |share: usize| limit / 100 * share;
         let connections = percent(10) + LEAST_CONNECTIONS;
+        // The rest is left to the page cache, which the cgroup counts.
+        let forward_share = if self.journal.directory.is_some() {
+            10
+        } else {
+            30
+        };
         Budgets {
             limit,
-            forward_queue: self.forward.queue.max_size.or(percent(30)),
+            forward_queue: self.forward.queue.max_size.or(percent(forward_share)),
             in_flight: self.receivers.otlp.max_in_flight.or(percent(10)),
             open: self.assemble.open.max_size.or(percent(20)),
             recent: self.assemble.recent.max_size.or(percent(10)),

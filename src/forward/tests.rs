@@ -2,6 +2,7 @@
 //! splits, refusals, drops, and that the accounts balance at every moment. Does not prove anything
 //! about time: the intervals here are milliseconds; the tests of `retry` check their growth.
 
+mod kept;
 mod log_lines;
 mod retries;
 mod stopping;
@@ -36,6 +37,7 @@ impl Plane {
             destination: Some(destination),
             signals: Signal::ALL.to_vec(),
             capacity: 1 << 20,
+            journal: None,
         })
     }
 
@@ -91,7 +93,7 @@ async fn run_and_check_the_balance(delivery: Delivery, telemetry: &Telemetry) ->
 
 fn assert_balance(signal: &str, books: &ItemCounts) {
     assert_eq!(
-        books.accepted,
+        books.accepted + books.restored,
         books.sent + books.queued + books.dropped.values().sum::<u64>(),
         "{signal}: {books:?}"
     );
@@ -100,6 +102,7 @@ fn assert_balance(signal: &str, books: &ItemCounts) {
 fn books(accepted: u64, sent: u64, dropped: &[(&'static str, u64)]) -> ItemCounts {
     ItemCounts {
         accepted,
+        restored: 0,
         sent,
         queued: 0,
         dropped: dropped.iter().copied().collect(),
@@ -259,6 +262,7 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
         destination: Some(peer.destination(Protocol::Grpc)),
         signals,
         capacity: 1 << 20,
+        journal: None,
     });
     plane.offer(&b"x"[..], 2);
     plane
@@ -281,6 +285,7 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
         destination: None,
         signals: Signal::ALL.to_vec(),
         capacity: 0,
+        journal: None,
     };
     let (handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     assert!(delivery.is_none());

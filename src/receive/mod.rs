@@ -27,6 +27,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
+use tokio::sync::oneshot;
 
 use crate::config::{self, Signal};
 use crate::listen::PeerAddress;
@@ -67,7 +68,16 @@ pub trait RequestSink: Send + Sync + 'static {
     fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal>;
 
     /// Takes a request, which is then acknowledged, or refuses it. Never waits.
-    fn offer(&self, received: Received) -> Result<(), QueueRefusal>;
+    fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal>;
+}
+
+/// When a request that was taken may be acknowledged.
+#[derive(Debug)]
+pub enum Acknowledgement {
+    /// Now.
+    Now,
+    /// Once the journal has it; it may still refuse it.
+    WhenKept(oneshot::Receiver<Result<(), QueueRefusal>>),
 }
 
 /// The configuration of a [`Receiver`].
@@ -82,7 +92,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `budgets` are the shares of memory; `forwards` is set if there is a downstream.
+    /// `budgets` are the shares of memory; `forwards` is set if there is a downstream, whose
+    /// requests `journal` keeps.
     ///
     /// # Errors
     /// `forward.pass_headers` has an entry that is not a header name; the message names the
@@ -90,19 +101,24 @@ impl Settings {
     pub fn try_new(
         otlp: &config::OtlpReceiver,
         forward: &config::Forward,
+        journal: &config::Journal,
         budgets: &config::Budgets,
         forwards: bool,
     ) -> Result<Self, String> {
         // A request that could never fit is refused as too large, since its sender would retry
         // forever if it were refused for lack of memory.
-        let forward_limit = match forwards {
-            true => largest_request(budgets.forward_queue),
-            false => usize::MAX,
+        let (forward_limit, forward_setting) = match (forwards, &journal.directory) {
+            (true, None) => (
+                largest_request(budgets.forward_queue),
+                "half of `forward.queue.max_size`",
+            ),
+            (true, Some(_)) => (journal.largest_request(), "half of `journal.max_size`"),
+            (false, _) => (usize::MAX, ""),
         };
         let (max_size, setting) = [
             (otlp.max_request_size.0, "`receivers.otlp.max_request_size`"),
             (budgets.in_flight, "all of `receivers.otlp.max_in_flight`"),
-            (forward_limit, "half of `forward.queue.max_size`"),
+            (forward_limit, forward_setting),
         ]
         .into_iter()
         .min_by_key(|(max_size, _)| *max_size)
@@ -292,13 +308,23 @@ impl ReceiverShared {
         let result = match n_items {
             // There is nothing to forward or to count; the request succeeds.
             0 => Ok(()),
-            _ => self.intake.offer(Received {
-                signal,
-                body,
-                n_items,
-                headers: self.passed(headers),
-                batch,
-            }),
+            _ => {
+                let offered = self.intake.offer(Received {
+                    signal,
+                    body,
+                    n_items,
+                    headers: self.passed(headers),
+                    batch,
+                });
+                match offered {
+                    Ok(Acknowledgement::Now) => Ok(()),
+                    // The journal's thread answers every request, unless it died.
+                    Ok(Acknowledgement::WhenKept(kept)) => {
+                        kept.await.unwrap_or(Err(QueueRefusal::DiskFailed))
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
         };
         drop(permit);
         result.map_err(|refusal| (RequestError::Refused(refusal), n_items))

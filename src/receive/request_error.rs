@@ -46,6 +46,9 @@ impl RequestError {
             Self::InFlightFull => "in_flight_full",
             Self::TooSlow => "slow",
             Self::Refused(QueueRefusal::Full) => "queue_full",
+            Self::Refused(QueueRefusal::JournalFull) => "journal_full",
+            Self::Refused(QueueRefusal::DiskFull) => "disk_full",
+            Self::Refused(QueueRefusal::DiskFailed) => "disk_error",
             Self::Refused(QueueRefusal::Draining) => "draining",
         }
     }
@@ -59,9 +62,7 @@ impl RequestError {
                 Code::ResourceExhausted
             }
             Self::Unsupported(_) => Code::Unimplemented,
-            Self::InFlightFull
-            | Self::TooSlow
-            | Self::Refused(QueueRefusal::Full | QueueRefusal::Draining) => Code::Unavailable,
+            Self::InFlightFull | Self::TooSlow | Self::Refused(_) => Code::Unavailable,
         }
     }
 
@@ -98,6 +99,16 @@ impl RequestError {
                  not keep up; try again later"
             }
             Self::Refused(QueueRefusal::Draining) => "spanscore is stopping; try again",
+            Self::Refused(QueueRefusal::JournalFull) => {
+                "the journal is full (`journal.max_size`) because the downstream does not keep up; \
+                 try again later"
+            }
+            Self::Refused(QueueRefusal::DiskFull) => {
+                "the disk of `journal.directory` is full; try again later"
+            }
+            Self::Refused(QueueRefusal::DiskFailed) => {
+                "the disk of `journal.directory` cannot be written; try again later"
+            }
         };
         message.to_owned()
     }

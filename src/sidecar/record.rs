@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 4 << 20;
 const MAX_REQUESTS: usize = 256;
 
 /// The senders' end of the queue. Never waits.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Recorder {
     sender: SyncSender<Recorded>,
     shared: Arc<Shared>,

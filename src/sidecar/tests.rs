@@ -5,20 +5,25 @@ mod reloads;
 
 use bytes::Bytes;
 
-use super::*;
-use crate::receive::RequestSink as _;
+use std::sync::atomic::AtomicU64;
 
-fn intake() -> Intake {
+use super::*;
+use crate::config::Signal;
+use crate::receive::{Received, RequestSink as _};
+use crate::telemetry::MetricsPage;
+
+fn intake() -> RequestIntake {
     let config = Config::default();
     let settings = forward::Settings {
         destination: None,
         signals: Vec::new(),
         capacity: 0,
+        journal: None,
     };
     let (forward, _) =
         forward::start(settings, &Arc::default(), fastrand::Rng::with_seed(1)).unwrap();
     let rules = Rules::new(Vec::new(), &config.tools, config.explain, &[]);
-    Intake {
+    RequestIntake {
         recorder: None,
         forward,
         scoring: None,

@@ -1,4 +1,5 @@
-//! Accounts for received items, signal by signal: accepted = sent + queued + dropped, at any time.
+//! Accounts for received items, signal by signal: accepted + restored = sent + queued + dropped, at
+//! any time.
 //! Every request moves these numbers, so they share no lock. Must not know what an item is.
 
 use std::collections::BTreeMap;
@@ -9,11 +10,13 @@ use super::{MetricKind, MetricsPage, Telemetry};
 
 use crate::sync::Mutex;
 
-/// The fate of one signal's items: accepted = sent + queued + the sum of dropped.
+/// The fate of one signal's items: accepted + restored = sent + queued + the sum of dropped.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ItemCounts {
     /// Received and acknowledged.
     pub accepted: u64,
+    /// Found in the journal at the start.
+    pub restored: u64,
     /// Acknowledged by the downstream.
     pub sent: u64,
     /// Waiting for the downstream.
@@ -35,6 +38,7 @@ pub(super) struct ItemAccounting {
 #[derive(Debug, Default)]
 pub(super) struct SignalAccount {
     accepted: AtomicU64,
+    restored: AtomicU64,
     sent: AtomicU64,
     /// Apart from other drops: where a signal is not forwarded, every request ends here.
     discarded: AtomicU64,
@@ -79,6 +83,11 @@ impl SignalAccount {
         self.rare.lock()
     }
 
+    /// Items wait in the journal from before the start.
+    pub(super) fn restored(&self, n_items: u64) {
+        self.restored.fetch_add(n_items, Ordering::Relaxed);
+    }
+
     /// Reads the fates of items before the number of accepted items, and an item is accepted before
     /// anything becomes of it. So the books balance without a lock: every item that is neither sent
     /// nor dropped is queued.
@@ -93,9 +102,11 @@ impl SignalAccount {
         }
         let sent = self.sent.load(Ordering::Acquire);
         let accepted = self.accepted.load(Ordering::Relaxed);
-        let queued = accepted.saturating_sub(sent + dropped.values().sum::<u64>());
+        let restored = self.restored.load(Ordering::Relaxed);
+        let queued = (accepted + restored).saturating_sub(sent + dropped.values().sum::<u64>());
         ItemCounts {
             accepted,
+            restored,
             sent,
             queued,
             dropped,
@@ -125,6 +136,11 @@ impl ItemCounts {
                 refused,
                 "refused; their sender still has them",
             ),
+            (
+                "journal_restored",
+                self.restored,
+                "found in the journal at the start",
+            ),
             ("exporter_sent", self.sent, "acknowledged by the downstream"),
             (
                 "exporter_send_failed",
@@ -137,7 +153,8 @@ impl ItemCounts {
             page.total(&name, [], value);
         }
         let name = format!("spanscore_exporter_dropped_{items}");
-        let help = format!("{words} dropped, by reason; accepted = sent + queue + dropped");
+        let help =
+            format!("{words} dropped, by reason; accepted + restored = sent + queue + dropped");
         page.metric(&name, MetricKind::Counter, &help);
         for (reason, n) in &self.dropped {
             page.total(&name, [("reason", *reason)], n);

@@ -317,6 +317,8 @@ impl Stopping {
 pub struct Stopped {
     /// Spans, log records and metric points that could not be delivered.
     pub n_undelivered: u64,
+    /// Spans, log records and metric points that the journal keeps for the next start.
+    pub n_kept: u64,
     /// Scores that could not be delivered.
     pub n_undelivered_scores: u64,
 }
@@ -326,13 +328,25 @@ impl Stopped {
     pub fn emit(self, _: &Telemetry) {
         let Self {
             n_undelivered,
+            n_kept,
             n_undelivered_scores,
         } = self;
+        if n_kept > 0 {
+            tracing::info!(
+                n_kept,
+                "kept in the journal; sent at the next start on this folder"
+            );
+        }
         if n_undelivered + n_undelivered_scores > 0 {
             tracing::warn!(
                 n_undelivered,
                 n_undelivered_scores,
                 "stopped; not everything could be delivered before shutdown.deadline"
+            );
+        } else if n_kept > 0 {
+            tracing::info!(
+                n_kept,
+                "stopped; the journal keeps what was not delivered and sends it at the next start"
             );
         } else {
             tracing::info!("stopped; everything was delivered");

@@ -3,15 +3,18 @@
 //! when to retry, `split` how to halve a request.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::config::Signal;
+use crate::journal::{LogReader, Stretch};
 use crate::telemetry::{
-    DestinationDown, DestinationRecovered, DestinationStillDown, Heartbeat, PartlyRejected,
-    RequestHeldUp, RequestRefused, RequestRetried, RequestSplit, Telemetry,
+    DestinationDown, DestinationRecovered, DestinationStillDown, Heartbeat, JournalDamaged,
+    JournalUnread, PartlyRejected, RequestHeldUp, RequestRefused, RequestRetried, RequestSplit,
+    Telemetry,
 };
 
 use super::Client;
@@ -23,6 +26,9 @@ use super::split::split;
 /// How long a peer may answer that it does not know a request's subject before we give up: spans
 /// reach a backend late, but not that late.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
+
+/// After a failure to read the journal it is read again this much later.
+const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Items still undelivered at the deadline, by signal; for the last line of the log.
 pub type Undelivered = BTreeMap<Signal, u64>;
@@ -47,6 +53,12 @@ pub struct Delivery {
     refusals: BTreeMap<&'static str, RateLimitedLog>,
     /// The stage of the queue as last seen.
     stage: QueueStage,
+    /// Reads what the queue has only in its journal; away while it reads.
+    reader: Option<LogReader>,
+    reading: JoinSet<(LogReader, io::Result<Stretch>)>,
+    /// Not read before then: the last attempt failed.
+    unread_until: Option<Instant>,
+    unread: RateLimitedLog,
 }
 
 /// A request that is being attempted.
@@ -81,11 +93,22 @@ impl Delivery {
             hold_ups: RateLimitedLog::default(),
             refusals: BTreeMap::new(),
             stage: QueueStage::Open,
+            reader: None,
+            reading: JoinSet::new(),
+            unread_until: None,
+            unread: RateLimitedLog::default(),
         }
     }
 
+    /// Reads what the queue has only in its journal.
+    #[must_use]
+    pub fn reading(mut self, reader: LogReader) -> Self {
+        self.reader = Some(reader);
+        self
+    }
+
     /// Delivers until the queue is closed and empty, or its deadline has passed. Drops the rest as
-    /// `shutdown` and returns it.
+    /// `shutdown` and returns it, unless a journal keeps it.
     pub async fn run(mut self) -> Undelivered {
         let heartbeat = self
             .telemetry
@@ -111,6 +134,7 @@ impl Delivery {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return self.abandon();
             }
+            self.read(now);
             self.start(now);
             if deadline.is_some() && self.in_flight.is_empty() && self.queue.is_empty() {
                 return Undelivered::new();
@@ -123,14 +147,60 @@ impl Delivery {
             // Requests that were due by now have been started or wait for a free slot: then the
             // next attempt that ends wakes us.
             let due_at = due_at.filter(|due_at| *due_at > now);
-            let wake_at = [due_at, deadline]
+            let wake_at = [due_at, deadline, self.unread_until]
                 .into_iter()
                 .flatten()
                 .fold(now + Heartbeat::INTERVAL, Instant::min);
             tokio::select! {
                 Some(ended) = self.attempts.join_next_with_id() => self.settle(ended),
+                Some(Ok(read)) = self.reading.join_next() => self.take_read(read),
                 () = self.queue.changed() => {}
                 () = tokio::time::sleep_until(wake_at.into()) => {}
+            }
+        }
+    }
+
+    /// Begins to read from the journal, if the queue has room for what waits there.
+    fn read(&mut self, now: Instant) {
+        if self.unread_until.is_some_and(|until| until > now) {
+            return;
+        }
+        self.unread_until = None;
+        let Some(to_read) = self.queue.to_read() else {
+            return;
+        };
+        if let Some(mut reader) = self.reader.take() {
+            self.reading.spawn_blocking(move || {
+                let sequences = to_read.sequences;
+                let stretch = reader.read(sequences.start, sequences.end, to_read.max_bytes);
+                (reader, stretch)
+            });
+        }
+    }
+
+    fn take_read(&mut self, (reader, read): (LogReader, io::Result<Stretch>)) {
+        self.reader = Some(reader);
+        match read {
+            Ok(stretch) => {
+                for (_, damage) in &stretch.damage {
+                    JournalDamaged {
+                        file: damage.file.clone(),
+                        offset: damage.offset,
+                        n_bytes: damage.n_bytes,
+                        n_records: damage.n_records,
+                        copy: damage.copy.clone(),
+                    }
+                    .emit(&self.telemetry);
+                }
+                self.queue.take_read(stretch);
+            }
+            Err(error) => {
+                let now = now();
+                self.unread_until = Some(now + UNREAD_RETRY);
+                if self.unread.ready(now).is_some() {
+                    let why = error.to_string();
+                    JournalUnread { why }.emit();
+                }
             }
         }
     }
@@ -338,6 +408,9 @@ impl Delivery {
             self.settle(ended);
         }
         self.attempts.abort_all();
+        if self.queue.is_kept() {
+            return Undelivered::new();
+        }
         let mut left = self.queue.drain();
         for InFlight { entry, .. } in self.in_flight.drain(..) {
             self.queue.finish(&entry);

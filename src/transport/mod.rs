@@ -7,6 +7,7 @@ mod connect;
 mod deliver;
 mod grpc;
 mod http;
+mod kept;
 mod outcome;
 #[cfg(test)]
 pub(crate) mod peer;
@@ -32,7 +33,9 @@ use crate::tls::TlsError;
 
 pub use deliver::{Delivery, Undelivered};
 pub use outcome::DeliveryOutcome;
-pub use queue::{ApiTarget, CompletionGuard, OutboundRequest, Queue, QueueRefusal, Route};
+pub use queue::{
+    ApiTarget, CompletionGuard, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route,
+};
 
 use connect::{Connections, Frames};
 

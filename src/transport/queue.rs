@@ -3,6 +3,8 @@
 //! copy). Accounts for every change before anything else can see it. Knows nothing of sockets or
 //! clocks.
 
+mod keeping;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -15,8 +17,11 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
 use crate::config::Signal;
+use crate::journal::AppendError;
 use crate::sync::Mutex;
 use crate::telemetry::{QueueOpened, QueueResized, QueueSize, Telemetry};
+
+use super::kept::{KeptRecord, OnDisk};
 
 /// Bytes that a request costs beyond its body and route.
 const OVERHEAD: usize = 256;
@@ -129,7 +134,26 @@ pub enum QueueRefusal {
     /// The sidecar is stopping, or is about to and its destination is down; the sender should
     /// retry.
     Draining,
+    /// The journal is full; the sender should retry.
+    JournalFull,
+    /// The journal's disk is full; the sender should retry.
+    DiskFull,
+    /// The journal's disk failed; the sender should retry.
+    DiskFailed,
 }
+
+impl From<AppendError> for QueueRefusal {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Full => Self::JournalFull,
+            AppendError::DiskFull => Self::DiskFull,
+            AppendError::DiskFailed => Self::DiskFailed,
+        }
+    }
+}
+
+/// Told whether a request is kept, on the journal's thread, in the order of the requests.
+pub type KeepOutcome = Box<dyn FnOnce(Result<(), QueueRefusal>) + Send>;
 
 /// Most bytes of one request that a refusing queue of this capacity takes. A larger one might wait
 /// forever for the queue to become empty enough.
@@ -189,6 +213,8 @@ struct State {
     stage: QueueStage,
     /// The last attempts failed.
     destination_is_down: bool,
+    /// The rest of a queue that is kept in a journal.
+    on_disk: Option<OnDisk>,
 }
 
 /// A request in the queue, or taken from it for an attempt.
@@ -201,6 +227,8 @@ pub(super) struct QueuedRequest {
     pub(super) n_failures: u32,
     /// When the peer first answered that it does not know the request's subject.
     pub(super) unknown_since: Option<Instant>,
+    /// Where the journal has it.
+    kept: Option<KeptRecord>,
 }
 
 impl Queue {
@@ -236,6 +264,9 @@ impl Queue {
         let state = self.state();
         if self.shared.when_full == WhenFull::DropOldest {
             return Ok(());
+        }
+        if let Some(on_disk) = &state.on_disk {
+            return on_disk.log.check_room(n_bytes).map_err(QueueRefusal::from);
         }
         if state.must_not_acknowledge() {
             return Err(QueueRefusal::Draining);
@@ -291,14 +322,7 @@ impl Queue {
         accounting.queued(request.signal, request.n_items);
         let seq = state.next_seq;
         state.next_seq += 1;
-        state.n_bytes += cost;
-        state.fresh.push_back(QueuedRequest {
-            seq,
-            cost,
-            request,
-            n_failures: 0,
-            unknown_since: None,
-        });
+        state.push(seq, request, None);
         self.moved(&state);
         drop(state);
         self.shared.changed.notify_one();
@@ -384,7 +408,8 @@ impl Queue {
     /// Nothing waits; requests may still be in flight.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.state();
-        state.fresh.is_empty() && state.tried.is_empty()
+        let is_read = state.on_disk.as_ref().is_none_or(OnDisk::is_empty);
+        state.fresh.is_empty() && state.tried.is_empty() && is_read
     }
 
     /// Returns a failed request, to be retried at `due`.
@@ -396,6 +421,9 @@ impl Queue {
     pub(super) fn finish(&self, entry: &QueuedRequest) {
         let mut state = self.state();
         state.release(entry.cost);
+        if let (Some(kept), Some(on_disk)) = (&entry.kept, &state.on_disk) {
+            on_disk.log.consume(kept.finish());
+        }
         self.moved(&state);
     }
 
@@ -406,8 +434,12 @@ impl Queue {
         let QueuedRequest {
             seq,
             request: whole,
+            kept,
             ..
         } = entry;
+        if let Some(kept) = &kept {
+            kept.split();
+        }
         for (body, n_items) in halves.into_iter().rev() {
             let request = OutboundRequest {
                 body,
@@ -422,6 +454,7 @@ impl Queue {
                 request,
                 n_failures: 0,
                 unknown_since: None,
+                kept: kept.clone(),
             });
         }
         self.moved(&state);
@@ -454,6 +487,24 @@ impl Queue {
 }
 
 impl State {
+    fn push(&mut self, seq: u64, request: OutboundRequest, kept: Option<KeptRecord>) {
+        let cost = request.cost();
+        self.n_bytes += cost;
+        self.fresh.push_back(QueuedRequest {
+            seq,
+            cost,
+            request,
+            n_failures: 0,
+            unknown_since: None,
+            kept,
+        });
+    }
+
+    /// Whether memory takes a request. An empty queue takes any.
+    fn has_room(&self, cost: usize, capacity: usize) -> bool {
+        self.n_bytes == 0 || self.n_bytes + cost <= capacity
+    }
+
     /// A request taken now might be acknowledged and then dropped.
     fn must_not_acknowledge(&self) -> bool {
         match self.stage {

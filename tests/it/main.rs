@@ -15,6 +15,7 @@ mod contributing;
 mod convention_docs;
 mod corpus;
 mod cross_trace_results;
+mod durability;
 mod end_to_end;
 mod evaluator_docs;
 mod evaluator_properties;

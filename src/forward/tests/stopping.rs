@@ -16,6 +16,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
         destination: Some(peer.destination(Protocol::Grpc)),
         signals: Signal::ALL.to_vec(),
         capacity,
+        journal: None,
     };
     let plane = Plane::with(settings(10_000));
     let offer = |handle: &ForwardHandle, n_bytes: usize| {
@@ -186,6 +187,7 @@ async fn an_idle_delivery_beats() {
         )),
         signals: Vec::new(),
         capacity: 1 << 20,
+        journal: None,
     };
     let (_handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();
     let mut running = Box::pin(delivery.unwrap().run());

@@ -48,12 +48,12 @@ impl RequestSink for Notebook {
         }
     }
 
-    fn offer(&self, received: Received) -> Result<(), QueueRefusal> {
+    fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
         if let Some(refusal) = *self.refuses.lock().unwrap() {
             return Err(refusal);
         }
         self.received.lock().unwrap().push(received);
-        Ok(())
+        Ok(Acknowledgement::Now)
     }
 }
 
@@ -108,8 +108,14 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         admin_connections: 64 << 20,
     };
     change(&mut config, &mut budgets);
-    let settings =
-        Settings::try_new(&config.receivers.otlp, &config.forward, &budgets, true).unwrap();
+    let settings = Settings::try_new(
+        &config.receivers.otlp,
+        &config.forward,
+        &config.journal,
+        &budgets,
+        true,
+    )
+    .unwrap();
     let budget = Arc::clone(&settings.limits.budget);
     let (intake, telemetry) = (
         Arc::new(Notebook::default()),

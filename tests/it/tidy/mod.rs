@@ -62,7 +62,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "receive",
         &["span", "config", "listen", "transport", "telemetry"],
     ),
-    ("forward", &["transport", "config", "telemetry"]),
+    ("journal::format", &[]),
+    ("journal::recover", &[]),
+    ("journal", &["telemetry"]),
+    ("forward", &["transport", "journal", "config", "telemetry"]),
     (
         "export",
         &[
@@ -74,7 +77,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("transport", &["wire", "config", "tls", "telemetry"]),
+    (
+        "transport",
+        &["wire", "config", "tls", "journal", "telemetry"],
+    ),
     ("tls", &["config", "telemetry"]),
     ("listen", &["config", "tls", "telemetry"]),
     ("admin", &["config", "listen", "telemetry"]),
@@ -331,6 +337,8 @@ fn translators_do_no_input_or_output() {
         "config",
         "receive::scan",
         "receive::json",
+        "journal::format",
+        "journal::recover",
         "export::score",
         "export::writer",
         "register::merge",

@@ -1,0 +1,41 @@
+//! The `journal` section: whether acknowledged requests are kept on disk, and how much of it they
+//! may use.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::units::ByteSize;
+
+/// `journal`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Journal {
+    /// A folder of its own, in which requests are kept until they are delivered. Without it,
+    /// acknowledged requests that are not yet sent end with the process.
+    pub directory: Option<PathBuf>,
+    /// Most bytes on the disk. When they are used up, requests are refused and senders try again.
+    pub max_size: ByteSize,
+    /// Sync the disk before a request is acknowledged. Without it, requests survive the end of the
+    /// process and not the end of the machine.
+    pub sync: bool,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            max_size: ByteSize::mib(1024),
+            sync: true,
+        }
+    }
+}
+
+impl Journal {
+    /// A larger request is refused as too large: a log must have room for it beside what waits.
+    pub fn largest_request(&self) -> usize {
+        // Lengths in the files have 32 bits.
+        (self.max_size.0 / 2).min(1 << 31)
+    }
+}

@@ -1,0 +1,227 @@
+//! Which records of a log are consumed, in memory and in the log's file `cursor`. Knows nothing of
+//! segments.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::format::{CursorSlot, MAX_RANGES, SLOT, SLOTS_AT, UnusableHead};
+use super::storage::{Storage, StoredFile};
+
+/// The file's name.
+pub(super) const CURSOR: &str = "cursor";
+
+/// A cursor that replaces one which could not be written.
+const NEW_CURSOR: &str = "cursor.new";
+
+/// The records that need not be delivered any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Consumed {
+    /// Every record below is consumed.
+    pub(super) low: u64,
+    /// Consumed records above `low`: start → end. Neither empty nor touching.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl Consumed {
+    pub(super) fn new(low: u64, ranges: &[Range<u64>]) -> Self {
+        let mut consumed = Self {
+            low,
+            ranges: BTreeMap::new(),
+        };
+        for range in ranges {
+            consumed.insert(range.clone());
+        }
+        consumed
+    }
+
+    pub(super) fn insert(&mut self, range: Range<u64>) {
+        let (mut start, mut end) = (range.start.max(self.low), range.end);
+        if start >= end {
+            return;
+        }
+        if let Some((&before, &its_end)) = self.ranges.range(..=start).next_back()
+            && its_end >= start
+        {
+            start = before;
+            end = end.max(its_end);
+        }
+        while let Some((&next, &its_end)) = self.ranges.range(start..=end).next() {
+            end = end.max(its_end);
+            self.ranges.remove(&next);
+        }
+        if start == self.low {
+            self.low = end;
+        } else {
+            self.ranges.insert(start, end);
+        }
+    }
+
+    pub(super) fn contains(&self, sequence: u64) -> bool {
+        self.rest_of(&(sequence..sequence + 1)).is_empty()
+    }
+
+    /// The parts of `range` that are not consumed.
+    pub(super) fn rest_of(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut rest = Vec::new();
+        let mut at = range.start.max(self.low);
+        let before = self.ranges.range(..=at).next_back();
+        for (&start, &end) in before.into_iter().chain(self.ranges.range(at + 1..)) {
+            if start >= range.end {
+                break;
+            }
+            if at < start {
+                rest.push(at..start);
+            }
+            at = at.max(end);
+        }
+        if at < range.end {
+            rest.push(at..range.end);
+        }
+        rest
+    }
+
+    /// Nothing of `range` is consumed.
+    pub(super) fn is_clear_of(&self, range: &Range<u64>) -> bool {
+        self.rest_of(range).first() == Some(range)
+    }
+
+    /// The oldest ranges. A record beyond them is delivered twice if we are killed now.
+    fn oldest_ranges(&self) -> Vec<Range<u64>> {
+        let ranges = self.ranges.iter().map(|(&start, &end)| start..end);
+        ranges.take(MAX_RANGES).collect()
+    }
+}
+
+/// The file `cursor`: two slots. One is as it was last synced, the other is written in place, so
+/// that one of them is whole after every crash.
+#[derive(Debug, Default)]
+pub(super) struct CursorFile {
+    /// `None` before the first write and after a failed one: a file whose sync failed is never
+    /// trusted again.
+    file: Option<Arc<dyn StoredFile>>,
+    /// The slot that may be written.
+    slot_idx: usize,
+    number: u64,
+    is_dirty: bool,
+}
+
+/// What a start finds in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CursorRead {
+    Absent,
+    Damaged,
+    Newer(u32),
+    Slot(CursorSlot),
+}
+
+impl CursorFile {
+    /// Reads the file. The later slot counts.
+    pub(super) fn open(storage: &dyn Storage) -> io::Result<(Self, CursorRead)> {
+        if !storage.names()?.iter().any(|name| name == CURSOR) {
+            return Ok((Self::default(), CursorRead::Absent));
+        }
+        let file = storage.open(CURSOR)?;
+        let slots = SLOTS_AT.map(|at| {
+            let mut bytes = vec![0; SLOT];
+            let n_read = file.read_at(&mut bytes, at).unwrap_or_default();
+            CursorSlot::decode(&bytes[..n_read])
+        });
+        let mut found = CursorRead::Damaged;
+        let mut slot_idx = 0;
+        for (idx, slot) in slots.into_iter().enumerate() {
+            match (slot, &found) {
+                (Err(UnusableHead::Newer(version)), _) => {
+                    return Ok((Self::default(), CursorRead::Newer(version)));
+                }
+                (Ok(slot), CursorRead::Slot(other)) if slot.number < other.number => {}
+                (Ok(slot), _) => {
+                    slot_idx = idx;
+                    found = CursorRead::Slot(slot);
+                }
+                (Err(UnusableHead::Damaged), _) => {}
+            }
+        }
+        let number = match &found {
+            CursorRead::Slot(slot) => slot.number,
+            _ => 0,
+        };
+        // The slot just read may not be durable: it is before the other one is written.
+        let file = file.sync().is_ok().then_some(file);
+        let cursor = Self {
+            file,
+            slot_idx: 1 - slot_idx,
+            number,
+            is_dirty: false,
+        };
+        Ok((cursor, found))
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    /// Writes the state; it survives the end of the process from now on.
+    pub(super) fn write(
+        &mut self,
+        storage: &dyn Storage,
+        consumed: &Consumed,
+        durable: u64,
+        unix_nanos: u64,
+    ) -> io::Result<()> {
+        let slot = CursorSlot {
+            number: self.number + 1,
+            low: consumed.low,
+            durable,
+            written: unix_nanos,
+            ranges: consumed.oldest_ranges(),
+        };
+        let written = match &self.file {
+            Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),
+            None => self.replace(storage, &slot),
+        };
+        match written {
+            Ok(()) => {
+                self.number = slot.number;
+                self.is_dirty = true;
+                Ok(())
+            }
+            Err(error) => {
+                self.file = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes what was written durable; it survives the end of the machine from now on.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) else {
+            return Ok(());
+        };
+        match file.sync() {
+            Ok(()) => {
+                self.is_dirty = false;
+                self.slot_idx = 1 - self.slot_idx;
+                Ok(())
+            }
+            Err(error) => {
+                self.file = None;
+                Err(error)
+            }
+        }
+    }
+
+    fn replace(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
+        let file = storage.create(NEW_CURSOR)?;
+        // Both slots have their room from now on: writing them needs none.
+        file.allocate(SLOTS_AT[1] + SLOT as u64)?;
+        file.write_at(&[&slot.encode()], SLOTS_AT[0])?;
+        file.sync()?;
+        storage.rename(NEW_CURSOR, CURSOR)?;
+        storage.sync()?;
+        self.file = Some(file);
+        self.slot_idx = 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,316 @@
+//! Pure. The bytes of the journal's files: a segment's head and seal, a record's head, and a slot
+//! of the cursor. Knows layouts and checksums; knows nothing of files or of what a record holds.
+
+use std::ops::Range;
+
+/// The version of these layouts. A program reads its own and every older one.
+pub(super) const VERSION: u32 = 1;
+
+/// Where a segment's records begin.
+pub(super) const RECORDS_AT: u64 = 4096;
+
+/// A segment's head stands twice in its first 4 KiB, so that no single damaged byte loses it.
+pub(super) const HEADS_AT: [u64; 2] = [0, 2048];
+
+/// Where a segment's seal stands, in a sector of its own.
+pub(super) const SEAL_AT: u64 = 1024;
+
+/// Where the two slots of the cursor stand.
+pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
+
+/// Most ranges of delivered records that a slot of the cursor holds.
+pub(super) const MAX_RANGES: usize = 250;
+
+pub(super) const SEGMENT_HEAD: usize = 48;
+pub(super) const SEAL: usize = 72;
+pub(super) const RECORD_HEAD: usize = 64;
+const SLOT_HEAD: usize = 48;
+pub(super) const SLOT: usize = SLOT_HEAD + MAX_RANGES * 16 + 4;
+
+const SEGMENT_MAGIC: &[u8; 8] = b"SPANJSEG";
+const SEAL_MAGIC: &[u8; 8] = b"SPANJEND";
+const SLOT_MAGIC: &[u8; 8] = b"SPANJCUR";
+
+/// How a record's head begins.
+pub(super) const RECORD_MAGIC: [u8; 4] = [0xf1, b'S', b'J', b'r'];
+
+/// Records begin at multiples of this.
+pub(super) const ALIGNMENT: usize = 8;
+
+const LAST_OF_GROUP: u8 = 1;
+
+/// Items of each signal: spans, log records, metric points.
+pub(super) type SignalCounts = [u64; 3];
+
+/// How a segment begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SegmentHead {
+    /// The number of its first record.
+    pub(super) first: u64,
+    /// The group of its first record.
+    pub(super) group: u64,
+    /// Drawn for each use of the file. Part of every checksum of a record, so that neither the
+    /// records of an earlier use nor bytes inside a request are taken for a record.
+    pub(super) salt: u64,
+}
+
+/// What a segment held when it was finished. Lets a start skip its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seal {
+    /// The length of the file up to the end of its last record.
+    pub(super) end: u64,
+    /// The number of its last record.
+    pub(super) last: u64,
+    /// Items in it.
+    pub(super) counts: SignalCounts,
+    /// Unix time of its first record, in nanoseconds.
+    pub(super) oldest: u64,
+}
+
+/// How a record begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordHead {
+    pub(super) kind: u8,
+    /// 0, 1 or 2; the index into [`SignalCounts`].
+    pub(super) signal: u8,
+    /// It ends its group.
+    pub(super) is_last: bool,
+    pub(super) sequence: u64,
+    pub(super) group: u64,
+    /// Unix time of its arrival, in nanoseconds.
+    pub(super) arrived: u64,
+    pub(super) n_items: u64,
+    pub(super) meta_len: u32,
+    pub(super) body_len: u32,
+    /// The checksum of meta and body.
+    pub(super) rest_crc: u32,
+}
+
+/// What is consumed, and how far the log was durable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct CursorSlot {
+    /// Grows with each write.
+    pub(super) number: u64,
+    /// Every record below is consumed.
+    pub(super) low: u64,
+    /// Every record below was durable.
+    pub(super) durable: u64,
+    /// Unix time of the write, in nanoseconds.
+    pub(super) written: u64,
+    /// Consumed records above `low`, in order.
+    pub(super) ranges: Vec<Range<u64>>,
+}
+
+/// Why the beginning of a file cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnusableHead {
+    /// Its checksum is wrong.
+    Damaged,
+    /// A newer program wrote it.
+    Newer(u32),
+}
+
+impl SegmentHead {
+    pub(super) fn encode(self) -> [u8; SEGMENT_HEAD] {
+        let mut bytes = [0; SEGMENT_HEAD];
+        bytes[..8].copy_from_slice(SEGMENT_MAGIC);
+        put_u32(&mut bytes, 8, VERSION);
+        put_u64(&mut bytes, 16, self.first);
+        put_u64(&mut bytes, 24, self.group);
+        put_u64(&mut bytes, 32, self.salt);
+        seal_with_crc(&mut bytes);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; SEGMENT_HEAD]) -> Result<Self, UnusableHead> {
+        check(bytes, SEGMENT_MAGIC)?;
+        Ok(Self {
+            first: u64_at(bytes, 16),
+            group: u64_at(bytes, 24),
+            salt: u64_at(bytes, 32),
+        })
+    }
+}
+
+impl Seal {
+    pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
+        let mut bytes = [0; SEAL];
+        bytes[..8].copy_from_slice(SEAL_MAGIC);
+        // A recycled file must not be taken for finished by the seal of its earlier use.
+        put_u64(&mut bytes, 8, salt);
+        put_u64(&mut bytes, 16, self.end);
+        put_u64(&mut bytes, 24, self.last);
+        for (idx, n_items) in self.counts.into_iter().enumerate() {
+            put_u64(&mut bytes, 32 + 8 * idx, n_items);
+        }
+        put_u64(&mut bytes, 56, self.oldest);
+        seal_with_crc(&mut bytes);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; SEAL], salt: u64) -> Option<Self> {
+        let (content, crc) = bytes.split_at(SEAL - 4);
+        if content[..8] != *SEAL_MAGIC
+            || u64_at(content, 8) != salt
+            || u32_at(crc, 0) != crc32fast::hash(content)
+        {
+            return None;
+        }
+        Some(Self {
+            end: u64_at(content, 16),
+            last: u64_at(content, 24),
+            counts: [32, 40, 48].map(|at| u64_at(content, at)),
+            oldest: u64_at(content, 56),
+        })
+    }
+}
+
+impl RecordHead {
+    pub(super) fn encode(self, salt: u64) -> [u8; RECORD_HEAD] {
+        let mut bytes = [0; RECORD_HEAD];
+        bytes[..4].copy_from_slice(&RECORD_MAGIC);
+        bytes[4] = self.kind;
+        bytes[5] = if self.is_last { LAST_OF_GROUP } else { 0 };
+        bytes[6] = self.signal;
+        put_u64(&mut bytes, 8, self.sequence);
+        put_u64(&mut bytes, 16, self.group);
+        put_u64(&mut bytes, 24, self.arrived);
+        put_u64(&mut bytes, 32, self.n_items);
+        put_u32(&mut bytes, 40, self.meta_len);
+        put_u32(&mut bytes, 44, self.body_len);
+        put_u32(&mut bytes, 48, self.rest_crc);
+        let crc = salted(salt, &bytes[..RECORD_HEAD - 4]);
+        put_u32(&mut bytes, RECORD_HEAD - 4, crc);
+        bytes
+    }
+
+    /// The head at the start of `bytes`, if there is one of this use of the file.
+    pub(super) fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEAD)?;
+        let (content, crc) = bytes.split_at(RECORD_HEAD - 4);
+        if content[..4] != RECORD_MAGIC || u32_at(crc, 0) != salted(salt, content) {
+            return None;
+        }
+        Some(Self {
+            kind: content[4],
+            is_last: content[5] & LAST_OF_GROUP != 0,
+            signal: content[6],
+            sequence: u64_at(content, 8),
+            group: u64_at(content, 16),
+            arrived: u64_at(content, 24),
+            n_items: u64_at(content, 32),
+            meta_len: u32_at(content, 40),
+            body_len: u32_at(content, 44),
+            rest_crc: u32_at(content, 48),
+        })
+    }
+
+    /// The bytes of the record, padding included.
+    pub(super) fn n_bytes(&self) -> usize {
+        n_record_bytes(self.meta_len as usize, self.body_len as usize)
+    }
+}
+
+/// The bytes of a record, padding included.
+pub(super) fn n_record_bytes(meta_len: usize, body_len: usize) -> usize {
+    (RECORD_HEAD + meta_len + body_len).next_multiple_of(ALIGNMENT)
+}
+
+/// The checksum of a record's meta and body.
+pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(meta);
+    hasher.update(body);
+    hasher.finalize()
+}
+
+impl CursorSlot {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let n_ranges = self.ranges.len().min(MAX_RANGES);
+        let mut bytes = vec![0; SLOT_HEAD + n_ranges * 16 + 4];
+        bytes[..8].copy_from_slice(SLOT_MAGIC);
+        put_u32(&mut bytes, 8, VERSION);
+        put_u32(&mut bytes, 12, u32::try_from(n_ranges).unwrap_or_default());
+        put_u64(&mut bytes, 16, self.number);
+        put_u64(&mut bytes, 24, self.low);
+        put_u64(&mut bytes, 32, self.durable);
+        put_u64(&mut bytes, 40, self.written);
+        for (idx, range) in self.ranges[..n_ranges].iter().enumerate() {
+            put_u64(&mut bytes, SLOT_HEAD + idx * 16, range.start);
+            put_u64(&mut bytes, SLOT_HEAD + idx * 16 + 8, range.end);
+        }
+        seal_with_crc(&mut bytes);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, UnusableHead> {
+        let head = bytes.get(..SLOT_HEAD).ok_or(UnusableHead::Damaged)?;
+        let n_ranges = u32_at(head, 12) as usize;
+        if n_ranges > MAX_RANGES {
+            return Err(UnusableHead::Damaged);
+        }
+        let bytes = bytes
+            .get(..SLOT_HEAD + n_ranges * 16 + 4)
+            .ok_or(UnusableHead::Damaged)?;
+        check(bytes, SLOT_MAGIC)?;
+        let ranges = bytes[SLOT_HEAD..bytes.len() - 4].chunks_exact(16);
+        Ok(Self {
+            number: u64_at(bytes, 16),
+            low: u64_at(bytes, 24),
+            durable: u64_at(bytes, 32),
+            written: u64_at(bytes, 40),
+            ranges: ranges
+                .map(|range| u64_at(range, 0)..u64_at(range, 8))
+                .collect(),
+        })
+    }
+}
+
+// === bytes ===
+
+fn salted(salt: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Writes the checksum of all before the last four bytes into these.
+fn seal_with_crc(bytes: &mut [u8]) {
+    let end = bytes.len() - 4;
+    let crc = crc32fast::hash(&bytes[..end]);
+    put_u32(bytes, end, crc);
+}
+
+/// Checks a magic, the checksum at the end, and the version, in this order: a flipped bit must not
+/// look like a newer program.
+fn check(bytes: &[u8], magic: &[u8; 8]) -> Result<(), UnusableHead> {
+    let (content, crc) = bytes.split_at(bytes.len() - 4);
+    if content[..8] != *magic || u32_at(crc, 0) != crc32fast::hash(content) {
+        return Err(UnusableHead::Damaged);
+    }
+    match u32_at(content, 8) {
+        version if version > VERSION => Err(UnusableHead::Newer(version)),
+        _ => Ok(()),
+    }
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(value)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}

@@ -1,0 +1,374 @@
+//! The thread that keeps a log: gathers what waits into groups, answers when they are durable, and
+//! writes down what is consumed. No heartbeat watches it: a restart repairs no disk.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Debug};
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+use super::store::{AppendError, AppendFailure, Record, Store};
+use crate::sync::Mutex;
+use crate::telemetry::{
+    JournalMetrics, JournalProgressUnwritten, JournalRefuses, JournalResumes, MetricsPage,
+};
+
+/// Reads both clocks: the moment, and Unix time in nanoseconds.
+pub type Clock = fn() -> (Instant, u64);
+
+/// Called on the journal's thread, in the order of the records: with the record's number once it is
+/// durable, or with the reason why it is not kept.
+pub type Done = Box<dyn FnOnce(Result<u64, AppendError>) + Send>;
+
+/// Most requests that wait for the thread. Their bytes are bounded where they are received.
+pub(super) const MAX_WAITING: usize = 4096;
+
+/// How often that is synced which nobody waits for.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a full disk, and one that failed, is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(250);
+const FAILED_RETRY: Duration = Duration::from_secs(1);
+
+/// Lines about refusals are at least this far apart.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// A log that takes records. Clones share it.
+#[derive(Debug, Clone)]
+pub struct JournalLog {
+    sender: SyncSender<Message>,
+    shared: Arc<Shared>,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) metrics: JournalMetrics,
+    /// Consumed since the thread last looked.
+    consumed: Mutex<Vec<u64>>,
+    status: Mutex<Status>,
+}
+
+/// What the thread last said about the log.
+#[derive(Debug, Clone, Copy)]
+struct Status {
+    refuses: Option<AppendError>,
+    /// Bytes of records that can be appended.
+    room: u64,
+}
+
+pub(super) enum Message {
+    Append(Box<Waiting>),
+    /// Something was consumed.
+    Consumed,
+    End,
+}
+
+/// A record that waits for its group.
+pub(super) struct Waiting {
+    record: Record,
+    since: Instant,
+    done: Done,
+}
+
+impl Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+impl JournalLog {
+    pub(super) fn new(sender: SyncSender<Message>, shared: Arc<Shared>, clock: Clock) -> Self {
+        Self {
+            sender,
+            shared,
+            clock,
+        }
+    }
+
+    /// Whether a record of at least `n_bytes` would be refused now.
+    pub fn check_room(&self, n_bytes: usize) -> Result<(), AppendError> {
+        let status = *self.shared.status.lock();
+        match status.refuses {
+            Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Err(error),
+            _ if n_bytes as u64 > status.room => Err(AppendError::Full),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread.
+    pub fn append(&self, record: Record, done: Done) {
+        let waiting = Box::new(Waiting {
+            record,
+            since: (self.clock)().0,
+            done,
+        });
+        match self.sender.try_send(Message::Append(waiting)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(Message::Append(waiting))) => {
+                (waiting.done)(Err(AppendError::Full));
+            }
+            Err(TrySendError::Disconnected(Message::Append(waiting))) => {
+                (waiting.done)(Err(AppendError::DiskFailed));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Records need not be delivered any more.
+    pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
+        self.shared.consumed.lock().extend(sequences);
+        // A full channel wakes the thread, too.
+        let _ = self.sender.try_send(Message::Consumed);
+    }
+
+    /// Ends the thread once it has written down what is consumed.
+    pub(super) fn end(&self) {
+        // Blocks only while the thread works off what waits.
+        let _ = self.sender.send(Message::End);
+    }
+
+    /// Writes its metrics.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
+        let (_, unix_nanos) = (self.clock)();
+        self.shared.metrics.write(unix_nanos / 1_000_000_000, page);
+    }
+}
+
+impl Shared {
+    pub(super) fn new(metrics: JournalMetrics, room: u64) -> Self {
+        Self {
+            metrics,
+            consumed: Mutex::default(),
+            status: Mutex::new(Status {
+                refuses: None,
+                room,
+            }),
+        }
+    }
+}
+
+/// The thread.
+pub(super) struct LogKeeper {
+    pub(super) store: Store,
+    pub(super) inbox: Receiver<Message>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    pub(super) refusals: Refusals,
+    /// When what nobody waits for is synced.
+    pub(super) sync_at: Option<Instant>,
+    /// When a disk that refuses is tried again.
+    pub(super) probe_at: Option<Instant>,
+    /// Since when the cursor cannot be written.
+    pub(super) unwritten_said_at: Option<Instant>,
+}
+
+impl LogKeeper {
+    pub(super) fn run(mut self) {
+        let mut waiting = VecDeque::new();
+        loop {
+            let mut is_ending = self.wait(&mut waiting);
+            is_ending |= self.gather(&mut waiting);
+            for sequence in mem::take(&mut *self.shared.consumed.lock()) {
+                self.store.consume(sequence..sequence + 1);
+            }
+            self.append(&mut waiting);
+            self.settle(is_ending);
+            self.publish();
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    fn wait(&mut self, waiting: &mut VecDeque<Waiting>) -> bool {
+        let due = [self.sync_at, self.probe_at].into_iter().flatten().min();
+        let message = match due {
+            None => self
+                .inbox
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => {
+                let (now, _) = (self.clock)();
+                self.inbox.recv_timeout(due.saturating_duration_since(now))
+            }
+        };
+        match message {
+            Ok(message) => take(message, waiting),
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
+    }
+
+    /// Takes what else waits. The time of the previous sync was the time to gather.
+    fn gather(&mut self, waiting: &mut VecDeque<Waiting>) -> bool {
+        let mut is_ending = false;
+        for message in self.inbox.try_iter().take(MAX_WAITING) {
+            is_ending |= take(message, waiting);
+        }
+        is_ending
+    }
+
+    fn append(&mut self, waiting: &mut VecDeque<Waiting>) {
+        self.probe();
+        while !waiting.is_empty() {
+            let refused = match self.refusals.current {
+                Some(error @ (AppendError::DiskFull | AppendError::DiskFailed)) => Some(error),
+                _ => self.append_group(waiting),
+            };
+            let Some(error) = refused else { continue };
+            // What is smaller than the first may fit, and comes again.
+            for Waiting { done, .. } in waiting.drain(..) {
+                done(Err(error));
+            }
+        }
+    }
+
+    fn append_group(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<AppendError> {
+        let (begun, _) = (self.clock)();
+        let records: Vec<&Record> = waiting.iter().map(|waiting| &waiting.record).collect();
+        match self.store.append(&records) {
+            Ok(sequences) => {
+                let (now, _) = (self.clock)();
+                self.shared
+                    .metrics
+                    .synced(now.saturating_duration_since(begun));
+                self.resumed(now);
+                for sequence in sequences {
+                    let Some(Waiting { since, done, .. }) = waiting.pop_front() else {
+                        break;
+                    };
+                    let after = now.saturating_duration_since(since);
+                    self.shared.metrics.acknowledged(after);
+                    done(Ok(sequence));
+                }
+                None
+            }
+            Err(failure) => Some(self.refused(failure)),
+        }
+    }
+
+    /// Tries the disk again, if that is due.
+    fn probe(&mut self) {
+        let (now, unix_nanos) = (self.clock)();
+        if self.probe_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.probe_at = None;
+        match self.store.probe(unix_nanos) {
+            Ok(()) => self.resumed(now),
+            Err(failure) => {
+                self.refused(failure);
+            }
+        }
+    }
+
+    fn refused(&mut self, failure: AppendFailure) -> AppendError {
+        let AppendFailure { error, fault } = failure;
+        let (now, _) = (self.clock)();
+        self.probe_at = match error {
+            AppendError::Full => None,
+            AppendError::DiskFull => Some(now + FULL_RETRY),
+            AppendError::DiskFailed => Some(now + FAILED_RETRY),
+        };
+        if self.refusals.begin(error, now) {
+            JournalRefuses {
+                state: error.as_str(),
+                why: fault.map(|fault| fault.to_string()),
+                size: self.store.used(),
+                capacity: self.store.capacity(),
+            }
+            .emit();
+        }
+        error
+    }
+
+    fn resumed(&mut self, now: Instant) {
+        self.probe_at = None;
+        if let Some(after) = self.refusals.end(now) {
+            JournalResumes { after }.emit();
+        }
+    }
+
+    /// Writes down what is consumed, removes segments, and syncs what is due.
+    fn settle(&mut self, is_ending: bool) {
+        let (now, unix_nanos) = (self.clock)();
+        let used = self.store.used();
+        let mut settled = self.store.settle(unix_nanos);
+        if self.store.used() < used && self.probe_at.is_some() {
+            self.probe_at = Some(now);
+        }
+        let is_due = self.sync_at.is_some_and(|at| at <= now);
+        if is_due || is_ending {
+            self.sync_at = None;
+            settled = settled.and_then(|()| self.store.sync());
+        }
+        if let Err(fault) = settled {
+            self.sync_at = Some(now + SYNC_INTERVAL);
+            let said = self.unwritten_said_at;
+            if said.is_none_or(|at| now.saturating_duration_since(at) >= QUIET) {
+                self.unwritten_said_at = Some(now);
+                JournalProgressUnwritten {
+                    why: fault.to_string(),
+                }
+                .emit();
+            }
+        } else if self.store.needs_sync() {
+            self.sync_at = self.sync_at.or(Some(now + SYNC_INTERVAL));
+        }
+    }
+
+    fn publish(&mut self) {
+        let room = self.store.room();
+        *self.shared.status.lock() = Status {
+            refuses: self.refusals.current,
+            room,
+        };
+        let metrics = &self.shared.metrics;
+        metrics.set_state(self.refusals.current.map_or("ok", AppendError::as_str));
+        let (n_segments, oldest) = self.store.extent();
+        let oldest = oldest.map(|unix_nanos| unix_nanos / 1_000_000_000);
+        metrics.resized(self.store.used(), n_segments, oldest);
+    }
+}
+
+fn take(message: Message, waiting: &mut VecDeque<Waiting>) -> bool {
+    match message {
+        Message::Append(record) => waiting.push_back(*record),
+        Message::Consumed => {}
+        Message::End => return true,
+    }
+    false
+}
+
+/// Which refusals are logged: one pair of lines a minute.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    current: Option<AppendError>,
+    since: Option<Instant>,
+    is_logged: bool,
+    logged_at: Option<Instant>,
+}
+
+impl Refusals {
+    fn begin(&mut self, error: AppendError, now: Instant) -> bool {
+        self.since = self.since.or(Some(now));
+        let is_new = self.current.replace(error) != Some(error);
+        let is_quiet = self
+            .logged_at
+            .is_some_and(|at| now.saturating_duration_since(at) < QUIET);
+        if !is_new && self.is_logged || is_quiet {
+            return false;
+        }
+        self.is_logged = true;
+        self.logged_at = Some(now);
+        true
+    }
+
+    fn end(&mut self, now: Instant) -> Option<Duration> {
+        self.current = None;
+        let since = self.since.take()?;
+        mem::take(&mut self.is_logged).then(|| now.saturating_duration_since(since))
+    }
+}

@@ -1,0 +1,227 @@
+//! Reads the records of a log in order, for delivery. Has one position and no index; a record that
+//! is damaged is passed over and reported.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cursor::Consumed;
+use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead, SignalCounts, rest_crc};
+use super::recover::{Scan, scan};
+use super::reopen::{Damage, set_aside};
+use super::segment::{Index, Segment, read_leniently};
+use super::storage::{Storage, StoredFile};
+
+/// A record read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its number.
+    pub sequence: u64,
+    /// 0, 1 or 2.
+    pub signal: u8,
+    /// Spans, log records or metric points.
+    pub n_items: u64,
+    /// When it arrived, in Unix nanoseconds.
+    pub arrived: u64,
+    /// What was kept beside the body.
+    pub meta: Bytes,
+    /// The request.
+    pub body: Bytes,
+}
+
+/// A stretch of a log.
+#[derive(Debug, Default)]
+pub struct Stretch {
+    /// Its records, oldest first.
+    pub records: Vec<Stored>,
+    /// Where the next stretch begins.
+    pub next: u64,
+    /// Records that are lost, with the place of the damage.
+    pub damage: Vec<(std::ops::Range<u64>, Damage)>,
+}
+
+/// Reads a log from its oldest record on.
+#[derive(Debug)]
+pub struct LogReader {
+    storage: Arc<dyn Storage>,
+    damaged: Arc<dyn Storage>,
+    index: Index,
+    /// Consumed before the start. What is consumed later was read before.
+    consumed: Consumed,
+    position: Option<Position>,
+}
+
+/// Where the last stretch ended.
+#[derive(Debug)]
+struct Position {
+    sequence: u64,
+    name: String,
+    file: Arc<dyn StoredFile>,
+    offset: u64,
+}
+
+impl LogReader {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        damaged: Arc<dyn Storage>,
+        index: Index,
+        consumed: Consumed,
+    ) -> Self {
+        Self {
+            storage,
+            damaged,
+            index,
+            consumed,
+            position: None,
+        }
+    }
+
+    /// Reads records from `from` on and below `to`: at least one, then as many as stay below
+    /// `max_bytes`.
+    ///
+    /// # Errors
+    /// A segment cannot be opened.
+    pub fn read(&mut self, from: u64, to: u64, max_bytes: usize) -> io::Result<Stretch> {
+        let mut stretch = Stretch {
+            next: from,
+            ..Stretch::default()
+        };
+        let mut n_bytes = 0;
+        while stretch.next < to && n_bytes < max_bytes {
+            let segment = {
+                let index = self.index.lock();
+                let behind = index.partition_point(|segment| segment.next <= stretch.next);
+                index.get(behind).cloned()
+            };
+            // Segments in between are consumed.
+            let Some(segment) = segment else {
+                stretch.next = to;
+                break;
+            };
+            stretch.next = stretch.next.max(segment.head.first);
+            if stretch.next >= to {
+                break;
+            }
+            let mut position = self.seek(&segment, stretch.next)?;
+            let end = segment.next.min(to);
+            while position.sequence < end && n_bytes < max_bytes {
+                match record_at(&position, &segment) {
+                    Some((head, parts)) => {
+                        position.offset += head.n_bytes() as u64;
+                        position.sequence = head.sequence + 1;
+                        let is_next = head.sequence >= stretch.next;
+                        if is_next && !self.consumed.contains(head.sequence) {
+                            n_bytes += head.n_bytes();
+                            stretch.records.push(stored(&head, parts));
+                        }
+                    }
+                    None => self.pass_damage(&segment, &mut position, &mut stretch),
+                }
+            }
+            stretch.next = stretch.next.max(position.sequence);
+            self.position = Some(position);
+        }
+        stretch.next = stretch.next.min(to);
+        Ok(stretch)
+    }
+
+    fn seek(&mut self, segment: &Segment, sequence: u64) -> io::Result<Position> {
+        if let Some(position) = self.position.take()
+            && position.name == segment.name
+            && position.sequence <= sequence
+        {
+            return Ok(position);
+        }
+        Ok(Position {
+            sequence: segment.head.first,
+            name: segment.name.clone(),
+            file: self.storage.open(&segment.name)?,
+            offset: RECORDS_AT,
+        })
+    }
+
+    /// Goes on at the next whole record.
+    fn pass_damage(&self, segment: &Segment, position: &mut Position, stretch: &mut Stretch) {
+        let n_bytes = usize::try_from(segment.end - RECORDS_AT).unwrap_or(0);
+        let bytes = read_leniently(&*position.file, RECORDS_AT, n_bytes);
+        let scan = scan(&bytes, &segment.head, Some(segment.next), 0);
+        let whole = scan
+            .records
+            .iter()
+            .find(|found| found.head.sequence >= position.sequence);
+        let (next, offset) = match whole {
+            Some(found) => (found.head.sequence, RECORDS_AT + found.at as u64),
+            None => (segment.next, segment.end),
+        };
+        let lost = position.sequence.max(stretch.next)..next;
+        let hole = scan
+            .holes
+            .iter()
+            .find(|hole| hole.sequences.contains(&position.sequence));
+        if !self.consumed.rest_of(&lost).is_empty() {
+            let start = position.offset - RECORDS_AT;
+            let evidence = &bytes[usize::try_from(start).unwrap_or(0).min(bytes.len())..];
+            let evidence = &evidence
+                [..usize::try_from(offset - position.offset).map_or(0, |n| n.min(evidence.len()))];
+            let damage = Damage {
+                file: segment.name.clone(),
+                offset: position.offset,
+                n_bytes: evidence.len() as u64,
+                n_records: lost.end - lost.start,
+                counts: hole.map_or(SignalCounts::default(), |hole| match scan.holes.len() {
+                    // Exact, even where no head can be read.
+                    1 => missing(segment, &scan),
+                    _ => hole.counts,
+                }),
+                copy: set_aside(&*self.damaged, &segment.name, position.offset, evidence),
+            };
+            stretch.damage.push((lost, damage));
+        }
+        position.sequence = next;
+        position.offset = offset;
+    }
+}
+
+/// The items of a segment that none of its whole records holds.
+fn missing(segment: &Segment, scan: &Scan) -> SignalCounts {
+    let mut missing = segment.counts;
+    for found in &scan.records {
+        if let Some(count) = missing.get_mut(usize::from(found.head.signal)) {
+            *count = count.saturating_sub(found.head.n_items);
+        }
+    }
+    missing
+}
+
+fn record_at(position: &Position, segment: &Segment) -> Option<(RecordHead, (Bytes, Bytes))> {
+    let mut bytes = [0; RECORD_HEAD];
+    let n_read = position.file.read_at(&mut bytes, position.offset).ok()?;
+    let head = RecordHead::decode(&bytes[..n_read], segment.head.salt)?;
+    let is_next = head.sequence >= position.sequence && head.sequence < segment.next;
+    if !is_next || position.offset + head.n_bytes() as u64 > segment.end {
+        return None;
+    }
+    let mut rest = vec![0; head.meta_len as usize + head.body_len as usize];
+    let n_read = position
+        .file
+        .read_at(&mut rest, position.offset + RECORD_HEAD as u64)
+        .ok()?;
+    let rest = Bytes::from(rest);
+    let parts = (
+        rest.slice(..head.meta_len as usize),
+        rest.slice(head.meta_len as usize..),
+    );
+    (n_read == rest.len() && rest_crc(&parts.0, &parts.1) == head.rest_crc).then_some((head, parts))
+}
+
+fn stored(head: &RecordHead, (meta, body): (Bytes, Bytes)) -> Stored {
+    Stored {
+        sequence: head.sequence,
+        signal: head.signal,
+        n_items: head.n_items,
+        arrived: head.arrived,
+        meta,
+        body,
+    }
+}

@@ -1,0 +1,419 @@
+//! What a start makes of a log's folder: the segments that are there, what they still hold for
+//! delivery, and what is missing. Copies damaged bytes aside; never gives up for damage.
+
+use std::ops::Range;
+
+use super::cursor::{Consumed, CursorRead};
+use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
+use super::recover::{Hole, Scan, scan};
+use super::segment::{FileFault, Segment, first_of, read_head, read_leniently, read_seal, seal};
+use super::storage::{Storage, StoredFile};
+
+/// Why a log cannot be opened.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    /// A newer program wrote it.
+    Newer(u32),
+    /// The folder cannot be read or written.
+    FileFault(FileFault),
+}
+
+/// Damage to something that was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The segment.
+    pub file: String,
+    /// Where in it.
+    pub offset: u64,
+    /// How many bytes; 0 if the segment is missing.
+    pub n_bytes: u64,
+    /// How many records were lost.
+    pub n_records: u64,
+    /// The items that were lost, as far as heads can be read.
+    pub counts: SignalCounts,
+    /// The copy of the bytes in `damaged/`.
+    pub copy: Option<String>,
+}
+
+/// What a start found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Recovered {
+    /// Items that wait for delivery, damaged ones included.
+    pub counts: SignalCounts,
+    /// Bytes of their records, about.
+    pub n_bytes: u64,
+    /// When the oldest of them arrived, in Unix nanoseconds.
+    pub oldest: Option<u64>,
+    /// Damage to what had not been delivered.
+    pub damage: Vec<Damage>,
+    /// The segment whose tail was torn: its last group was never acknowledged in full.
+    pub torn: Option<String>,
+    /// The cursor could not be read: everything that is here is delivered again.
+    pub is_cursor_lost: bool,
+    /// When the cursor was written last, in Unix nanoseconds.
+    pub stopped: Option<u64>,
+}
+
+/// A log as it goes on.
+#[derive(Debug)]
+pub(super) struct RecoveredLog {
+    pub(super) segments: Vec<Segment>,
+    pub(super) consumed: Consumed,
+    pub(super) next_sequence: u64,
+    pub(super) next_group: u64,
+    pub(super) recovered: Recovered,
+}
+
+/// A file that may be a segment.
+struct Candidate {
+    name: String,
+    first: u64,
+    file: std::sync::Arc<dyn StoredFile>,
+    head: Result<SegmentHead, UnusableHead>,
+}
+
+/// Reads the folder, cuts what was torn, and makes the rest durable: a killed process leaves bytes
+/// that were written and not synced.
+pub(super) fn recover(
+    storage: &dyn Storage,
+    damaged: &dyn Storage,
+    cursor: &CursorRead,
+) -> Result<RecoveredLog, OpenError> {
+    let mut candidates = candidates(storage)?;
+    let mut recovery = Recovery::new(cursor, candidates.first().map(|first| first.first), damaged);
+    // A file that was being written again when the process ended is consumed under its old name.
+    let mut next = u64::MAX;
+    let mut kept = Vec::new();
+    while let Some(candidate) = candidates.pop() {
+        let range = candidate.first..next;
+        let is_its_name = matches!(&candidate.head, Ok(head) if head.first == candidate.first);
+        let is_consumed = next != u64::MAX && recovery.consumed.rest_of(&range).is_empty()
+            || !is_its_name && candidate.first < recovery.consumed.low
+            || !is_its_name && recovery.consumed.contains(candidate.first);
+        if is_consumed {
+            storage
+                .remove(&candidate.name)
+                .map_err(fault(&candidate.name))?;
+            continue;
+        }
+        next = candidate.first;
+        kept.push(candidate);
+    }
+    kept.reverse();
+    let low = recovery.consumed.low;
+    if let Some(first) = kept.first() {
+        recovery.missing(low..first.first, &first.name);
+    }
+    let nexts: Vec<Option<u64>> = kept
+        .iter()
+        .skip(1)
+        .map(|candidate| Some(candidate.first))
+        .chain([None])
+        .collect();
+    for (candidate, next) in kept.into_iter().zip(nexts) {
+        recovery.take(storage, candidate, next)?;
+    }
+    storage.sync().map_err(fault("."))?;
+    Ok(recovery.finish())
+}
+
+fn candidates(storage: &dyn Storage) -> Result<Vec<Candidate>, OpenError> {
+    let mut candidates = Vec::new();
+    for name in storage.names().map_err(fault("."))? {
+        let Some(first) = first_of(&name) else {
+            continue;
+        };
+        let file = storage.open(&name).map_err(fault(&name))?;
+        let head = read_head(&*file);
+        if let Err(UnusableHead::Newer(version)) = head {
+            return Err(OpenError::Newer(version));
+        }
+        candidates.push(Candidate {
+            name,
+            first,
+            file,
+            head,
+        });
+    }
+    candidates.sort_by_key(|candidate| candidate.first);
+    Ok(candidates)
+}
+
+fn fault(file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let file = file.to_owned();
+    move |error| OpenError::FileFault(FileFault { file, error })
+}
+
+struct Recovery<'a> {
+    damaged: &'a dyn Storage,
+    segments: Vec<Segment>,
+    consumed: Consumed,
+    /// Every record below was acknowledged.
+    durable: u64,
+    next_sequence: u64,
+    next_group: u64,
+    recovered: Recovered,
+}
+
+impl<'a> Recovery<'a> {
+    fn new(cursor: &CursorRead, first: Option<u64>, damaged: &'a dyn Storage) -> Self {
+        let mut recovered = Recovered::default();
+        let (consumed, durable) = match cursor {
+            CursorRead::Slot(slot) => {
+                recovered.stopped = Some(slot.written);
+                (Consumed::new(slot.low, &slot.ranges), slot.durable)
+            }
+            // Without a cursor we cannot know of segments that are missing in front.
+            CursorRead::Absent | CursorRead::Damaged | CursorRead::Newer(_) => {
+                recovered.is_cursor_lost = first.is_some();
+                (Consumed::new(first.unwrap_or_default(), &[]), 0)
+            }
+        };
+        Self {
+            damaged,
+            segments: Vec::new(),
+            next_sequence: durable.max(consumed.low),
+            consumed,
+            durable,
+            next_group: 1,
+            recovered,
+        }
+    }
+
+    fn take(
+        &mut self,
+        storage: &dyn Storage,
+        candidate: Candidate,
+        next: Option<u64>,
+    ) -> Result<(), OpenError> {
+        let Candidate {
+            name,
+            first,
+            file,
+            head,
+        } = candidate;
+        let n_file_bytes = file.n_bytes().map_err(fault(&name))?;
+        let head = match head {
+            Ok(head) if head.first == first => head,
+            _ => {
+                // Without its salt no record of it can be told from other bytes.
+                self.unreadable(&name, &*file, n_file_bytes, first, next);
+                return storage.remove(&name).map_err(fault(&name));
+            }
+        };
+        let mut segment = Segment {
+            name,
+            head,
+            size: n_file_bytes,
+            end: RECORDS_AT,
+            next: head.first,
+            counts: SignalCounts::default(),
+            oldest: 0,
+        };
+        self.next_group = self.next_group.max(head.group);
+        self.next_sequence = self.next_sequence.max(head.first);
+        let sealed = read_seal(&*file, head.salt).filter(|seal| seal.end <= n_file_bytes);
+        if let (Some(next), Some(seal)) = (next, sealed)
+            && self.consumed.is_clear_of(&(head.first..seal.last + 1))
+        {
+            segment.end = seal.end;
+            segment.next = seal.last + 1;
+            segment.counts = seal.counts;
+            segment.oldest = seal.oldest;
+            self.next_sequence = self.next_sequence.max(segment.next);
+            // It has at most as many groups as records.
+            self.next_group = self.next_group.max(head.group + segment.next - head.first);
+            self.waits(seal.counts, seal.end - RECORDS_AT, seal.oldest);
+            let name = segment.name.clone();
+            self.segments.push(segment);
+            self.missing(seal.last + 1..next, &name);
+            return Ok(());
+        }
+        let n_bytes = usize::try_from(n_file_bytes.saturating_sub(RECORDS_AT)).unwrap_or(0);
+        let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
+        let scan = scan(&bytes, &head, next, self.durable);
+        segment.end = RECORDS_AT + scan.end as u64;
+        self.take_records(&mut segment, &scan);
+        for hole in &scan.holes {
+            self.take_hole(&segment.name, &bytes, hole);
+        }
+        if next.is_none() {
+            self.cut(&*file, &mut segment, &scan)?;
+        }
+        if scan.records.is_empty() {
+            return storage.remove(&segment.name).map_err(fault(&segment.name));
+        }
+        self.segments.push(segment);
+        Ok(())
+    }
+
+    fn take_records(&mut self, segment: &mut Segment, scan: &Scan) {
+        if let Some(first) = scan.records.first() {
+            segment.oldest = first.head.arrived;
+        }
+        for found in &scan.records {
+            let head = &found.head;
+            let mut counts = SignalCounts::default();
+            if let Some(count) = counts.get_mut(usize::from(head.signal)) {
+                *count = head.n_items;
+            }
+            for (sum, count) in segment.counts.iter_mut().zip(counts) {
+                *sum += count;
+            }
+            segment.next = head.sequence + 1;
+            self.next_sequence = self.next_sequence.max(segment.next);
+            self.next_group = self.next_group.max(head.group + 1);
+            if !self.consumed.contains(head.sequence) {
+                self.waits(counts, head.n_bytes() as u64, head.arrived);
+            }
+        }
+    }
+
+    fn take_hole(&mut self, name: &str, bytes: &[u8], hole: &Hole) {
+        let lost = self.consumed.rest_of(&hole.sequences);
+        // Said once: what is lost counts as consumed from now on.
+        self.consumed.insert(hole.sequences.clone());
+        if lost.is_empty() {
+            return;
+        }
+        if hole.is_torn {
+            self.recovered.torn = Some(name.to_owned());
+            return;
+        }
+        let offset = RECORDS_AT + hole.at as u64;
+        // Free room at the end of a file is no evidence of anything.
+        let evidence = &bytes[hole.at..hole.at + hole.n_bytes];
+        let n_used = evidence
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |last| last + 1);
+        let damage = Damage {
+            file: name.to_owned(),
+            offset,
+            n_bytes: n_used as u64,
+            n_records: lost.iter().map(|range| range.end - range.start).sum(),
+            counts: hole.counts,
+            copy: set_aside(self.damaged, name, offset, &evidence[..n_used]),
+        };
+        self.damage(damage);
+    }
+
+    fn cut(
+        &mut self,
+        file: &dyn StoredFile,
+        segment: &mut Segment,
+        scan: &Scan,
+    ) -> Result<(), OpenError> {
+        if scan.has_torn_tail {
+            self.recovered.torn = Some(segment.name.clone());
+        }
+        if scan.records.is_empty() {
+            return Ok(());
+        }
+        let cut = file
+            .set_len(segment.end)
+            .and_then(|()| seal(file, segment))
+            .and_then(|()| file.sync());
+        match cut {
+            Ok(()) => segment.size = segment.end,
+            // Its records are read from the file as it is.
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+            Err(error) => return Err(fault(&segment.name)(error)),
+        }
+        Ok(())
+    }
+
+    /// Records that no file holds, in front of or behind the segment `name`.
+    fn missing(&mut self, range: Range<u64>, name: &str) {
+        let lost = self.consumed.rest_of(&range);
+        self.consumed.insert(range);
+        if lost.is_empty() {
+            return;
+        }
+        self.damage(Damage {
+            file: name.to_owned(),
+            offset: 0,
+            n_bytes: 0,
+            n_records: lost.iter().map(|range| range.end - range.start).sum(),
+            counts: SignalCounts::default(),
+            copy: None,
+        });
+    }
+
+    fn unreadable(
+        &mut self,
+        name: &str,
+        file: &dyn StoredFile,
+        n_bytes: u64,
+        first: u64,
+        next: Option<u64>,
+    ) {
+        let lost = first..next.unwrap_or(self.durable.max(first));
+        let n_lost: u64 = self
+            .consumed
+            .rest_of(&lost)
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        self.consumed.insert(lost);
+        if n_lost == 0 {
+            return;
+        }
+        let bytes = read_leniently(file, 0, usize::try_from(n_bytes).unwrap_or(0));
+        self.damage(Damage {
+            file: name.to_owned(),
+            offset: 0,
+            n_bytes,
+            n_records: n_lost,
+            counts: SignalCounts::default(),
+            copy: set_aside(self.damaged, name, 0, &bytes),
+        });
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        for (sum, count) in self.recovered.counts.iter_mut().zip(damage.counts) {
+            *sum += count;
+        }
+        self.recovered.damage.push(damage);
+    }
+
+    fn waits(&mut self, counts: SignalCounts, n_bytes: u64, arrived: u64) {
+        let recovered = &mut self.recovered;
+        for (sum, count) in recovered.counts.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        recovered.n_bytes += n_bytes;
+        recovered.oldest = Some(
+            recovered
+                .oldest
+                .map_or(arrived, |oldest| oldest.min(arrived)),
+        );
+    }
+
+    fn finish(self) -> RecoveredLog {
+        RecoveredLog {
+            segments: self.segments,
+            consumed: self.consumed,
+            next_sequence: self.next_sequence,
+            next_group: self.next_group,
+            recovered: self.recovered,
+        }
+    }
+}
+
+/// Keeps a copy of damaged bytes for a person to look at. Its name, if it could be written.
+pub(super) fn set_aside(
+    damaged: &dyn Storage,
+    name: &str,
+    offset: u64,
+    bytes: &[u8],
+) -> Option<String> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let copy = format!("{name}.{offset}");
+    let written = damaged
+        .create(&copy)
+        .and_then(|file| file.write_at(&[bytes], 0));
+    written.is_ok().then_some(copy)
+}

@@ -1,0 +1,120 @@
+//! A segment of a log: its name, its head and seal in its file, and what it holds. Knows nothing of
+//! other segments.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use super::format::{
+    HEADS_AT, SEAL, SEAL_AT, SEGMENT_HEAD, Seal, SegmentHead, SignalCounts, UnusableHead,
+};
+use super::storage::StoredFile;
+use crate::sync::Mutex;
+
+/// The kind of a record that holds a request.
+pub(super) const REQUEST: u8 = 1;
+
+/// Bytes read at once around a sector that cannot be read.
+const PAGE: usize = 4096;
+
+/// A segment as its readers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) name: String,
+    pub(super) head: SegmentHead,
+    /// The length of its file.
+    pub(super) size: u64,
+    /// Where its last durable record ends.
+    pub(super) end: u64,
+    /// Behind the number of its last record.
+    pub(super) next: u64,
+    pub(super) counts: SignalCounts,
+    /// When its first record arrived, in Unix nanoseconds.
+    pub(super) oldest: u64,
+}
+
+/// The segments in order, shared with the readers.
+pub(super) type Index = Arc<Mutex<Vec<Segment>>>;
+
+/// A failed operation on a file.
+#[derive(Debug)]
+pub(super) struct FileFault {
+    pub(super) file: String,
+    pub(super) error: io::Error,
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.error)
+    }
+}
+
+/// The name of the segment that begins with this record.
+pub(super) fn segment_name(first: u64) -> String {
+    format!("{first:016x}.seg")
+}
+
+/// The first record of the segment with this name.
+pub(super) fn first_of(name: &str) -> Option<u64> {
+    let digits = name
+        .strip_suffix(".seg")
+        .filter(|digits| digits.len() == 16)?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+pub(super) fn write_heads(file: &dyn StoredFile, head: &SegmentHead) -> io::Result<()> {
+    let bytes: [u8; SEGMENT_HEAD] = head.encode();
+    for at in HEADS_AT {
+        file.write_at(&[&bytes], at)?;
+    }
+    Ok(())
+}
+
+/// Writes what a finished segment holds.
+pub(super) fn seal(file: &dyn StoredFile, segment: &Segment) -> io::Result<()> {
+    let seal = Seal {
+        end: segment.end,
+        last: segment.next.saturating_sub(1),
+        counts: segment.counts,
+        oldest: segment.oldest,
+    };
+    file.write_at(&[&seal.encode(segment.head.salt)], SEAL_AT)
+}
+
+/// Reads a segment's head from either of its places.
+pub(super) fn read_head(file: &dyn StoredFile) -> Result<SegmentHead, UnusableHead> {
+    let mut outcome = Err(UnusableHead::Damaged);
+    for at in HEADS_AT {
+        let mut bytes = [0; SEGMENT_HEAD];
+        let is_read = matches!(file.read_at(&mut bytes, at), Ok(SEGMENT_HEAD));
+        match SegmentHead::decode(&bytes) {
+            Ok(head) if is_read => return Ok(head),
+            Err(newer @ UnusableHead::Newer(_)) => outcome = Err(newer),
+            _ => {}
+        }
+    }
+    outcome
+}
+
+/// Reads a segment's seal, if it was finished.
+pub(super) fn read_seal(file: &dyn StoredFile, salt: u64) -> Option<Seal> {
+    let mut bytes = [0; SEAL];
+    let n_read = file.read_at(&mut bytes, SEAL_AT).ok()?;
+    Seal::decode(&bytes, salt).filter(|_| n_read == SEAL)
+}
+
+/// Reads `n_bytes` from `offset`, zeros where the disk cannot read.
+pub(super) fn read_leniently(file: &dyn StoredFile, offset: u64, n_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n_bytes];
+    match file.read_at(&mut bytes, offset) {
+        Ok(n_read) => bytes.truncate(n_read),
+        Err(_) => {
+            for (idx, page) in bytes.chunks_mut(PAGE).enumerate() {
+                if file.read_at(page, offset + (idx * PAGE) as u64).is_err() {
+                    page.fill(0);
+                }
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,170 @@
+//! The folder that a log is kept in, as a trait: real files here, a simulated disk in the tests.
+//! Knows system calls; knows nothing of what the files hold.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+
+/// A folder of files.
+pub(super) trait Storage: Debug + Send + Sync {
+    /// The names of its files.
+    fn names(&self) -> io::Result<Vec<String>>;
+    /// Opens a file that exists.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
+    /// Makes an empty file, in place of an old one.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StoredFile>>;
+    /// Renames a file, in place of an old one.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes new, renamed and removed names durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub(super) trait StoredFile: Debug + Send + Sync {
+    /// Its length.
+    fn n_bytes(&self) -> io::Result<u64>;
+    /// Reads until `bytes` is full or the file ends.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all slices, one behind the other.
+    fn write_at(&self, slices: &[&[u8]], offset: u64) -> io::Result<()>;
+    /// Cuts or extends it.
+    fn set_len(&self, n_bytes: u64) -> io::Result<()>;
+    /// Reserves room, so that later writes cannot lack it.
+    fn allocate(&self, n_bytes: u64) -> io::Result<()>;
+    /// Makes its bytes and its length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A folder on a real file system.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes the folder unless it exists; only we may look into it.
+    pub(super) fn make(path: &Path) -> io::Result<Self> {
+        if !path.is_dir() {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)?;
+            if let Some(parent) = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+            {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        Ok(Self::at(path))
+    }
+
+    /// A folder that exists.
+    pub(super) fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    fn file(&self, name: &str, is_new: bool) -> io::Result<Arc<dyn StoredFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        if is_new {
+            options.create(true).truncate(true);
+        }
+        Ok(Arc::new(options.open(self.path.join(name))?))
+    }
+}
+
+impl Storage for Folder {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.path)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StoredFile>> {
+        self.file(name, false)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StoredFile>> {
+        self.file(name, true)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Most slices of one system call.
+const MAX_SLICES: usize = 1024;
+
+impl StoredFile for File {
+    fn n_bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut n_read = 0;
+        while n_read < bytes.len() {
+            match FileExt::read_at(self, &mut bytes[n_read..], offset + n_read as u64) {
+                Ok(0) => break,
+                Ok(n) => n_read += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(n_read)
+    }
+
+    fn write_at(&self, slices: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        let mut rest = &mut slices[..];
+        while rest.iter().any(|slice| !slice.is_empty()) {
+            let n_slices = rest.len().min(MAX_SLICES);
+            match rustix::io::pwritev(self, &rest[..n_slices], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    offset += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, n_bytes: u64) -> io::Result<()> {
+        File::set_len(self, n_bytes)
+    }
+
+    fn allocate(&self, n_bytes: u64) -> io::Result<()> {
+        use rustix::io::Errno;
+        match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, n_bytes) {
+            Ok(()) => Ok(()),
+            // Without it a write may find no room: it fails then, and is cut back.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => File::set_len(self, n_bytes),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

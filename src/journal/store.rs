@@ -1,0 +1,566 @@
+//! One log: appends groups of records to segments, makes each group durable, and removes segments
+//! that are consumed. Runs on the journal's thread; time and randomness are arguments. Knows
+//! nothing of what a record holds.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cursor::{CURSOR, Consumed, CursorFile, CursorRead};
+use super::format::{
+    ALIGNMENT, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
+};
+use super::reader::LogReader;
+use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
+use super::segment::{FileFault, Index, REQUEST, Segment, seal, segment_name, write_heads};
+use super::storage::{Storage, StoredFile};
+use crate::sync::Mutex;
+
+/// Most bytes of one group.
+const MAX_GROUP: usize = 8 << 20;
+
+/// Most consumed segments that are kept to be written again.
+const MAX_SPARES: usize = 2;
+
+/// Sizes of a segment.
+const LEAST_SEGMENT: u64 = 4 << 20;
+const LARGEST_SEGMENT: u64 = 64 << 20;
+
+/// How a log is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct LogSettings {
+    /// Most bytes of its files.
+    pub(super) max_size: u64,
+    /// The usual size of a segment.
+    pub(super) segment_size: u64,
+    /// A record is durable before it counts as appended. Otherwise it survives the end of the
+    /// process, not of the machine.
+    pub(super) sync: bool,
+}
+
+impl LogSettings {
+    /// A log of at most `max_size` bytes.
+    pub fn new(max_size: u64, sync: bool) -> Self {
+        let segment_size = (max_size / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
+        Self {
+            max_size,
+            segment_size: segment_size.min(max_size),
+            sync,
+        }
+    }
+}
+
+/// What is kept of one request.
+#[derive(Debug, Clone)]
+pub struct Record {
+    pub(super) signal: u8,
+    pub(super) n_items: u64,
+    pub(super) arrived: u64,
+    pub(super) meta: Bytes,
+    pub(super) body: Bytes,
+    rest_crc: u32,
+}
+
+impl Record {
+    /// A record of `n_items` items of the signal 0, 1 or 2. Computes the checksum here, in the task
+    /// of its request.
+    pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
+        Self {
+            signal,
+            n_items,
+            arrived,
+            rest_crc: rest_crc(&meta, &body),
+            meta,
+            body,
+        }
+    }
+
+    pub(super) fn n_bytes(&self) -> usize {
+        n_record_bytes(self.meta.len(), self.body.len())
+    }
+}
+
+/// Why records were not appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppendError {
+    /// `max_size` is used up.
+    Full,
+    /// The disk has no room.
+    DiskFull,
+    /// The disk failed.
+    DiskFailed,
+}
+
+impl AppendError {
+    /// The label of counters and of the state.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::DiskFull => "disk_full",
+            Self::DiskFailed => "disk_error",
+        }
+    }
+}
+
+/// Why nothing could be appended, with the fault of the disk behind it.
+#[derive(Debug)]
+pub(super) struct AppendFailure {
+    pub(super) error: AppendError,
+    pub(super) fault: Option<FileFault>,
+}
+
+/// One log.
+#[derive(Debug)]
+pub(super) struct Store {
+    storage: Arc<dyn Storage>,
+    settings: LogSettings,
+    index: Index,
+    /// The last segment of the index, while it takes records.
+    tail: Option<Arc<dyn StoredFile>>,
+    /// The tail has records that were not synced.
+    is_unsynced: bool,
+    spares: Vec<(String, u64)>,
+    next_sequence: u64,
+    next_group: u64,
+    consumed: Consumed,
+    /// `consumed` or `next_sequence` moved since the cursor was written.
+    has_moved: bool,
+    cursor: CursorFile,
+    rng: fastrand::Rng,
+}
+
+impl Store {
+    /// Opens the log of a folder. Nothing is appended to the segments that are there.
+    pub(super) fn open(
+        storage: Arc<dyn Storage>,
+        damaged: &dyn Storage,
+        settings: LogSettings,
+        rng: fastrand::Rng,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let (cursor, read) = CursorFile::open(&*storage).map_err(|error| {
+            OpenError::FileFault(FileFault {
+                file: CURSOR.to_owned(),
+                error,
+            })
+        })?;
+        if let CursorRead::Newer(version) = read {
+            return Err(OpenError::Newer(version));
+        }
+        let RecoveredLog {
+            segments,
+            consumed,
+            next_sequence,
+            next_group,
+            recovered,
+        } = recover(&*storage, damaged, &read)?;
+        let store = Self {
+            storage,
+            settings,
+            index: Arc::new(Mutex::new(segments)),
+            tail: None,
+            is_unsynced: false,
+            spares: Vec::new(),
+            next_sequence,
+            next_group,
+            consumed,
+            has_moved: true,
+            cursor,
+            rng,
+        };
+        Ok((store, recovered))
+    }
+
+    /// Reads what waits, from the oldest record on.
+    pub(super) fn reader(&self, damaged: Arc<dyn Storage>) -> LogReader {
+        let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
+        LogReader::new(storage, damaged, index, self.consumed.clone())
+    }
+
+    /// Every record below is consumed.
+    pub(super) fn low(&self) -> u64 {
+        self.consumed.low
+    }
+
+    /// The number of the next record.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// Most bytes of its files.
+    pub(super) fn capacity(&self) -> u64 {
+        self.settings.max_size
+    }
+
+    /// How many segments hold records, and when the oldest that waits arrived.
+    pub(super) fn extent(&self) -> (usize, Option<u64>) {
+        let index = self.index.lock();
+        let is_waiting = self.consumed.low < self.next_sequence;
+        let oldest = index
+            .iter()
+            .find(|segment| segment.next > self.consumed.low);
+        let oldest = oldest.filter(|_| is_waiting).map(|segment| segment.oldest);
+        (index.len(), oldest)
+    }
+
+    /// Bytes of all its files.
+    pub(super) fn used(&self) -> u64 {
+        let segments: u64 = self.index.lock().iter().map(|segment| segment.size).sum();
+        segments + self.spares.iter().map(|(_, size)| size).sum::<u64>()
+    }
+
+    /// Bytes of records that could be appended now.
+    pub(super) fn room(&self) -> u64 {
+        let spares: u64 = self.spares.iter().map(|(_, size)| size).sum();
+        let free = self.settings.max_size.saturating_sub(self.used() - spares);
+        self.tail_room().max(free.saturating_sub(RECORDS_AT))
+    }
+
+    fn tail_room(&self) -> u64 {
+        let index = self.index.lock();
+        match (&self.tail, index.last()) {
+            (Some(_), Some(segment)) => segment.size - segment.end,
+            _ => 0,
+        }
+    }
+
+    /// Appends records from the front as one group, as many as fit into a segment, and returns
+    /// their numbers. They are durable then.
+    pub(super) fn append(&mut self, records: &[&Record]) -> Result<Range<u64>, AppendFailure> {
+        let Some(first) = records.first() else {
+            return Ok(self.next_sequence..self.next_sequence);
+        };
+        if (first.n_bytes() as u64) > self.tail_room() {
+            self.roll(first.n_bytes() as u64, first.arrived)?;
+        }
+        let mut room = usize::try_from(self.tail_room()).unwrap_or(usize::MAX);
+        room = room.min(MAX_GROUP.max(first.n_bytes()));
+        let mut n_bytes = 0;
+        let fitting = records.iter().take_while(|record| {
+            n_bytes += record.n_bytes();
+            n_bytes <= room
+        });
+        let group = &records[..fitting.count()];
+        if let Err(fault) = self.write_group(group) {
+            return Err(self.abandon_tail(fault));
+        }
+        let sequences = self.next_sequence..self.next_sequence + group.len() as u64;
+        if let Some(segment) = self.index.lock().last_mut() {
+            segment.next = sequences.end;
+            for record in group {
+                segment.end += record.n_bytes() as u64;
+                if let Some(count) = segment.counts.get_mut(usize::from(record.signal)) {
+                    *count += record.n_items;
+                }
+            }
+        }
+        self.next_sequence = sequences.end;
+        self.next_group += 1;
+        self.has_moved = true;
+        Ok(sequences)
+    }
+
+    fn write_group(&mut self, group: &[&Record]) -> Result<(), FileFault> {
+        const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
+        let (Some(file), Some(segment)) = (&self.tail, self.index.lock().last().cloned()) else {
+            return Ok(());
+        };
+        let heads: Vec<_> = (self.next_sequence..)
+            .zip(group)
+            .enumerate()
+            .map(|(idx, (sequence, record))| {
+                let head = RecordHead {
+                    kind: REQUEST,
+                    signal: record.signal,
+                    is_last: idx + 1 == group.len(),
+                    sequence,
+                    group: self.next_group,
+                    arrived: record.arrived,
+                    n_items: record.n_items,
+                    // A record is at most as long as a segment, which is far below 4 GiB.
+                    meta_len: u32::try_from(record.meta.len()).unwrap_or(u32::MAX),
+                    body_len: u32::try_from(record.body.len()).unwrap_or(u32::MAX),
+                    rest_crc: record.rest_crc,
+                };
+                head.encode(segment.head.salt)
+            })
+            .collect();
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(4 * group.len());
+        for (head, record) in heads.iter().zip(group) {
+            let n_padding = record.n_bytes() - head.len() - record.meta.len() - record.body.len();
+            slices.extend([&head[..], &record.meta, &record.body, &PADDING[..n_padding]]);
+        }
+        let written = file.write_at(&slices, segment.end);
+        let synced = written.and_then(|()| match self.settings.sync {
+            true => file.sync(),
+            false => Ok(()),
+        });
+        self.is_unsynced |= !self.settings.sync;
+        synced.map_err(|error| FileFault {
+            file: segment.name,
+            error,
+        })
+    }
+
+    /// A write or a sync failed: cuts the segment back to its last durable record and never touches
+    /// it again, since a later sync of the same file could succeed without the bytes.
+    fn abandon_tail(&mut self, fault: FileFault) -> AppendFailure {
+        if let Some(file) = self.tail.take() {
+            let mut index = self.index.lock();
+            if let Some(segment) = index.last_mut() {
+                let is_cut = file.set_len(segment.end).is_ok();
+                if is_cut {
+                    segment.size = segment.end;
+                }
+                if segment.end == RECORDS_AT {
+                    let _ = self.storage.remove(&segment.name);
+                    index.pop();
+                }
+            }
+        }
+        self.is_unsynced = false;
+        self.next_group += 1;
+        failure(fault)
+    }
+
+    // === segments ===
+
+    /// Finishes the tail and begins a segment with room for `n_bytes`.
+    fn roll(&mut self, n_bytes: u64, arrived: u64) -> Result<(), AppendFailure> {
+        self.finish_tail()?;
+        let least = RECORDS_AT + n_bytes;
+        let head = SegmentHead {
+            first: self.next_sequence,
+            group: self.next_group,
+            salt: self.rng.u64(..),
+        };
+        let name = segment_name(head.first);
+        let (file, size) = match self.spares.iter().position(|(_, size)| *size >= least) {
+            Some(idx) => {
+                let (spare, size) = self.spares.swap_remove(idx);
+                (self.recycle(&spare, &name, &head)?, size)
+            }
+            None => self.make(&name, &head, least)?,
+        };
+        self.tail = Some(file);
+        self.index.lock().push(Segment {
+            name,
+            head,
+            size,
+            end: RECORDS_AT,
+            next: head.first,
+            counts: SignalCounts::default(),
+            oldest: arrived,
+        });
+        Ok(())
+    }
+
+    fn finish_tail(&mut self) -> Result<(), AppendFailure> {
+        let Some(file) = self.tail.take() else {
+            return Ok(());
+        };
+        let Some(segment) = self.index.lock().last().cloned() else {
+            return Ok(());
+        };
+        // Without its seal a start reads the segment in full.
+        let _ = seal(&*file, &segment);
+        match std::mem::take(&mut self.is_unsynced) {
+            true => file.sync().map_err(|error| {
+                failure(FileFault {
+                    file: segment.name,
+                    error,
+                })
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a consumed segment again: its blocks are there, so that a sync writes data alone.
+    fn recycle(
+        &self,
+        spare: &str,
+        name: &str,
+        head: &SegmentHead,
+    ) -> Result<Arc<dyn StoredFile>, AppendFailure> {
+        let recycled = self.storage.open(spare).and_then(|file| {
+            write_heads(&*file, head)?;
+            file.sync()?;
+            self.storage.rename(spare, name)?;
+            self.storage.sync()?;
+            Ok(file)
+        });
+        recycled.map_err(|error| {
+            let _ = self.storage.remove(spare);
+            let _ = self.storage.remove(name);
+            failure(FileFault {
+                file: name.to_owned(),
+                error,
+            })
+        })
+    }
+
+    /// Makes a segment of the usual size, or a smaller one where the room is short.
+    fn make(
+        &mut self,
+        name: &str,
+        head: &SegmentHead,
+        least: u64,
+    ) -> Result<(Arc<dyn StoredFile>, u64), AppendFailure> {
+        if self.settings.max_size.saturating_sub(self.used()) < least {
+            self.drop_spares();
+        }
+        let free = self.settings.max_size.saturating_sub(self.used());
+        if free < least {
+            return Err(AppendFailure {
+                error: AppendError::Full,
+                fault: None,
+            });
+        }
+        let usual = self.settings.segment_size.max(least).min(free);
+        let sizes = [usual, LEAST_SEGMENT.max(least).min(usual), least];
+        let mut last = None;
+        for size in sizes {
+            let made = self.storage.create(name).and_then(|file| {
+                file.allocate(size)?;
+                write_heads(&*file, head)?;
+                file.sync()?;
+                self.storage.sync()?;
+                Ok(file)
+            });
+            match made {
+                Ok(file) => return Ok((file, size)),
+                Err(error) => {
+                    let _ = self.storage.remove(name);
+                    let has_spares = !self.spares.is_empty();
+                    self.drop_spares();
+                    let failed = failure(FileFault {
+                        file: name.to_owned(),
+                        error,
+                    });
+                    let is_full = failed.error == AppendError::DiskFull;
+                    last = Some(failed);
+                    if !is_full && !has_spares {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last.unwrap_or(AppendFailure {
+            error: AppendError::DiskFailed,
+            fault: None,
+        }))
+    }
+
+    fn drop_spares(&mut self) {
+        for (name, _) in self.spares.drain(..) {
+            // What stays is found at the next start, and removed as consumed.
+            let _ = self.storage.remove(&name);
+        }
+    }
+
+    /// Tries whether the disk takes a segment again.
+    pub(super) fn probe(&mut self, arrived: u64) -> Result<(), AppendFailure> {
+        if self.tail.is_some() {
+            return Ok(());
+        }
+        self.roll(ALIGNMENT as u64, arrived)
+    }
+
+    // === consumption ===
+
+    pub(super) fn consume(&mut self, range: Range<u64>) {
+        self.consumed.insert(range);
+        self.has_moved = true;
+    }
+
+    /// Writes the cursor if anything moved, and removes segments that are consumed.
+    pub(super) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
+        if self.has_moved {
+            self.write_cursor(unix_nanos)?;
+            self.has_moved = false;
+        }
+        let is_tail_open = self.tail.is_some();
+        let done: Vec<Segment> = {
+            let index = self.index.lock();
+            let finished = &index[..index.len() - usize::from(is_tail_open).min(index.len())];
+            let is_done = |segment: &&Segment| {
+                let range = segment.head.first..segment.next;
+                self.consumed.rest_of(&range).is_empty()
+            };
+            finished.iter().filter(is_done).cloned().collect()
+        };
+        if done.is_empty() {
+            return Ok(());
+        }
+        // A start takes a segment that is missing for damage, unless the cursor is past it.
+        self.sync_cursor()?;
+        for segment in done {
+            self.index.lock().retain(|other| other.name != segment.name);
+            let is_usual = segment.size == self.settings.segment_size;
+            if is_usual && self.spares.len() < MAX_SPARES {
+                self.spares.push((segment.name, segment.size));
+            } else {
+                let _ = self.storage.remove(&segment.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Something was written that is not durable yet.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.is_unsynced || self.cursor.is_dirty()
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&mut self) -> Result<(), FileFault> {
+        if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced)
+            && let Err(error) = file.sync()
+        {
+            let name = self.index.lock().last().map(|segment| segment.name.clone());
+            let fault = FileFault {
+                file: name.unwrap_or_default(),
+                error,
+            };
+            return Err(self.abandon_tail(fault).fault.unwrap_or_else(|| FileFault {
+                file: String::new(),
+                error: io::ErrorKind::Other.into(),
+            }));
+        }
+        self.is_unsynced = false;
+        self.sync_cursor()
+    }
+
+    fn write_cursor(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
+        self.cursor
+            .write(
+                &*self.storage,
+                &self.consumed,
+                self.next_sequence,
+                unix_nanos,
+            )
+            .map_err(cursor_fault)
+    }
+
+    fn sync_cursor(&mut self) -> Result<(), FileFault> {
+        self.cursor.sync().map_err(cursor_fault)
+    }
+}
+
+fn cursor_fault(error: io::Error) -> FileFault {
+    FileFault {
+        file: CURSOR.to_owned(),
+        error,
+    }
+}
+
+fn failure(fault: FileFault) -> AppendFailure {
+    let error = match fault.error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => AppendError::DiskFull,
+        _ => AppendError::DiskFailed,
+    };
+    AppendFailure {
+        error,
+        fault: Some(fault),
+    }
+}

@@ -1,0 +1,481 @@
+//! The store on a simulated disk: every legal state after a power cut at every operation, a failure
+//! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
+//! other file systems are not tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, rest_crc};
+use super::model::{DiskFault, ModelDisk, Survival};
+use super::reader::Stretch;
+use super::reopen::{OpenError, Recovered};
+use super::segment::{REQUEST, segment_name};
+use super::storage::{Folder, Storage};
+use super::store::{AppendError, LogSettings, Record, Store};
+
+const SETTINGS: LogSettings = LogSettings {
+    max_size: 1 << 20,
+    segment_size: 24 << 10,
+    sync: true,
+};
+
+/// A log under test, and what it promised.
+struct Tested {
+    disk: ModelDisk,
+    store: Store,
+    rng: fastrand::Rng,
+    promised: Promised,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Promised {
+    /// Every body ever handed to the store.
+    offered: BTreeSet<Bytes>,
+    /// Appended and not consumed.
+    waiting: BTreeMap<u64, Bytes>,
+    n_bodies: u64,
+}
+
+impl Tested {
+    fn open(disk: ModelDisk, seed: u64, promised: Promised) -> (Self, Recovered) {
+        let storage = Arc::new(disk.clone());
+        let rng = fastrand::Rng::with_seed(seed);
+        let (store, recovered) =
+            Store::open(storage, &ModelDisk::default(), SETTINGS, rng.clone()).unwrap();
+        let tested = Self {
+            disk,
+            store,
+            rng,
+            promised,
+        };
+        (tested, recovered)
+    }
+
+    fn body(&mut self) -> Bytes {
+        self.promised.n_bodies += 1;
+        let mut body = self.promised.n_bodies.to_le_bytes().to_vec();
+        let n_bytes = match self.rng.u8(..10) {
+            0 => self.rng.usize(..9_000),
+            _ => self.rng.usize(..700),
+        };
+        body.extend((0..n_bytes).map(|_| self.rng.u8(..)));
+        let body = Bytes::from(body);
+        self.promised.offered.insert(body.clone());
+        body
+    }
+
+    /// Does something by chance. Failures of the disk are borne.
+    fn step(&mut self) {
+        match self.rng.u8(..10) {
+            0..5 => {
+                let n_records = self.rng.usize(1..5);
+                let bodies: Vec<Bytes> = (0..n_records).map(|_| self.body()).collect();
+                let _ = self.append(&bodies);
+            }
+            5..8 => {
+                let n_consumed = self.rng.usize(..6);
+                for _ in 0..n_consumed {
+                    let waiting: Vec<u64> = self.promised.waiting.keys().copied().take(8).collect();
+                    if let Some(sequence) = self.rng.choice(waiting) {
+                        self.promised.waiting.remove(&sequence);
+                        self.store.consume(sequence..sequence + 1);
+                    }
+                }
+                let _ = self.store.settle(1);
+            }
+            _ => {
+                let _ = self.store.sync();
+            }
+        }
+    }
+
+    fn append(&mut self, bodies: &[Bytes]) -> Result<(), AppendError> {
+        let records: Vec<Record> = bodies
+            .iter()
+            .map(|body| Record::new(0, 1, 7, Bytes::from_static(b"meta"), body.clone()))
+            .collect();
+        let mut rest: Vec<&Record> = records.iter().collect();
+        while !rest.is_empty() {
+            let sequences = self.store.append(&rest).map_err(|failure| failure.error)?;
+            let n_appended = (sequences.end - sequences.start) as usize;
+            for (sequence, record) in sequences.zip(rest.drain(..n_appended)) {
+                self.promised.waiting.insert(sequence, record.body.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that waits for delivery.
+    fn read_all(&self) -> (BTreeMap<u64, Bytes>, Stretch) {
+        let mut reader = self.store.reader(Arc::new(ModelDisk::default()));
+        let mut all = Stretch::default();
+        let mut from = self.store.low();
+        while from < self.store.next_sequence() {
+            let stretch = reader
+                .read(from, self.store.next_sequence(), 3_000)
+                .unwrap();
+            assert!(stretch.next > from, "it goes on");
+            from = stretch.next;
+            all.records.extend(stretch.records);
+            all.damage.extend(stretch.damage);
+        }
+        let waiting = all.records.iter().map(|record| {
+            assert_eq!(record.meta, "meta");
+            (record.sequence, record.body.clone())
+        });
+        (waiting.collect(), all)
+    }
+
+    fn check_running(&self, what: &str) {
+        let (read, all) = self.read_all();
+        assert_eq!(all.damage, [], "{what}: false damage");
+        assert!(read == self.promised.waiting, "{what}");
+    }
+
+    /// Everything promised is there, and nothing that was never offered.
+    fn check(&self, recovered: &Recovered, what: &str) {
+        let (read, all) = self.read_all();
+        assert_eq!(recovered.damage, [], "{what}: false damage");
+        assert_eq!(all.damage, [], "{what}: false damage");
+        for (sequence, body) in &self.promised.waiting {
+            assert!(
+                read.get(sequence) == Some(body),
+                "{what}: {sequence} is lost"
+            );
+        }
+        for (sequence, body) in &read {
+            let is_offered = self.promised.offered.contains(body);
+            assert!(is_offered, "{what}: {sequence} was never offered");
+        }
+        let n_items: u64 = recovered.counts.iter().sum();
+        assert_eq!(n_items, read.len() as u64, "{what}: the books balance");
+    }
+}
+
+const ALL_KEPT: [Survival; 6] = [
+    Survival::Nothing,
+    Survival::Everything,
+    Survival::Some,
+    Survival::Some,
+    Survival::Some,
+    Survival::Some,
+];
+
+#[test]
+fn nothing_acknowledged_is_lost_in_a_power_cut_at_any_operation() {
+    let mut n_states = 0;
+    for seed in 0..12 {
+        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+        for step in 0..60 {
+            tested.step();
+            for kept in ALL_KEPT {
+                let disk = tested.disk.after_power_cut(kept, &mut tested.rng);
+                let what = format!("seed {seed}, step {step}, {kept:?}");
+                // Goes on with what is left, and cuts the power again.
+                let (mut second, recovered) =
+                    Tested::open(disk, seed + 100, tested.promised.clone());
+                second.check(&recovered, &what);
+                n_states += 1;
+                second.promised.waiting = second.read_all().0;
+                for _ in 0..3 {
+                    second.step();
+                }
+                let disk = second.disk.after_power_cut(kept, &mut tested.rng);
+                let (third, recovered) = Tested::open(disk, seed + 200, second.promised.clone());
+                third.check(&recovered, &format!("{what}, again"));
+                n_states += 1;
+            }
+        }
+    }
+    assert_eq!(n_states, 12 * 60 * 6 * 2);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_in_a_power_cut_within_an_operation() {
+    for seed in 0..40 {
+        // Every operation after the n-th fails, as if the machine stopped there.
+        for n in 1..60 {
+            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+            let from = tested.disk.n_operations() + n;
+            tested.disk.set_fault(Some(DiskFault {
+                from,
+                until: usize::MAX,
+                kind: io::ErrorKind::Other,
+                is_short: n % 2 == 0,
+            }));
+            while tested.disk.n_operations() < from {
+                tested.step();
+            }
+            for kept in [
+                Survival::Nothing,
+                Survival::Everything,
+                Survival::Some,
+                Survival::Some,
+            ] {
+                let disk = tested.disk.after_power_cut(kept, &mut tested.rng);
+                let (again, recovered) = Tested::open(disk, seed, tested.promised.clone());
+                again.check(&recovered, &format!("seed {seed}, operation {n}, {kept:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_fault_of_the_disk_service_resumes_and_nothing_is_lost() {
+    let kinds = [
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::Other,
+        io::ErrorKind::ReadOnlyFilesystem,
+    ];
+    for seed in 0..15 {
+        for (n, kind) in (1..80).zip(kinds.into_iter().cycle()) {
+            let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+            let from = tested.disk.n_operations() + n;
+            tested.disk.set_fault(Some(DiskFault {
+                from,
+                until: from + 1 + n % 5,
+                kind,
+                is_short: n % 2 == 0,
+            }));
+            while tested.disk.n_operations() < from + 6 {
+                tested.step();
+            }
+            let body = tested.body();
+            assert_eq!(tested.append(&[body]), Ok(()), "seed {seed}, operation {n}");
+            tested.store.settle(2).unwrap();
+            tested.store.sync().unwrap();
+            tested.check_running(&format!("seed {seed}, operation {n}"));
+            for kept in [Survival::Nothing, Survival::Everything, Survival::Some] {
+                let disk = tested.disk.after_power_cut(kept, &mut tested.rng);
+                let (again, recovered) = Tested::open(disk, seed, tested.promised.clone());
+                again.check(&recovered, &format!("seed {seed}, operation {n}, {kept:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_loses_at_most_its_record_and_is_noticed() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let (mut n_lost, mut n_noticed) = (0, 0);
+    for seed in 0..30 {
+        let (mut tested, _) = Tested::open(ModelDisk::default(), seed, Promised::default());
+        for _ in 0..40 {
+            tested.step();
+        }
+        tested.store.settle(1).unwrap();
+        tested.store.sync().unwrap();
+        for _ in 0..40 {
+            let disk = tested.disk.after_kill();
+            let files = disk.files();
+            let (name, n_bytes) = rng.choice(&files).unwrap();
+            let byte = rng.usize(..*n_bytes);
+            disk.flip(name, byte, rng.u8(..8));
+            let what = format!("seed {seed}, byte {byte} of {name}");
+            let (again, recovered) = Tested::open(disk, seed, tested.promised.clone());
+            let (read, all) = again.read_all();
+            let lost: Vec<u64> = again
+                .promised
+                .waiting
+                .keys()
+                .filter(|sequence| !read.contains_key(*sequence))
+                .copied()
+                .collect();
+            assert!(lost.len() <= 1, "{what}: {lost:?} are lost");
+            for (sequence, body) in &read {
+                let is_offered = again.promised.offered.contains(body);
+                assert!(is_offered, "{what}: {sequence} was never offered");
+            }
+            let n_damaged: u64 = recovered
+                .damage
+                .iter()
+                .chain(all.damage.iter().map(|(_, damage)| damage))
+                .map(|damage| damage.n_records)
+                .sum();
+            n_lost += lost.len();
+            n_noticed += usize::from(n_damaged > 0);
+            assert_eq!(n_damaged, lost.len() as u64, "{what}: it is noticed");
+        }
+    }
+    assert!(n_lost > 50, "the flips hit records: {n_lost}");
+    assert_eq!(n_noticed, n_lost);
+}
+
+// === full, missing, newer ===
+
+#[test]
+fn a_full_log_refuses_and_takes_again_once_something_is_consumed() {
+    let (mut tested, _) = Tested::open(ModelDisk::default(), 1, Promised::default());
+    let body = Bytes::from(vec![7; 8_000]);
+    let mut n_appended = 0;
+    while tested.append(std::slice::from_ref(&body)) == Ok(()) {
+        n_appended += 1;
+        assert!(tested.store.used() <= SETTINGS.max_size);
+    }
+    assert!(
+        n_appended * body.len() > SETTINGS.max_size as usize / 2,
+        "{n_appended}"
+    );
+    assert!(tested.store.room() < body.len() as u64);
+    let small = Bytes::from_static(b"small");
+    let room_before = tested.store.room();
+    assert_eq!(
+        tested.append(&[small]).is_ok(),
+        room_before > 0,
+        "as much as was said"
+    );
+    for sequence in 0..4 {
+        tested.store.consume(sequence..sequence + 1);
+    }
+    tested.store.settle(1).unwrap();
+    assert!(
+        tested.store.room() >= body.len() as u64,
+        "the first segment is free"
+    );
+    assert_eq!(tested.append(&[body]), Ok(()));
+}
+
+#[test]
+fn a_record_that_is_never_delivered_holds_only_its_segment() {
+    let (mut tested, _) = Tested::open(ModelDisk::default(), 1, Promised::default());
+    let body = Bytes::from(vec![7; 8_000]);
+    for sequence in 0..2_000 {
+        assert_eq!(
+            tested.append(std::slice::from_ref(&body)),
+            Ok(()),
+            "{sequence}"
+        );
+        if sequence > 0 {
+            tested.store.consume(sequence..sequence + 1);
+        }
+        tested.store.settle(1).unwrap();
+    }
+    assert_eq!(tested.read_all().0.into_keys().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_missing_segment_is_damage_and_the_rest_is_delivered() {
+    for missing in 0..3 {
+        let (mut tested, _) = Tested::open(ModelDisk::default(), 1, Promised::default());
+        for _ in 0..6 {
+            let body = Bytes::from(vec![7; 9_000]);
+            tested.promised.offered.insert(body.clone());
+            tested.append(&[body]).unwrap();
+        }
+        tested.store.settle(1).unwrap();
+        let names: Vec<String> = tested
+            .disk
+            .files()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(names.len(), 4, "three segments and the cursor");
+        Storage::remove(&tested.disk, &names[missing]).unwrap();
+        let (again, recovered) = Tested::open(tested.disk.clone(), 1, Promised::default());
+        let n_lost: u64 = recovered.damage.iter().map(|damage| damage.n_records).sum();
+        let (read, all) = again.read_all();
+        let n_lost_later: u64 = all.damage.iter().map(|(_, damage)| damage.n_records).sum();
+        assert_eq!(
+            (n_lost + n_lost_later, read.len()),
+            (2, 4),
+            "segment {missing}"
+        );
+        // It is said once.
+        let mut again = again;
+        again.store.settle(2).unwrap();
+        let (_, recovered) = Tested::open(again.disk.clone(), 1, Promised::default());
+        assert_eq!(recovered.damage, []);
+    }
+}
+
+#[test]
+fn what_a_newer_version_wrote_is_not_touched() {
+    let disk = ModelDisk::default();
+    let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
+    tested.append(&[Bytes::from_static(b"x")]).unwrap();
+    let name = segment_name(0);
+    let file = Storage::open(&disk, &name).unwrap();
+    let mut head = [0; SEGMENT_HEAD];
+    file.read_at(&mut head, 0).unwrap();
+    head[8] = 2;
+    let crc = crc32fast::hash(&head[..SEGMENT_HEAD - 4]);
+    head[SEGMENT_HEAD - 4..].copy_from_slice(&crc.to_le_bytes());
+    for at in HEADS_AT {
+        file.write_at(&[&head], at).unwrap();
+    }
+    let n_operations = disk.n_operations();
+    let opened = Store::open(
+        Arc::new(disk.clone()),
+        &ModelDisk::default(),
+        SETTINGS,
+        fastrand::Rng::with_seed(1),
+    );
+    assert!(matches!(opened, Err(OpenError::Newer(2))));
+    assert!(
+        disk.n_operations() <= n_operations + 1,
+        "nothing was written"
+    );
+}
+
+#[test]
+fn bytes_inside_a_request_are_never_taken_for_a_record() {
+    let disk = ModelDisk::default();
+    let (mut tested, _) = Tested::open(disk.clone(), 1, Promised::default());
+    tested.append(&[Bytes::from_static(b"first")]).unwrap();
+    // A request that holds the bytes of a record; its sender cannot know the salt.
+    let head = RecordHead {
+        kind: REQUEST,
+        signal: 0,
+        is_last: true,
+        sequence: 1,
+        group: 2,
+        arrived: 0,
+        n_items: 1,
+        meta_len: 4,
+        body_len: 4,
+        rest_crc: rest_crc(b"meta", b"evil"),
+    };
+    let forged = [&head.encode(0)[..], b"metaevil"].concat();
+    let body = Bytes::from([&[0; 60][..], &forged[..], &[0; 100]].concat());
+    tested
+        .append(&[body, Bytes::from_static(b"third")])
+        .unwrap();
+    tested.store.settle(1).unwrap();
+    // Its head is damaged.
+    disk.flip(&segment_name(0), RECORDS_AT as usize + 80 + 9, 1);
+    let (again, _) = Tested::open(disk, 1, tested.promised.clone());
+    let (read, _) = again.read_all();
+    assert_eq!(read.into_values().collect::<Vec<_>>(), ["first", "third"]);
+}
+
+#[test]
+fn a_real_folder_keeps_what_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let storage = Arc::new(Folder::make(&folder.path().join("requests")).unwrap());
+        let rng = fastrand::Rng::with_seed(1);
+        Store::open(storage, &ModelDisk::default(), SETTINGS, rng).unwrap()
+    };
+    let body = Bytes::from(vec![7; 5_000]);
+    let record = |n: u64| Record::new(0, n, 7, Bytes::new(), body.clone());
+    let (mut store, recovered) = open();
+    assert_eq!(recovered, Recovered::default());
+    for n in 0..30 {
+        store.append(&[&record(n), &record(1)]).unwrap();
+        store.consume(n..n + 1);
+        store.settle(1).unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let (store, recovered) = open();
+    assert_eq!((recovered.damage.len(), recovered.torn), (0, None));
+    assert_eq!((store.low(), store.next_sequence()), (30, 60));
+    assert_eq!(recovered.counts, [(15..30).sum::<u64>() + 15, 0, 0]);
+    let mut reader = store.reader(Arc::new(ModelDisk::default()));
+    let stretch = reader.read(30, 60, usize::MAX).unwrap();
+    assert_eq!((stretch.records.len(), stretch.next), (30, 60));
+    assert!(stretch.records.iter().all(|record| record.body == body));
+}

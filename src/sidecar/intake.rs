@@ -1,0 +1,150 @@
+//! Where the receivers' requests go: the bytes to the forward queue or its journal, the facts to
+//! the scoring queue. Remembers when the last request came. Must not know what is in them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
+
+use super::record::Recorder;
+use super::scoring::ScoringQueue;
+use super::{Addresses, now};
+use crate::config::Signal;
+use crate::forward::ForwardHandle;
+use crate::pipeline::Rules;
+use crate::receive::{self, Acknowledgement, Received};
+use crate::span::{KeySet, Now};
+use crate::telemetry::{MetricsPage, NothingReceived};
+use crate::transport::QueueRefusal;
+
+/// Where a received request goes: its bytes to the forward queue, its facts to the scoring queue.
+pub(super) struct RequestIntake {
+    pub(super) forward: ForwardHandle,
+    pub(super) scoring: Option<ScoringQueue>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) rules: Arc<ArcSwap<Rules>>,
+    pub(super) started: Instant,
+    /// Milliseconds from the start to the last request; 0 before the first.
+    pub(super) last_offer: Arc<AtomicU64>,
+}
+
+impl receive::RequestSink for RequestIntake {
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        self.scoring
+            .is_some()
+            .then(|| self.rules.load().keys().clone())
+    }
+
+    fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+        // A request that is refused is a sign of life, too: its sender still has something to send.
+        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        self.forward.check_room(signal, n_bytes)
+    }
+
+    fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
+        let Received {
+            signal,
+            body,
+            n_items,
+            headers,
+            batch,
+        } = received;
+        self.last_offer.store(self.millis(), Ordering::Relaxed);
+        if self.forward.keeps(signal) {
+            let arrived = now().unix_nanos;
+            let (answer, answered) = oneshot::channel();
+            let (scoring, recorder) = (self.scoring.clone(), self.recorder.clone());
+            let recorded = recorder.is_some().then(|| body.clone());
+            // Scored only when it is kept: a refused request comes again.
+            let outcome = Box::new(move |outcome: Result<(), QueueRefusal>| {
+                if outcome.is_ok() {
+                    if let (Some(recorder), Some(body)) = (&recorder, recorded) {
+                        recorder.offer(signal, &body, arrived);
+                    }
+                    if let Some(scoring) = &scoring {
+                        scoring.offer(batch);
+                    }
+                }
+                // A client that has gone needs no answer.
+                let _ = answer.send(outcome);
+            });
+            self.forward
+                .keep(signal, body, n_items, headers, arrived, outcome);
+            return Ok(Acknowledgement::WhenKept(answered));
+        }
+        // Forward first: a refused request is retried, and must not be scored twice.
+        let recorded = self.recorder.is_some().then(|| body.clone());
+        self.forward.offer(signal, body, n_items, headers)?;
+        if let (Some(recorder), Some(body)) = (&self.recorder, recorded) {
+            recorder.offer(signal, &body, now().unix_nanos);
+        }
+        if let Some(scoring) = &self.scoring {
+            scoring.offer(batch);
+        }
+        Ok(Acknowledgement::Now)
+    }
+}
+
+impl RequestIntake {
+    fn millis(&self) -> u64 {
+        u64::try_from(
+            now()
+                .instant
+                .saturating_duration_since(self.started)
+                .as_millis(),
+        )
+        .unwrap_or(u64::MAX)
+        .max(1)
+    }
+
+    /// Waits until no request has arrived for `quiet`, counted from `begun`, but not beyond
+    /// `latest`. An agent that is stopped together with us was silent until then and sends its last
+    /// spans now.
+    pub(super) async fn fall_quiet(&self, quiet: Duration, begun: Instant, latest: Instant) {
+        loop {
+            let last = begun
+                .max(self.started + Duration::from_millis(self.last_offer.load(Ordering::Relaxed)));
+            let time = now().instant;
+            let wait = (last + quiet).min(latest).saturating_duration_since(time);
+            if wait.is_zero() {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+// === LastRequest ===
+
+/// When the last request came.
+#[derive(Clone)]
+pub(super) struct LastRequest {
+    pub(super) started: Now,
+    /// See [`RequestIntake::last_offer`].
+    pub(super) millis: Arc<AtomicU64>,
+}
+
+impl LastRequest {
+    /// Reports it if no request has come by then: most often the agent's exporter points elsewhere.
+    pub(super) async fn report_silence(self, after: Duration, addresses: Addresses) {
+        tokio::time::sleep(after).await;
+        if self.millis.load(Ordering::Relaxed) == 0 {
+            let Addresses { grpc, http, .. } = addresses;
+            NothingReceived { after, grpc, http }.emit();
+        }
+    }
+
+    pub(super) fn write_metrics(&self, page: &mut MetricsPage) {
+        let seconds = match self.millis.load(Ordering::Relaxed) {
+            0 => 0.0,
+            millis => self.started.unix_nanos as f64 / 1e9 + millis as f64 / 1e3,
+        };
+        page.gauge(
+            "spanscore_receiver_last_request_timestamp_seconds",
+            "Unix time of the last request, in seconds; 0 before the first",
+            format_args!("{seconds:?}"),
+        );
+    }
+}

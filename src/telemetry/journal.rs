@@ -1,0 +1,419 @@
+//! Events and metrics of the journal.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{MetricKind, MetricsPage, Telemetry};
+use crate::text::rfc3339;
+
+/// The states of a log, in the order of [`JournalMetrics::set_state`].
+const STATES: [&str; 4] = ["ok", "full", "disk_full", "disk_error"];
+
+/// What `/metrics` shows of one log.
+#[derive(Debug)]
+pub struct JournalMetrics {
+    /// `requests`, …
+    log: &'static str,
+    capacity: u64,
+    size: AtomicU64,
+    n_segments: AtomicU64,
+    /// Unix seconds of the oldest waiting record; 0 if none waits.
+    oldest: AtomicU64,
+    state_idx: AtomicI64,
+    syncs: Histogram,
+    acknowledgements: Histogram,
+}
+
+impl JournalMetrics {
+    /// The metrics of an empty log.
+    pub fn new(log: &'static str, capacity: u64) -> Self {
+        Self {
+            log,
+            capacity,
+            size: AtomicU64::new(0),
+            n_segments: AtomicU64::new(0),
+            oldest: AtomicU64::new(0),
+            state_idx: AtomicI64::new(0),
+            syncs: Histogram::default(),
+            acknowledgements: Histogram::default(),
+        }
+    }
+
+    /// The log's files changed. `oldest` is the Unix time of the oldest waiting record in seconds.
+    pub fn resized(&self, size: u64, n_segments: usize, oldest: Option<u64>) {
+        self.size.store(size, Ordering::Relaxed);
+        self.n_segments.store(n_segments as u64, Ordering::Relaxed);
+        self.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether requests are taken, or why not: `ok`, `full`, `disk_full` or `disk_error`.
+    pub fn set_state(&self, state: &'static str) {
+        let idx = STATES.iter().position(|known| *known == state);
+        let idx = idx.and_then(|idx| i64::try_from(idx).ok());
+        self.state_idx.store(idx.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A group was written and synced.
+    pub fn synced(&self, took: Duration) {
+        self.syncs.observe(took);
+    }
+
+    /// A request became durable so long after it was handed over.
+    pub fn acknowledged(&self, after: Duration) {
+        self.acknowledgements.observe(after);
+    }
+
+    /// Writes all metrics of the log.
+    pub fn write(&self, now_unix_secs: u64, page: &mut MetricsPage) {
+        let gauge = |page: &mut MetricsPage, name: &str, help: &str, value: u64| {
+            page.metric(name, MetricKind::Gauge, help);
+            page.sample(name, [("log", self.log)], value);
+        };
+        gauge(
+            page,
+            "spanscore_journal_size_bytes",
+            "Bytes of the journal's files, by log",
+            self.size.load(Ordering::Relaxed),
+        );
+        gauge(
+            page,
+            "spanscore_journal_capacity_bytes",
+            "Most bytes of the journal's files, by log",
+            self.capacity,
+        );
+        gauge(
+            page,
+            "spanscore_journal_segments",
+            "Files of the journal that hold records, by log",
+            self.n_segments.load(Ordering::Relaxed),
+        );
+        let oldest = match self.oldest.load(Ordering::Relaxed) {
+            0 => 0,
+            secs => now_unix_secs.saturating_sub(secs),
+        };
+        gauge(
+            page,
+            "spanscore_journal_oldest_seconds",
+            "Age of the oldest record that waits, by log; 0 if none waits",
+            oldest,
+        );
+        let name = "spanscore_journal_state";
+        page.metric(
+            name,
+            MetricKind::Gauge,
+            "1 for the journal's state: ok, or why it refuses",
+        );
+        let current = self.state_idx.load(Ordering::Relaxed);
+        for (idx, state) in (0..).zip(STATES) {
+            let labels = [("log", self.log), ("state", state)];
+            page.sample(name, labels, u8::from(idx == current));
+        }
+        self.syncs.write(
+            "spanscore_journal_sync_seconds",
+            "Time to write and sync a group of records",
+            page,
+        );
+        self.acknowledgements.write(
+            "spanscore_journal_ack_seconds",
+            "Time from handing a request to the journal until it is durable",
+            page,
+        );
+    }
+}
+
+/// Upper bounds in seconds.
+const BOUNDS: [(&str, Duration); 9] = [
+    ("0.0005", Duration::from_micros(500)),
+    ("0.001", Duration::from_millis(1)),
+    ("0.0025", Duration::from_micros(2_500)),
+    ("0.01", Duration::from_millis(10)),
+    ("0.025", Duration::from_millis(25)),
+    ("0.1", Duration::from_millis(100)),
+    ("0.25", Duration::from_millis(250)),
+    ("1.0", Duration::from_secs(1)),
+    ("5.0", Duration::from_secs(5)),
+];
+
+#[derive(Debug, Default)]
+struct Histogram {
+    /// By bound; the last is for longer times.
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    fn observe(&self, time: Duration) {
+        let idx = BOUNDS.partition_point(|(_, bound)| *bound < time);
+        self.counts[idx].fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    fn write(&self, name: &str, help: &str, page: &mut MetricsPage) {
+        page.metric(name, MetricKind::Histogram, help);
+        let mut sum = 0;
+        let bounds = BOUNDS.iter().map(|(bound, _)| *bound).chain(["+Inf"]);
+        for (count, bound) in self.counts.iter().zip(bounds) {
+            sum += count.load(Ordering::Relaxed);
+            page.sample(&format!("{name}_bucket"), [("le", bound)], sum);
+        }
+        page.sample(&format!("{name}_count"), [], sum);
+        let secs = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
+        page.sample(&format!("{name}_sum"), [], format_args!("{secs:?}"));
+    }
+}
+
+/// The journal was opened.
+#[derive(Debug)]
+pub struct JournalOpened {
+    /// Its folder.
+    pub folder: String,
+    /// Spans, log records and metric points that wait in it.
+    pub n_restored: [u64; 3],
+    /// Bytes that wait in it.
+    pub n_bytes: u64,
+    /// When the oldest of them arrived, in Unix nanoseconds.
+    pub oldest: Option<u64>,
+    /// How long opening took.
+    pub took: Duration,
+}
+
+impl JournalOpened {
+    /// Counts and logs it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            folder,
+            n_restored: [n_spans, n_log_records, n_points],
+            n_bytes,
+            oldest,
+            took,
+        } = self;
+        let millis = took.as_millis();
+        match oldest.map(rfc3339) {
+            Some(since) => tracing::info!(
+                folder,
+                n_spans,
+                n_log_records,
+                n_points,
+                n_bytes,
+                millis,
+                "journal opened; what waits in it since {since} is delivered first"
+            ),
+            None => tracing::info!(folder, millis, "journal opened; nothing waits in it"),
+        }
+        for (signal, n_items) in
+            ["traces", "logs", "metrics"]
+                .into_iter()
+                .zip([n_spans, n_log_records, n_points])
+        {
+            telemetry.items.signal(signal).restored(n_items);
+        }
+    }
+}
+
+/// The last write before the end of the process was cut short. Its sender was not answered.
+#[derive(Debug)]
+pub struct JournalTailTorn {
+    /// The segment.
+    pub file: String,
+}
+
+impl JournalTailTorn {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::info!(
+            file = self.file,
+            "the last write to the journal was cut short by the end of the process; \
+             nothing acknowledged is affected"
+        );
+    }
+}
+
+/// Something that was acknowledged cannot be read back.
+#[derive(Debug)]
+pub struct JournalDamaged {
+    /// The segment.
+    pub file: String,
+    /// Where in it.
+    pub offset: u64,
+    /// How many bytes; 0 if records are missing from the folder.
+    pub n_bytes: u64,
+    /// How many requests were lost.
+    pub n_records: u64,
+    /// The copy of the bytes.
+    pub copy: Option<String>,
+}
+
+impl JournalDamaged {
+    /// Counts and logs it; the item accounting counts the items.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            file,
+            offset,
+            n_bytes,
+            n_records,
+            copy,
+        } = self;
+        let metrics = &telemetry.metrics;
+        metrics.journal_damaged_records.add([], n_records);
+        metrics.journal_damaged_bytes.add([], n_bytes);
+        match copy {
+            Some(copy) => tracing::error!(
+                file,
+                offset,
+                n_bytes,
+                n_records,
+                "the journal is damaged: acknowledged requests are lost; the damaged bytes are in \
+                 `{copy}`; check the disk"
+            ),
+            None => tracing::error!(
+                file,
+                n_records,
+                "acknowledged requests are missing from the journal; did something delete its \
+                 files?"
+            ),
+        }
+    }
+}
+
+/// The journal's cursor cannot be read.
+#[derive(Debug)]
+pub struct JournalCursorLost {
+    /// The folder of the log.
+    pub folder: String,
+}
+
+impl JournalCursorLost {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::error!(
+            folder = self.folder,
+            "the file `cursor` of the journal is missing or damaged: everything that is still in \
+             the folder is delivered again"
+        );
+    }
+}
+
+/// A newer version wrote the journal.
+#[derive(Debug)]
+pub struct JournalTooNew {
+    /// The folder of the log.
+    pub folder: String,
+    /// Where it is now.
+    pub moved_to: String,
+    /// The version of its files.
+    pub version: u32,
+}
+
+impl JournalTooNew {
+    /// Logs it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            folder,
+            moved_to,
+            version,
+        } = self;
+        telemetry.metrics.journal_too_new.add([], 1);
+        tracing::error!(
+            folder,
+            moved_to,
+            version,
+            "a newer spanscore wrote this journal, so its requests are not delivered; to deliver \
+             them, start that version with the folder moved back"
+        );
+    }
+}
+
+/// The journal takes no requests.
+#[derive(Debug)]
+pub struct JournalRefuses {
+    /// `full`, `disk_full` or `disk_error`.
+    pub state: &'static str,
+    /// The file and the error, if the disk is the cause.
+    pub why: Option<String>,
+    /// Bytes of its files.
+    pub size: u64,
+    /// Most bytes of its files.
+    pub capacity: u64,
+}
+
+impl JournalRefuses {
+    /// Logs it, with the remedy.
+    pub fn emit(self) {
+        let Self {
+            state,
+            why,
+            size,
+            capacity,
+        } = self;
+        let why = why.unwrap_or_default();
+        match state {
+            "full" => tracing::warn!(
+                size,
+                capacity,
+                "the journal is full: requests are refused until the downstream takes some; \
+                 senders try again (raise `journal.max_size` to bridge longer outages)"
+            ),
+            "disk_full" => tracing::error!(
+                size,
+                "the journal's disk is full: requests are refused, senders try again; free some \
+                 space or lower `journal.max_size`: {why}"
+            ),
+            _ => tracing::error!(
+                size,
+                "the journal cannot be written: requests are refused, senders try again; check \
+                 the disk of `journal.directory`: {why}"
+            ),
+        }
+    }
+}
+
+/// The journal takes requests again.
+#[derive(Debug)]
+pub struct JournalResumes {
+    /// How long it refused them.
+    pub after: Duration,
+}
+
+impl JournalResumes {
+    /// Logs it.
+    pub fn emit(self) {
+        let refused_secs = self.after.as_secs();
+        tracing::info!(refused_secs, "the journal takes requests again");
+    }
+}
+
+/// Progress could not be written down: what is delivered now may be delivered again after a crash.
+#[derive(Debug)]
+pub struct JournalProgressUnwritten {
+    /// The file and the error.
+    pub why: String,
+}
+
+impl JournalProgressUnwritten {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::error!(
+            "the journal's progress cannot be written; after a crash, delivered requests may be \
+             sent again: {}",
+            self.why
+        );
+    }
+}
+
+/// A segment of the journal cannot be opened for delivery.
+#[derive(Debug)]
+pub struct JournalUnread {
+    /// The error.
+    pub why: String,
+}
+
+impl JournalUnread {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::error!(
+            "the journal cannot be read; delivery of what waits on the disk is tried again: {}",
+            self.why
+        );
+    }
+}

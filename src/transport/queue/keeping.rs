@@ -1,0 +1,135 @@
+//! A queue whose requests are kept in a journal. Memory holds the oldest of them, as many as fit;
+//! the others are read when their turn comes. Knows nothing of files.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{KeepOutcome, OutboundRequest, Queue, QueueRefusal, QueueStage, Route};
+use crate::config::Signal;
+use crate::journal::{JournalLog, Record, Stretch};
+use crate::transport::kept::{KeptRecord, OnDisk, ToRead, decode_headers, encode_headers};
+
+impl Queue {
+    /// Keeps the requests in `log`, from now on and beginning with what `waiting` there. They are
+    /// given up only for a final answer of the destination.
+    #[must_use]
+    pub fn kept_in(self, log: JournalLog, waiting: Range<u64>) -> Self {
+        self.state().on_disk = Some(OnDisk::new(log, waiting));
+        self
+    }
+
+    /// Keeps an OTLP request in the journal. Never waits.
+    pub fn keep(&self, request: OutboundRequest, arrived_unix_nanos: u64, outcome: KeepOutcome) {
+        let log = {
+            let state = self.state();
+            let is_closed = matches!(state.stage, QueueStage::Closed { .. });
+            let on_disk = state.on_disk.as_ref().filter(|_| !is_closed);
+            on_disk.map(|on_disk| on_disk.log.clone())
+        };
+        let Some(log) = log else {
+            return outcome(Err(QueueRefusal::Draining));
+        };
+        let meta = match &request.route {
+            Route::Otlp { headers } => encode_headers(headers),
+            Route::Api { .. } => Bytes::new(),
+        };
+        let record = Record::new(
+            signal_number(request.signal),
+            request.n_items,
+            arrived_unix_nanos,
+            meta,
+            request.body.clone(),
+        );
+        let queue = self.clone();
+        log.append(
+            record,
+            Box::new(move |appended| {
+                if let Ok(sequence) = appended {
+                    queue.take_kept(sequence, request);
+                }
+                outcome(appended.map(|_| ()).map_err(QueueRefusal::from));
+            }),
+        );
+    }
+
+    fn take_kept(&self, sequence: u64, request: OutboundRequest) {
+        self.shared
+            .accounting
+            .queued(request.signal, request.n_items);
+        let mut state = self.state();
+        let has_room = state.has_room(request.cost(), self.shared.capacity);
+        let Some(on_disk) = &mut state.on_disk else {
+            return;
+        };
+        if on_disk.appended(sequence, has_room) {
+            state.push(sequence, request, Some(KeptRecord::new(sequence)));
+            self.moved(&state);
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// What to read from the journal, if requests wait there and memory has room for some.
+    pub(in crate::transport) fn to_read(&self) -> Option<ToRead> {
+        let state = self.state();
+        let on_disk = state.on_disk.as_ref()?;
+        on_disk.to_read(state.n_bytes, self.shared.capacity)
+    }
+
+    /// Takes what was read.
+    pub(in crate::transport) fn take_read(&self, stretch: Stretch) {
+        let Stretch {
+            records,
+            next,
+            damage,
+        } = stretch;
+        let mut state = self.state();
+        for (lost, damage) in damage {
+            for (signal, n_items) in Signal::ALL.into_iter().zip(damage.counts) {
+                if n_items > 0 {
+                    self.shared.accounting.dropped(signal, n_items, "damaged");
+                }
+            }
+            if let Some(on_disk) = &state.on_disk {
+                on_disk.log.consume(lost);
+            }
+        }
+        for record in records {
+            let request = OutboundRequest {
+                route: Route::Otlp {
+                    headers: decode_headers(record.meta),
+                },
+                ..OutboundRequest::otlp(signal_of(record.signal), record.body, record.n_items)
+            };
+            let kept = KeptRecord::new(record.sequence);
+            state.push(record.sequence, request, Some(kept));
+        }
+        if let Some(on_disk) = &mut state.on_disk {
+            on_disk.read_up_to(next);
+        }
+        self.moved(&state);
+    }
+
+    /// A journal keeps what is not delivered.
+    pub(in crate::transport) fn is_kept(&self) -> bool {
+        self.state().on_disk.is_some()
+    }
+}
+
+/// The number of a signal in the journal. It must not change.
+fn signal_number(signal: Signal) -> u8 {
+    match signal {
+        Signal::Traces => 0,
+        Signal::Logs => 1,
+        Signal::Metrics => 2,
+    }
+}
+
+fn signal_of(number: u8) -> Signal {
+    match number {
+        0 => Signal::Traces,
+        1 => Signal::Logs,
+        _ => Signal::Metrics,
+    }
+}

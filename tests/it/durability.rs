@@ -1,0 +1,183 @@
+//! The journal of the real program: it is killed again and again under load, and everything that it
+//! acknowledged arrives. Every kill is one of the process, at a random moment; power cuts are
+//! simulated in `src/journal/tests.rs`. Proves nothing about a machine that loses power.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use rustix::process::Signal;
+
+use crate::support::backend::Backend;
+use crate::support::program::{Running, http};
+
+fn sidecar(folder: &Path, endpoint: &str) -> Running {
+    let set = |key: &str, value: &str| ["--set".to_owned(), format!("{key}={value}")];
+    let arguments: Vec<String> = [
+        set("journal.directory", &folder.display().to_string()),
+        set("forward.endpoint", endpoint),
+        set("forward.retry.initial_interval", "20ms"),
+        set("forward.retry.max_interval", "50ms"),
+        set("forward.queue.max_size", "64KiB"),
+        set("shutdown.quiet", "0"),
+    ]
+    .concat();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Running::start(&arguments)
+}
+
+fn request(name: &str) -> Vec<u8> {
+    let span = Span {
+        name: name.to_owned(),
+        trace_id: vec![1; 16],
+        span_id: vec![2; 8],
+        ..Span::default()
+    };
+    let scope_spans = vec![ScopeSpans {
+        spans: vec![span],
+        ..ScopeSpans::default()
+    }];
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans,
+            ..ResourceSpans::default()
+        }],
+    }
+    .encode_to_vec()
+}
+
+/// Sends a request; whether it was acknowledged. A killed sidecar answers nothing.
+fn is_acknowledged(address: &str, body: &[u8]) -> bool {
+    let exchange = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(
+            stream,
+            "POST /v1/traces HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\
+             \ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        )?;
+        stream.write_all(body)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    exchange().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+fn arrived_names(backend: &Backend) -> Vec<String> {
+    let requests = backend.arrived().into_iter();
+    let spans = requests.flat_map(|arrived| {
+        let request = ExportTraceServiceRequest::decode(arrived.body).unwrap();
+        request.resource_spans.into_iter().flat_map(|resource| {
+            let scopes = resource.scope_spans.into_iter();
+            scopes.flat_map(|scope| scope.spans.into_iter().map(|span| span.name))
+        })
+    });
+    spans.collect()
+}
+
+/// The value of a metric.
+fn metric(admin: &str, name: &str) -> f64 {
+    let page = http(admin, "GET /metrics", &[]);
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_acknowledged_arrives_although_the_process_is_killed_again_and_again() {
+    const N_KILLS: u64 = 12;
+    const N_SENDERS: u64 = 4;
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens there in every other round.
+    let mut backend = Some(Backend::start().await);
+    let address = backend.as_ref().unwrap().address.to_string();
+    let endpoint = format!("http://{address}");
+    let (mut acknowledged, mut arrived) = (BTreeSet::new(), Vec::new());
+    let mut rng = fastrand::Rng::with_seed(5);
+    let next = Arc::new(AtomicU64::new(0));
+    for round in 0..N_KILLS {
+        if round % 3 == 1
+            && let Some(backend) = backend.take()
+        {
+            arrived.extend(arrived_names(&backend));
+        } else if backend.is_none() {
+            backend = Some(Backend::start_at(&address).await);
+        }
+        let mut sidecar = sidecar(folder.path(), &endpoint);
+        let [otlp, _] = sidecar.addresses();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let n_acknowledged = Arc::new(AtomicU64::new(0));
+        let senders: Vec<_> = (0..N_SENDERS)
+            .map(|_| {
+                let (otlp, next) = (otlp.clone(), next.clone());
+                let (stopping, n_acknowledged) = (stopping.clone(), n_acknowledged.clone());
+                thread::spawn(move || {
+                    let mut names = Vec::new();
+                    while !stopping.load(Ordering::Relaxed) {
+                        let name = format!("span {}", next.fetch_add(1, Ordering::Relaxed));
+                        if is_acknowledged(&otlp, &request(&name)) {
+                            n_acknowledged.fetch_add(1, Ordering::Relaxed);
+                            names.push(name);
+                        }
+                    }
+                    names
+                })
+            })
+            .collect();
+        let enough = rng.u64(1..60);
+        while n_acknowledged.load(Ordering::Relaxed) < enough {
+            tokio::task::yield_now().await;
+        }
+        sidecar.signal(Signal::KILL);
+        stopping.store(true, Ordering::Relaxed);
+        for sender in senders {
+            acknowledged.extend(sender.join().unwrap());
+        }
+        sidecar.child.wait().unwrap();
+    }
+
+    let backend = match backend {
+        Some(backend) => backend,
+        None => Backend::start_at(&address).await,
+    };
+    let mut sidecar = sidecar(folder.path(), &endpoint);
+    let [_, admin] = sidecar.addresses();
+    while metric(&admin, "spanscore_exporter_queue_spans") > 0.0 {
+        tokio::task::yield_now().await;
+    }
+    let books = ["journal_restored", "receiver_accepted", "exporter_sent"]
+        .map(|name| metric(&admin, &format!("spanscore_{name}_spans_total")));
+    assert_eq!(books[0] + books[1], books[2], "the books balance");
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+    arrived.extend(arrived_names(&backend));
+
+    let received: BTreeSet<String> = arrived.iter().cloned().collect();
+    let lost: Vec<&String> = acknowledged.difference(&received).collect();
+    assert!(lost.is_empty(), "{} lost: {lost:?}", lost.len());
+    // What was on the wire at a kill comes again, and what a sender was not told about may come.
+    let n_twice = arrived.len() - received.len();
+    let most = (N_KILLS * 8) as usize;
+    assert!(n_twice <= most, "{n_twice} of {} came twice", arrived.len());
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+}
+
+#[test]
+fn a_folder_in_use_is_refused_with_the_process_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = sidecar(folder.path(), "http://127.0.0.1:1");
+    first.addresses();
+    let (code, messages) = sidecar(folder.path(), "http://127.0.0.1:1").failed();
+    assert_eq!(code, 4, "{messages}");
+    let expected = format!("is in use by process {}; give each", first.child.id());
+    assert!(messages.contains(&expected), "{messages}");
+}
