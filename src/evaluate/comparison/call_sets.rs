@@ -148,8 +148,8 @@ impl Default for CallSets {
 }
 
 impl CallSets {
-    /// `numbers_of` gives each call's numbers, all below `n_numbers`. A tree is needed to find calls
-    /// near another, and calls after the first that is found.
+    /// `numbers_of` gives each call's numbers, all below `n_numbers`. A tree is needed to find
+    /// calls near another, and calls after the first that is found.
     pub(crate) fn new<I: Iterator<Item = u32>>(
         line: &Line,
         n_numbers: usize,

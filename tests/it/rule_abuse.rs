@@ -1,0 +1,249 @@
+//! Runs and rules that would cost the most: each is answered within its bounds, and what was too
+//! much is said. Does not prove how long it takes; the benchmark `rules` does.
+
+use serde_json::{Value, json};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
+
+use crate::support::calls::{Call, Written, judged};
+
+const TOO_MUCH: &str = "there is too much to compare";
+
+fn judge(evaluate: Value, calls: Vec<Call>, cut_short: bool) -> Evaluation {
+    let criterion = json!({ "name": "any", "evaluate": evaluate });
+    let criterion: Criterion = serde_json::from_value(criterion).expect("a criterion");
+    let written = Written {
+        calls,
+        cut_short,
+        ..Written::default()
+    };
+    let evaluations = judged(
+        &[criterion.into()],
+        &Expectations::default(),
+        &written,
+        &Explain::default(),
+    );
+    evaluations.into_iter().next().expect("one criterion")
+}
+
+fn rules(rules: Value, concurrency: &str) -> Value {
+    json!({ "constraints": { "rules": rules, "concurrency": concurrency } })
+}
+
+fn call(name: &str, start: u64, end: u64) -> Call {
+    Call {
+        name: name.to_owned(),
+        at: Some((start, end)),
+        ..Call::default()
+    }
+}
+
+/// `n` calls with arguments, one after the other.
+fn with_args(n: u64, args: impl Fn(u64) -> Value) -> Vec<Call> {
+    let calls = (0..n).map(|at| Call {
+        args: Some(args(at)),
+        ..call(if at % 2 == 0 { "a" } else { "b" }, at * 10, at * 10 + 5)
+    });
+    calls.collect()
+}
+
+#[test]
+fn patterns_that_match_everything_are_judged_on_calls_that_all_overlap() {
+    let n = 32_000;
+    let calls: Vec<Call> = (0..n).map(|at| call("any", at, n + at)).collect();
+    let every = json!({ "a": ".", "b": "." });
+    let rules = rules(
+        json!([
+            { "alternate_succession": every },
+            { "chain_precedence": every },
+            { "not_succession": every },
+            { "not_coexistence": every },
+        ]),
+        "interval",
+    );
+    let evaluation = judge(rules, calls, false);
+    assert_eq!(evaluation.verdict, Verdict::Fail);
+    let found = evaluation.details()["rules"]
+        .as_array()
+        .expect("a list")
+        .clone();
+    let counted: Vec<(u64, u64)> = found
+        .iter()
+        .map(|rule| {
+            let number = |key: &str| rule[key].as_u64().expect("a number");
+            (number("activations"), number("violations"))
+        })
+        .collect();
+    // Two executions at once are in no order: what asks for one fails, what bars one passes.
+    let n_each = u64::from(n as u32);
+    let expected = [
+        (2 * n_each, 2 * n_each),
+        (n_each, n_each),
+        (n_each, 0),
+        (2 * n_each, 2 * n_each),
+    ];
+    assert_eq!(counted, expected);
+    // Of each rule only the first violations are told, with the calls that caused them.
+    assert!(found.iter().all(|rule| {
+        let n_of = |key: &str| rule[key].as_array().expect("a list").len();
+        n_of("violated") <= 100 && n_of("because") <= 100
+    }));
+    assert!(evaluation.explanation().len() < 4_000);
+    assert!(evaluation.offending().len() <= 400);
+}
+
+#[test]
+fn a_rule_with_ten_thousand_activations_in_a_cut_trace_tells_the_first() {
+    let calls = || (0..20_000).map(|at| call(if at % 2 == 0 { "a" } else { "b" }, at, at));
+    let pair = json!({ "a": "^a$", "b": "^b$" });
+    let barred = rules(json!([{ "not_succession": pair }]), "interval");
+    let evaluation = judge(barred, calls().collect(), true);
+    // What was barred has happened, whatever else comes.
+    assert_eq!(evaluation.verdict, Verdict::Fail);
+    let found = &evaluation.details()["rules"][0];
+    assert_eq!(found["activations"], json!(10_000));
+    assert_eq!(found["violated"].as_array().map(Vec::len), Some(100));
+    assert!(evaluation.explanation().contains("and 9999 more"));
+
+    let asked = rules(json!([{ "precedence": pair }]), "interval");
+    let evaluation = judge(asked, calls().collect(), true);
+    assert_eq!(evaluation.verdict, Verdict::NotEvaluated);
+    assert!(evaluation.explanation().contains("the trace was cut short"));
+}
+
+#[test]
+fn megabytes_are_compared_by_their_content() {
+    let long = |last: &str| json!({ "text": format!("{}{last}", "x".repeat(1 << 20)) });
+    let pair = json!([{ "precedence": { "a": "^a$", "b": "^b$", "same": ["args.text"] } }]);
+    let equal = judge(
+        rules(pair.clone(), "interval"),
+        with_args(20, |_| long("")),
+        false,
+    );
+    assert_eq!(equal.verdict, Verdict::Pass, "{}", equal.explanation());
+    let each = with_args(20, |at| long(&at.to_string()));
+    let different = judge(rules(pair, "interval"), each, false);
+    assert_eq!(different.verdict, Verdict::Fail);
+    // Values are private, and none of them gets into the text.
+    assert!(
+        different.explanation().len() < 400,
+        "{}",
+        different.explanation()
+    );
+}
+
+#[test]
+fn values_beyond_the_bound_leave_a_rule_open() {
+    let ids = |n: u64| move |_| json!({ "ids": (0..n).collect::<Vec<_>>(), "others": [1] });
+    let pair = |same: Value| json!([{ "precedence": { "a": "^a$", "b": "^b$", "same": same } }]);
+    let each = || rules(pair(json!(["args.ids.*"])), "interval");
+    let within = judge(each(), with_args(20, ids(10_000)), false);
+    assert_eq!(within.verdict, Verdict::Pass, "{}", within.explanation());
+    let beyond = judge(each(), with_args(40, ids(10_000)), false);
+    assert_eq!(beyond.verdict, Verdict::NotEvaluated);
+    assert!(
+        beyond.explanation().contains(TOO_MUCH),
+        "{}",
+        beyond.explanation()
+    );
+
+    // Every combination of the values on two paths counts.
+    let both = || {
+        rules(
+            pair(json!(["args.ids.*", { "a": "args.ids.*", "b": "args.ids.*" }])),
+            "interval",
+        )
+    };
+    let within = judge(both(), with_args(20, ids(90)), false);
+    assert_eq!(within.verdict, Verdict::Pass, "{}", within.explanation());
+    for (n_calls, n) in [(2, 101), (200, 90)] {
+        let beyond = judge(both(), with_args(n_calls, ids(n)), false);
+        assert_eq!(beyond.verdict, Verdict::NotEvaluated);
+        assert!(
+            beyond.explanation().contains(TOO_MUCH),
+            "{}",
+            beyond.explanation()
+        );
+    }
+    // A rule about another path is judged all the same.
+    let other = rules(pair(json!(["args.others.*"])), "interval");
+    assert_eq!(
+        judge(other, with_args(40, ids(10_000)), false).verdict,
+        Verdict::Pass
+    );
+}
+
+/// Each reply asked for a call long before and one long after the middle, so a search for a call
+/// near the middle looks at every reply.
+#[test]
+fn replies_that_hide_what_is_near_are_given_up() {
+    let crowd = |n: u64| {
+        let far = 10 * n;
+        let early = (0..n).map(|at| (call("a", at, at), Some(at as u32)));
+        let middle = (0..n).map(|at| (call("b", 5 * n + at, 5 * n + at), None));
+        let late = (0..n).map(|at| (call("a", far + at, far + at), Some(at as u32)));
+        let calls = early.chain(middle).chain(late);
+        calls
+            .map(|(call, group)| Call { group, ..call })
+            .collect::<Vec<Call>>()
+    };
+    let near = |concurrency: &str| {
+        let pair = json!({ "a": "^b$", "b": "^a$", "within": "1ms" });
+        rules(json!([{ "not_coexistence": pair }]), concurrency)
+    };
+    let few = judge(near("reply"), crowd(100), false);
+    assert_eq!(few.verdict, Verdict::Pass, "{}", few.explanation());
+    let many = judge(near("reply"), crowd(4_000), false);
+    assert_eq!(many.verdict, Verdict::NotEvaluated);
+    assert!(
+        many.explanation().contains(TOO_MUCH),
+        "{}",
+        many.explanation()
+    );
+    // Where times alone decide, all are judged.
+    let timed = judge(near("interval"), crowd(4_000), false);
+    assert_eq!(timed.verdict, Verdict::Pass, "{}", timed.explanation());
+}
+
+#[test]
+fn a_reference_with_too_many_orders_is_matched_in_the_order_of_starts_and_says_so() {
+    let n = 60;
+    let calls = |n: u64| {
+        let calls = (0..n).map(|at| Call {
+            args: Some(json!({ "x": at * 7 % 8, "y": at % 5 })),
+            ..call("a", at, n + at)
+        });
+        calls.collect::<Vec<Call>>()
+    };
+    let expected = |n: u64| {
+        let args = (0..n).map(|at| match at % 2 {
+            0 => json!({ "x": at % 8 }),
+            _ => json!({ "y": at % 5 }),
+        });
+        let entries: Vec<Value> = args
+            .map(|args| json!({ "name": "a", "args": args }))
+            .collect();
+        json!({ "trajectory_match": { "expected": entries, "score": "lcs_ratio" } })
+    };
+    let few = judge(expected(8), calls(8), false);
+    assert_eq!(few.details()["concurrency"], Value::Null);
+    let many = judge(expected(n), calls(n), false);
+    assert_eq!(many.details()["concurrency"], json!("none"));
+    assert!(
+        many.explanation().contains("too many calls at one time"),
+        "{}",
+        many.explanation()
+    );
+}
+
+#[test]
+fn limits_are_counted_on_thirty_two_thousand_calls() {
+    let calls = with_args(32_000, |at| json!({ "n": at / 2 % 4 }));
+    let limits = json!({ "max_repeats": 3, "max_duplicates": 8, "max_retries": 0, "max_calls": 9 });
+    let evaluation = judge(json!({ "efficiency": limits }), calls, false);
+    assert_eq!(evaluation.verdict, Verdict::Fail);
+    let found = &evaluation.details()["limits"];
+    assert_eq!(found["max_calls"]["actual"], json!(32_000));
+    assert_eq!(found["max_duplicates"]["actual"], json!(31_992));
+    assert_eq!(found["max_retries"]["actual"], json!(0));
+    assert!(evaluation.explanation().len() < 2_000);
+}
