@@ -252,7 +252,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
     let own_run = roles.runs.iter().find(|run| run.span == evaluated);
     let agent = match own_run {
         Some(run) => Some(Cow::Borrowed(&*run.name)),
-        None => own_agent(&roles.views[evaluated]),
+        None => own_agent(&roles.recognised[evaluated].view),
     };
     let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);
     let mut trajectory = Trajectory {
@@ -261,7 +261,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         root: if topmost == evaluated {
             subject.name.clone()
         } else {
-            roles.views[topmost].name().into()
+            roles.recognised[topmost].view.name().into()
         },
         agent: agent.map(|name| interner.shared(&name)),
         completeness: if cut_short && !shows_hole {
@@ -331,7 +331,7 @@ fn agent_runs(
     };
     let run = |(run, may_merge): (&RunSpan<'_>, bool)| {
         let (span, class) = &roles.spans[run.span];
-        let own_session = own_session(&roles.views[run.span]);
+        let own_session = own_session(&roles.recognised[run.span].view);
         let differs = |own: &Cow<'_, str>| evaluated.session != Some(&**own);
         AgentRun {
             name: interner.shared(&run.name),
@@ -351,13 +351,14 @@ fn agent_runs(
 
 fn subject(roles: &SpanRoles<'_>, recogniser: &Recogniser, span_idx: SpanIdx) -> Subject {
     let span = &roles.spans[span_idx].0;
+    let view = &roles.recognised[span_idx].view;
     let attributes = recogniser.readable().iter().filter_map(|(key, name)| {
-        let value = span.get(*key).or_else(|| span.resource.kept.get(*key))?;
+        let value = view.get(*key).or_else(|| span.resource.kept.get(*key))?;
         Some((name.clone(), Arc::from(&*attribute_text(value)?)))
     });
     Subject {
         span_id: span.span_id,
-        name: span.name().into(),
+        name: view.name().into(),
         start_unix_nanos: span.start_unix_nanos,
         end_unix_nanos: span.end_unix_nanos,
         flags: span.flags,

@@ -34,9 +34,12 @@ pub(crate) struct Convention {
     pub(crate) kinds: Kinds,
 
     // Functions that replace what `kinds` says.
+    /// Replaces `is_call` and `is_model`, where one look at the span answers for all.
+    pub(crate) roles: Option<fn(&View<'_>) -> OwnRoles>,
     pub(crate) is_call: Option<fn(&View<'_>) -> bool>,
     pub(crate) call: Option<for<'a> fn(&View<'a>) -> SpanCall<'a>>,
-    /// The name of the agent whose run this span is.
+    /// The name of the agent whose run this span is; beside `roles`, asked only of spans that are
+    /// runs by those.
     pub(crate) agent_run: Option<AgentName>,
     pub(crate) is_model: Option<fn(&View<'_>) -> bool>,
 
@@ -47,6 +50,14 @@ pub(crate) struct Convention {
     /// are the run's span and the most bytes kept of a value.
     pub(crate) conversation: Option<fn(&View<'_>, usize) -> Option<Conversation>>,
     pub(crate) cross_trace: Option<CrossTrace>,
+}
+
+/// What a convention recognises a span as.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OwnRoles {
+    pub(crate) call: bool,
+    pub(crate) agent_run: bool,
+    pub(crate) model: bool,
 }
 
 /// Reads an agent's name from the span of its run.
@@ -101,18 +112,25 @@ pub(crate) struct Refine {
 /// The spans of one trace, recognised one by one; everything is indexed by span.
 #[derive(Debug)]
 pub(crate) struct RecognisedSpans<'t, 'a> {
-    pub(crate) views: &'t [View<'a>],
+    pub(crate) spans: &'t mut [RecognisedSpan<'a>],
     pub(crate) parent: &'t [Option<SpanIdx>],
     /// Every span after its parent.
     pub(crate) parents_first: &'t [SpanIdx],
     /// Corrected start, Unix nanoseconds.
     pub(crate) start: &'t [u64],
-    /// The call that a span is.
-    pub(crate) calls: &'t mut [Option<SpanCall<'a>>],
-    /// The agent whose run a span is.
-    pub(crate) agents: &'t mut [Option<Cow<'a, str>>],
     /// The agent whose turn a span belongs to, where one run has turns of several agents.
     pub(crate) turn_agents: &'t mut HashMap<SpanIdx, &'a str>,
+}
+
+/// A span, recognised on its own.
+#[derive(Debug)]
+pub(crate) struct RecognisedSpan<'a> {
+    pub(crate) view: View<'a>,
+    /// The call that it is.
+    pub(crate) call: Option<SpanCall<'a>>,
+    /// The agent whose run it is.
+    pub(crate) agent: Option<Cow<'a, str>>,
+    pub(crate) is_model: bool,
 }
 
 /// Spans that hand around the arguments and results of calls that other traces made.
@@ -154,6 +172,7 @@ impl Convention {
         of_records: false,
         written_by_many: false,
         kinds: Kinds::NONE,
+        roles: None,
         is_call: None,
         call: None,
         agent_run: None,
@@ -164,10 +183,21 @@ impl Convention {
         cross_trace: None,
     };
 
-    pub(crate) fn is_call(&self, span: &View<'_>) -> bool {
-        match self.is_call {
-            Some(is_call) => is_call(span),
-            None => self.kinds.is(span, self.kinds.tool),
+    pub(crate) fn roles(&self, span: &View<'_>) -> OwnRoles {
+        if let Some(roles) = self.roles {
+            let roles = roles(span);
+            // A run without a name is none.
+            let agent_run = roles.agent_run && self.agent_run(span).is_some();
+            return OwnRoles { agent_run, ..roles };
+        }
+        let is = |own: Option<fn(&View<'_>) -> bool>, words: &[&str]| match own {
+            Some(own) => own(span),
+            None => self.kinds.is(span, words),
+        };
+        OwnRoles {
+            call: is(self.is_call, self.kinds.tool),
+            agent_run: self.agent_run(span).is_some(),
+            model: is(self.is_model, self.kinds.model),
         }
     }
 
@@ -186,13 +216,6 @@ impl Convention {
             None => self.kinds.agent_run(span),
         };
         name.filter(|name| !name.is_empty())
-    }
-
-    pub(crate) fn is_model(&self, span: &View<'_>) -> bool {
-        match self.is_model {
-            Some(is_model) => is_model(span),
-            None => self.kinds.is(span, self.kinds.model),
-        }
     }
 }
 

@@ -43,15 +43,4 @@ impl KeyBits {
         let word = key.0 as usize / 64;
         word < N_WORDS && self.0[word] >> (key.0 % 64) & 1 == 1
     }
-
-    /// The keys of the set, in the order of the table.
-    pub(crate) fn iter(self) -> impl Iterator<Item = KeyId> {
-        (0..).zip(self.0).flat_map(|(word_idx, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = word.trailing_zeros() as u16;
-                word &= word.wrapping_sub(1);
-                (bit < 64).then_some(KeyId(word_idx * 64 + bit))
-            })
-        })
-    }
 }

@@ -18,7 +18,7 @@ pub(crate) mod log_records;
 pub(crate) mod prune;
 pub(crate) mod recognise;
 
-pub(crate) use convention::{RecognisedSpans, SpanCall, SpanIdx};
+pub(crate) use convention::{RecognisedSpan, RecognisedSpans, SpanCall, SpanIdx};
 pub(crate) use conventions::ConventionId;
 pub(crate) use key_bits::KeyBits;
 pub(crate) use recognise::{ConventionRef, Recogniser};

@@ -228,13 +228,16 @@ impl Recogniser {
 impl<'a> Recognised<'a> {
     fn ask(&mut self, id: ConventionId, span: &View<'a>) {
         let convention: &Convention = id.get();
-        if self.call.is_none() && self.model.is_none() && convention.is_call(span) {
-            self.call = Some(CallSource::BuiltIn(id));
-        }
-        if self.agent.is_none() && convention.agent_run(span).is_some() {
+        let roles = convention.roles(span);
+        if self.agent.is_none() && roles.agent_run {
             self.agent = Some(ConventionRef::BuiltIn(id));
         }
-        if self.call.is_none() && self.model.is_none() && convention.is_model(span) {
+        if self.call.is_some() || self.model.is_some() {
+            return;
+        }
+        if roles.call {
+            self.call = Some(CallSource::BuiltIn(id));
+        } else if roles.model {
             self.model = Some(ConventionRef::BuiltIn(id));
         }
     }

@@ -9,28 +9,28 @@ use super::keys;
 use super::view::View;
 use crate::span::KeyId;
 
-/// The call, with the parts that the convention's own keys lack.
-pub(crate) fn complete_call<'a>(
-    mut call: SpanCall<'a>,
-    span: &View<'a>,
-    is_agent_run: bool,
-) -> SpanCall<'a> {
-    call.name = call
-        .name
-        .take()
-        .or_else(|| span.first_text(keys::TOOL_NAMES))
-        .filter(|name| !name.trim_start().is_empty());
-    call.call_id = call
-        .call_id
-        .take()
-        .or_else(|| span.first_text(keys::CALL_IDS));
+/// Adds the parts of a call that the convention's own keys lack.
+pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_agent_run: bool) {
+    if call.name.is_none() {
+        call.name = span.first_text(keys::TOOL_NAMES);
+    }
+    if (call.name.as_ref()).is_some_and(|name| name.trim_start().is_empty()) {
+        call.name = None;
+    }
+    if call.call_id.is_none() {
+        call.call_id = span.first_text(keys::CALL_IDS);
+    }
     let shared = |keys: &[KeyId]| {
         span.has_any(keys::KINDS)
             .then(|| span.first_raw(keys))
             .flatten()
     };
-    call.args = call.args.or_else(|| shared(keys::ARGS));
-    call.result = call.result.or_else(|| shared(keys::RESULTS));
+    if call.args.is_none() {
+        call.args = shared(keys::ARGS);
+    }
+    if call.result.is_none() {
+        call.result = shared(keys::RESULTS);
+    }
     if call.agent.is_none() {
         // The agent of a call that is a run itself is the callee; only LangChain's metadata names
         // the caller.
@@ -41,7 +41,6 @@ pub(crate) fn complete_call<'a>(
         };
     }
     call.failed |= failed(span);
-    call
 }
 
 /// The marks of a failure that all conventions share.

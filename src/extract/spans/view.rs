@@ -129,15 +129,7 @@ impl<'a> View<'a> {
 
     /// Is the attribute this word, in any case and with or without quotes around it?
     pub(crate) fn is(&self, key: KeyId, word: &str) -> bool {
-        self.str(key).is_some_and(|text| {
-            let is_quoted = text.len() > word.len();
-            let text = if is_quoted {
-                text.trim_matches('"')
-            } else {
-                text
-            };
-            text.eq_ignore_ascii_case(word)
-        })
+        self.str(key).is_some_and(|text| is_word(text, word))
     }
 
     pub(crate) fn is_true(&self, key: KeyId) -> bool {
@@ -152,6 +144,17 @@ impl<'a> View<'a> {
     pub(crate) fn is_false(&self, key: KeyId) -> bool {
         self.is(key, "false") || self.get(key) == Some(Value::Bool(false))
     }
+}
+
+/// Is a text this word, in any case and with or without quotes around it?
+pub(crate) fn is_word(text: &str, word: &str) -> bool {
+    let is_quoted = text.len() > word.len();
+    let text = if is_quoted {
+        text.trim_matches('"')
+    } else {
+        text
+    };
+    text.eq_ignore_ascii_case(word)
 }
 
 /// The value of an event's attribute.

@@ -11,7 +11,7 @@ use super::draft::{Draft, MAX_TWINS, UNNAMED};
 use super::interner::Interner;
 use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
-use super::turns::{Owner, Turns};
+use super::turns::{Owner, TurnScope, Turns};
 use super::uncertainty;
 use crate::extract::spans::{Recogniser, SpanIdx};
 use crate::extract::tool_call::{CapturedParts, Payload, ToolCall};
@@ -37,7 +37,8 @@ pub(crate) fn from_spans(
     let models = roles.models();
     let turns = Turns::new(roles, &models, interner);
     for draft in &mut drafts {
-        draft.call.step = step(&turns, draft);
+        draft.n_turns = turns.started_before(draft.owner, draft.call.start_unix_nanos);
+        draft.call.step = u32::try_from(draft.n_turns.saturating_sub(1)).unwrap_or(u32::MAX);
     }
     // Drafts come in order. Only if two began at one time and depth do replies decide which was
     // asked for first.
@@ -68,7 +69,7 @@ fn draft(
     span_idx: SpanIdx,
     interner: &mut Interner,
 ) -> Option<Draft> {
-    let call = roles.calls[span_idx].as_ref()?;
+    let call = roles.recognised[span_idx].call.as_ref()?;
     let (span, class) = &roles.spans[span_idx];
     let max_size = recogniser.tools.max_value_size;
     let args = call
@@ -85,7 +86,7 @@ fn draft(
     let name_in_result =
         name_in_result.filter(|name| call.name.is_none() && !recogniser.ignores(name));
     let name = call.name.as_deref().or(name_in_result.as_deref());
-    let run = roles.run_above[span_idx];
+    let run = roles.roles[span_idx].run_above;
     let run_name = || run.map(|run| &*roles.runs[run].name);
     let agent = call.agent.as_deref().or_else(run_name);
     let owner = Owner {
@@ -100,7 +101,8 @@ fn draft(
         settled: failed || span.status == Status::Ok,
         failed_until: 0,
         span: span_idx,
-        inside: roles.call_above[span_idx],
+        inside: roles.roles[span_idx].call_above,
+        n_turns: 0,
         call: ToolCall {
             name: interner.shared(name.or(call.poor_name).unwrap_or(UNNAMED)),
             call_id: call_id.or_else(|| id_in_result.map(Arc::from)),
@@ -115,7 +117,7 @@ fn draft(
             span_id: Some(span.span_id),
             start_unix_nanos: roles.tree.start[span_idx],
             end_unix_nanos: roles.tree.end[span_idx],
-            convention: interner.shared(roles.conventions[span_idx]),
+            convention: interner.shared(roles.roles[span_idx].convention),
             partial: class.partial || span.end_unix_nanos == 0,
             untimed: span.is_untimed(),
             uncertainty: CallUncertainty::default(),
@@ -138,7 +140,7 @@ struct Duplicate {
 }
 
 fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner) -> Folded {
-    let mut drafts = Vec::with_capacity(roles.calls.iter().flatten().count());
+    let mut drafts = Vec::with_capacity(roles.n_calls());
     drafts.extend(
         (0..roles.spans.len()).filter_map(|span_idx| draft(roles, recogniser, span_idx, interner)),
     );
@@ -150,13 +152,13 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
         }
     }
     drafts.sort_by_key(|draft| roles.rank(draft.span));
-    let originals = originals(roles, &drafts);
-    if originals.iter().all(Option::is_none) {
+    if are_distinct(roles, &drafts) {
         return Folded {
             kept: drafts,
             duplicates: Vec::new(),
         };
     }
+    let originals = originals(roles, &drafts);
     let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
     let mut positions: HashMap<SpanIdx, usize> = HashMap::new();
     let mut folded = Vec::new();
@@ -179,6 +181,21 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     }
 }
 
+/// Is each of these drafts seen to be a call of its own without a table? Most traces have few calls
+/// and no call twice.
+fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
+    const A_FEW: usize = 16;
+    let is_folded = |draft: &Draft| {
+        let excluded = roles.roles[draft.span].excluded;
+        matches!(excluded, Some(Exclusion::Folded(_)))
+    };
+    let is_repeated = |at: usize| {
+        let id = &drafts[at].call.call_id;
+        id.is_some() && drafts[..at].iter().any(|draft| draft.call.call_id == *id)
+    };
+    drafts.len() <= A_FEW && !drafts.iter().any(is_folded) && !(0..drafts.len()).any(is_repeated)
+}
+
 /// For each draft, in order, the span of the draft that stands for the same call, if there is one.
 fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     // The latest kept draft of each id and name, and for each draft the one of its id and name
@@ -189,7 +206,7 @@ fn originals(roles: &SpanRoles<'_>, drafts: &[Draft]) -> Vec<Option<SpanIdx>> {
     let mut folded_args: HashMap<SpanIdx, &Payload> = HashMap::new();
     let mut originals = Vec::with_capacity(drafts.len());
     for (at, draft) in drafts.iter().enumerate() {
-        let original = match roles.excluded[draft.span] {
+        let original = match roles.roles[draft.span].excluded {
             Some(Exclusion::Folded(original)) => Some(original),
             _ => draft.call.call_id.as_deref().and_then(|id| {
                 let id_and_name = (id, &*draft.call.name);
@@ -264,15 +281,6 @@ fn absorb(kept: &mut Draft, draft: Draft) {
     }
 }
 
-fn step(turns: &Turns, draft: &Draft) -> u32 {
-    u32::try_from(
-        turns
-            .started_before(draft.owner, draft.call.start_unix_nanos)
-            .saturating_sub(1),
-    )
-    .unwrap_or(u32::MAX)
-}
-
 /// Calls of one reply share a group, also if they ran one by one; without a model span, those that
 /// overlap in time do.
 fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
@@ -290,37 +298,56 @@ fn set_groups(turns: &Turns, drafts: &mut [Draft]) {
     }
 }
 
-/// The group of each draft, and the sizes of the groups.
+/// The latest group of an owner's calls within one call.
+#[derive(Clone, Copy)]
+struct LatestGroup {
+    group: usize,
+    /// The step of its calls; `None` if they follow no model.
+    step: Option<u32>,
+    /// The latest end of its calls.
+    until: u64,
+}
+
+/// The group of each draft, and the sizes of the groups. Drafts come in order of their starts, so
+/// those of one owner within one call come in order of their steps, and only the latest group of
+/// these can go on.
 fn groups(turns: &Turns, drafts: &[Draft]) -> (Vec<usize>, Vec<usize>) {
-    let mut sizes: Vec<usize> = Vec::new();
-    let mut by_reply: HashMap<(Owner, Option<SpanIdx>, u32), usize> = HashMap::new();
-    let mut by_time: HashMap<(Owner, Option<SpanIdx>), (usize, u64)> = HashMap::new();
-    let group_of = (drafts.iter())
-        .map(|draft| {
-            let (start, end) = (draft.call.start_unix_nanos, draft.call.end_unix_nanos);
-            let mut new = || {
+    let mut group_of = Vec::with_capacity(drafts.len());
+    let mut sizes: Vec<usize> = Vec::with_capacity(drafts.len());
+    let mut latest: HashMap<TurnScope, LatestGroup> = HashMap::new();
+    // Most traces have one scope, which needs no table.
+    let mut current: Option<(TurnScope, LatestGroup)> = None;
+    for draft in drafts {
+        let call = &draft.call;
+        let scope = TurnScope {
+            owner: draft.owner,
+            call: draft.inside,
+        };
+        let before = match current {
+            Some((current, group)) if current == scope => Some(group),
+            Some((current, group)) => {
+                latest.insert(current, group);
+                latest.get(&scope).copied()
+            }
+            None => None,
+        };
+        let step = (draft.n_turns > 0 && turns.any_within(&scope)).then_some(call.step);
+        let goes_on = |group: &LatestGroup| match step {
+            Some(_) => group.step == step,
+            None => call.start_unix_nanos < group.until,
+        };
+        let group = before.filter(goes_on).map_or_else(
+            || {
                 sizes.push(0);
                 sizes.len() - 1
-            };
-            let follows_model = turns.any_within(draft.owner, draft.inside)
-                && turns.started_before(draft.owner, start) > 0;
-            let group = if follows_model {
-                *by_reply
-                    .entry((draft.owner, draft.inside, draft.call.step))
-                    .or_insert_with(new)
-            } else {
-                let scope = (draft.owner, draft.inside);
-                let open = by_time
-                    .get(&scope)
-                    .copied()
-                    .filter(|&(_, until)| start < until);
-                let (group, until) = open.unwrap_or_else(|| (new(), 0));
-                by_time.insert(scope, (group, until.max(end)));
-                group
-            };
-            sizes[group] += 1;
-            group
-        })
-        .collect();
+            },
+            |before| before.group,
+        );
+        let until = before.filter(goes_on).map_or(0, |before| before.until);
+        sizes[group] += 1;
+        group_of.push(group);
+        let until = until.max(call.end_unix_nanos);
+        current = Some((scope, LatestGroup { group, step, until }));
+    }
     (group_of, sizes)
 }

@@ -4,7 +4,7 @@
 
 use std::hash::Hash;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use super::span_roles::SpanRoles;
 use crate::extract::spans::SpanIdx;
@@ -25,7 +25,7 @@ impl<'a> CallRecorder<'a> {
     /// The recorder of a span's call.
     pub(crate) fn of(roles: &'a SpanRoles<'_>, span_idx: SpanIdx) -> Self {
         let span = &roles.spans[span_idx].0;
-        let convention = roles.conventions[span_idx];
+        let convention = roles.roles[span_idx].convention;
         Self {
             convention,
             service: &span.resource.service,
@@ -38,11 +38,13 @@ impl<'a> CallRecorder<'a> {
     }
 }
 
-/// The recorders that capture arguments, and those that capture results.
+/// What each recorder captures.
 #[derive(Debug)]
 pub(crate) struct Capturing<R> {
-    args: HashSet<R>,
-    results: HashSet<R>,
+    /// The recorder of the first call: most traces have no other, and need no table.
+    first: Option<R>,
+    by_first: CapturedParts,
+    by_others: HashMap<R, CapturedParts>,
 }
 
 impl<R: Eq + Hash> Capturing<R> {
@@ -53,25 +55,27 @@ impl<R: Eq + Hash> Capturing<R> {
     {
         let carries = |part: &Option<Payload>| part.as_ref().is_some_and(|part| !part.is_lost());
         let mut capturing = Self {
-            args: HashSet::new(),
-            results: HashSet::new(),
+            first: None,
+            by_first: CapturedParts::default(),
+            by_others: HashMap::new(),
         };
         for (recorder, call) in calls {
-            if carries(&call.args) {
-                capturing.args.insert(recorder);
-            }
-            if carries(&call.result) {
-                capturing.results.insert(recorder);
-            }
+            let captured = if *capturing.first.get_or_insert(recorder) == recorder {
+                &mut capturing.by_first
+            } else {
+                capturing.by_others.entry(recorder).or_default()
+            };
+            captured.args |= carries(&call.args);
+            captured.result |= carries(&call.result);
         }
         capturing
     }
 
     pub(crate) fn parts_of(&self, recorder: &R) -> CapturedParts {
-        CapturedParts {
-            args: !self.args.is_empty() && self.args.contains(recorder),
-            result: !self.results.is_empty() && self.results.contains(recorder),
+        if self.first.as_ref() == Some(recorder) {
+            return self.by_first;
         }
+        self.by_others.get(recorder).copied().unwrap_or_default()
     }
 }
 

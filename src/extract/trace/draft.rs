@@ -21,6 +21,8 @@ pub(crate) struct Draft {
     pub(crate) owner: Owner,
     /// The call that it was made in.
     pub(crate) inside: Option<SpanIdx>,
+    /// How many turns of its owner had started before it.
+    pub(crate) n_turns: usize,
     /// The name says little (a class): a better one replaces it.
     pub(crate) poorly_named: bool,
     /// Its own span decides whether it failed, by an error or by the status OK.

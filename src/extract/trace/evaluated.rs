@@ -13,8 +13,9 @@ pub(crate) fn evaluated_span(roles: &SpanRoles<'_>) -> Option<SpanIdx> {
     // Runs are in order, so that the first of the topmost is the earliest. A run that is a tool
     // call, or lies in one, was called by an agent above it, even if that has no run of its own
     // (some graph agents are marked as runs only if their name says so).
-    let is_called =
-        |span_idx: SpanIdx| roles.calls[span_idx].is_some() || roles.call_above[span_idx].is_some();
+    let is_called = |span_idx: SpanIdx| {
+        roles.recognised[span_idx].call.is_some() || roles.roles[span_idx].call_above.is_some()
+    };
     let mut topmost_runs = roles.runs.iter().filter(|run| run.parent.is_none());
     if let Some(run) = topmost_runs.find(|run| !is_called(run.span)) {
         return Some(run.span);
@@ -67,7 +68,7 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
         holds_agent[run.span] = true;
     }
     for &span_idx in roles.tree.parents_first.iter().rev() {
-        holds_agent[span_idx] |= roles.model_of[span_idx] == Some(span_idx);
+        holds_agent[span_idx] |= roles.roles[span_idx].model_of == Some(span_idx);
         if let Some(parent) = roles.tree.parent[span_idx] {
             holds_agent[parent] |= holds_agent[span_idx];
         }
@@ -75,14 +76,16 @@ fn is_top_span(roles: &SpanRoles<'_>) -> impl Fn(SpanIdx) -> bool {
     move |span_idx| {
         let span = &roles.spans[span_idx].0;
         span.parent_id.is_none()
-            || (span.parent_is_remote() && roles.calls[span_idx].is_none() && holds_agent[span_idx])
+            || (span.parent_is_remote()
+                && roles.recognised[span_idx].call.is_none()
+                && holds_agent[span_idx])
     }
 }
 
 /// The session of the evaluated span, else of those above it, else of the earliest span that names
 /// one: often only model spans do.
 pub(crate) fn session<'a>(roles: &SpanRoles<'a>, evaluated: SpanIdx) -> Option<Cow<'a, str>> {
-    let session_of = |span_idx: SpanIdx| own_session(&roles.views[span_idx]);
+    let session_of = |span_idx: SpanIdx| own_session(&roles.recognised[span_idx].view);
     let anywhere = || {
         let named = (0..roles.spans.len()).filter_map(|span_idx| {
             let session = session_of(span_idx)?;

@@ -179,13 +179,14 @@ pub(crate) fn replies(
         .map(|&model| announcement(roles, model, max_size))
         .collect();
     for &span_idx in &roles.tree.parents_first {
-        let Some(&at) = roles.model_of[span_idx]
+        let Some(&at) = roles.roles[span_idx]
+            .model_of
             .filter(|&model| model != span_idx)
             .and_then(|model| place.get(&model))
         else {
             continue;
         };
-        if replies[at].calls.is_empty() && roles.is_inner_model[span_idx] {
+        if replies[at].calls.is_empty() && roles.roles[span_idx].is_inner_model {
             let inner = announcement(roles, span_idx, max_size);
             if inner.cut || !inner.calls.is_empty() {
                 replies[at] = inner;
@@ -197,7 +198,7 @@ pub(crate) fn replies(
 
 /// The calls that a model span announces, or else the log records that were written in it.
 fn announcement(roles: &SpanRoles<'_>, model: SpanIdx, max_size: usize) -> Announcement {
-    let own = model_messages::announcement(&roles.views[model], max_size);
+    let own = model_messages::announcement(&roles.recognised[model].view, max_size);
     let records = roles.records_of.get(&model);
     let Some(records) = records.filter(|_| own.calls.is_empty() || own.cut) else {
         return own;
@@ -261,7 +262,7 @@ pub(crate) fn results(
     let mut results = RequestResults::default();
     let of_models = models
         .iter()
-        .map(|&model| (Some(model), &roles.views[model]));
+        .map(|&model| (Some(model), &roles.recognised[model].view));
     let of_records = roles.records.iter().map(|record| (None, record));
     for (model, view) in of_models.chain(of_records) {
         let repeated = model_messages::tool_results(view, recogniser.tools.max_value_size);

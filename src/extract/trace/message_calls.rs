@@ -181,7 +181,7 @@ fn listed(
                 span_id: Some(span.span_id),
                 start_unix_nanos: roles.tree.end[reply.span],
                 end_unix_nanos: roles.tree.end[reply.span],
-                convention: format!("{}.messages", roles.conventions[reply.span]).into(),
+                convention: format!("{}.messages", roles.roles[reply.span].convention).into(),
                 partial: class.partial || span.end_unix_nanos == 0,
                 untimed: span.is_untimed(),
                 uncertainty: CallUncertainty::default(),

@@ -11,7 +11,9 @@ use crate::extract::spans::shared_keys::{GraphNode, MAY_NAME_NODE, graph_node};
 /// count.
 pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Vec<Arc<str>> {
     let nodes: Vec<Option<GraphNode<'_>>> = if roles.present.intersects(MAY_NAME_NODE) {
-        roles.views.iter().map(graph_node).collect()
+        (roles.recognised.iter())
+            .map(|span| graph_node(&span.view))
+            .collect()
     } else {
         Vec::new()
     };

@@ -115,15 +115,15 @@ fn role(
     run_names: &HashMap<SpanIdx, &str>,
     span_idx: SpanIdx,
 ) -> SpanRole {
-    let convention = || Arc::from(roles.conventions[span_idx]);
-    match roles.excluded[span_idx] {
+    let convention = || Arc::from(roles.roles[span_idx].convention);
+    match roles.roles[span_idx].excluded {
         Some(Exclusion::Folded(original)) => {
             return SpanRole::Folded(roles.spans[original].0.span_id);
         }
         Some(Exclusion::Ignored) => return SpanRole::Ignored,
         Some(Exclusion::Handoff) => return SpanRole::Handoff,
         Some(Exclusion::Synthesized) => return SpanRole::Synthesized,
-        None if roles.calls[span_idx].is_some() => return SpanRole::Call(convention()),
+        None if roles.recognised[span_idx].call.is_some() => return SpanRole::Call(convention()),
         None => {}
     }
     if let Some(&name) = run_names.get(&span_idx) {
@@ -132,19 +132,19 @@ fn role(
             convention: convention(),
         };
     }
-    if roles.is_inner_model[span_idx] {
+    if roles.roles[span_idx].is_inner_model {
         return SpanRole::InnerModel;
     }
-    if roles.model_of[span_idx] == Some(span_idx) {
+    if roles.roles[span_idx].model_of == Some(span_idx) {
         return SpanRole::Model(convention());
     }
     let note = roles.spans[span_idx].1.recognition;
-    let recognised = recogniser.recall(&roles.views[span_idx], note);
-    let view = &roles.views[span_idx];
+    let recognised = recogniser.recall(&roles.recognised[span_idx].view, note);
+    let view = &roles.recognised[span_idx].view;
     let Some(agent) = recognised.agent.and_then(|run| run.agent_run(view)) else {
         return SpanRole::Other;
     };
-    let run_above = roles.run_above[span_idx].map(|run| &roles.runs[run]);
+    let run_above = roles.roles[span_idx].run_above.map(|run| &roles.runs[run]);
     match run_above {
         Some(above) if above.name == agent => SpanRole::InnerRun((&*agent).into()),
         _ => SpanRole::Completion(convention()),

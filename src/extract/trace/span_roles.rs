@@ -15,17 +15,21 @@ use crate::assemble::Trace;
 use crate::extract::spans::conventions::refines;
 use crate::extract::spans::shared_keys::{complete_call, own_agent};
 use crate::extract::spans::{
-    ConventionId, ConventionRef, KeyBits, RecognisedSpans, Recogniser, SpanCall, SpanIdx, View,
+    ConventionId, ConventionRef, KeyBits, RecognisedSpan, RecognisedSpans, Recogniser, SpanCall,
+    SpanIdx, View,
 };
 use crate::extract::tool_call::Payload;
 use crate::extract::values::{Conversation, payload};
 use crate::span::SpanClass;
 use crate::span::{Span, SpanId};
 
-/// The roles of a trace's spans; the vectors are indexed by span.
+/// The roles of a trace's spans; `recognised` and `roles` are indexed by span.
 pub(crate) struct SpanRoles<'a> {
     pub(crate) spans: &'a [(Span, SpanClass)],
-    pub(crate) views: Vec<View<'a>>,
+    /// What each span is on its own; calls that do not count are taken out.
+    pub(crate) recognised: Vec<RecognisedSpan<'a>>,
+    /// What each span is in its trace.
+    pub(crate) roles: Vec<Role<'a>>,
     /// The built-in keys that any of the spans has.
     pub(crate) present: KeyBits,
     pub(crate) tree: Tree,
@@ -33,29 +37,33 @@ pub(crate) struct SpanRoles<'a> {
     pub(crate) records: Vec<View<'a>>,
     /// Those of them that were written in a span, in order.
     pub(crate) records_of: HashMap<SpanIdx, Vec<View<'a>>>,
-    /// The convention that recognised a span, empty for none.
-    pub(crate) conventions: Vec<&'a str>,
-    /// The convention that recognised a span as an agent's run, also one that turned out to be
-    /// none.
-    pub(crate) run_conventions: Vec<Option<ConventionId>>,
-    /// The call that a span is, if it counts as one.
-    pub(crate) calls: Vec<Option<SpanCall<'a>>>,
-    /// Why a tool span is no call of its own.
-    pub(crate) excluded: Vec<Option<Exclusion>>,
-    /// The agent run that a span lies in, its own left out.
-    pub(crate) run_above: Vec<Option<RunIdx>>,
-    /// The tool call that a span lies in, its own left out; folded spans are skipped.
-    pub(crate) call_above: Vec<Option<SpanIdx>>,
-    /// The outermost model span that a span lies in or is, up to the next call or run.
-    pub(crate) model_of: Vec<Option<SpanIdx>>,
-    /// Is it a model span within another?
-    pub(crate) is_inner_model: Vec<bool>,
     /// The agent whose turn a span belongs to, where one run has turns of several agents.
     turn_agents: HashMap<SpanIdx, &'a str>,
     /// Agent runs in the order of their starts; directly nested ones of one name are one.
     pub(crate) runs: Vec<RunSpan<'a>>,
     /// Was any span a tool call by its marks, counted or not?
     pub(crate) has_tool_spans: bool,
+}
+
+/// The role of one span.
+#[derive(Clone, Copy)]
+pub(crate) struct Role<'a> {
+    /// The convention that recognised it, empty for none.
+    pub(crate) convention: &'a str,
+    /// The convention that recognised it as an agent's run, even if it turned out to be none.
+    run_convention: Option<ConventionId>,
+    /// Why a tool span is no call of its own.
+    pub(crate) excluded: Option<Exclusion>,
+    /// The run that begins with this span, or goes on in it.
+    own_run: Option<RunIdx>,
+    /// The agent run that it lies in, its own left out.
+    pub(crate) run_above: Option<RunIdx>,
+    /// The tool call that it lies in, its own left out; folded spans are skipped.
+    pub(crate) call_above: Option<SpanIdx>,
+    /// The outermost model span that it lies in or is, up to the next call or run.
+    pub(crate) model_of: Option<SpanIdx>,
+    /// Is it a model span within another?
+    pub(crate) is_inner_model: bool,
 }
 
 /// A position in `SpanRoles::runs`.
@@ -85,93 +93,87 @@ impl<'a> SpanRoles<'a> {
     pub(crate) fn new(readable: &'a ReadableTrace<'_>, recogniser: &'a Recogniser) -> Self {
         let trace: &'a Trace = &readable.trace;
         let spans = &*trace.spans;
-        let n_spans = spans.len();
         let records = trace.records.iter().map(View::of_record).collect();
         let view = if readable.is_made_of_records {
             View::of_record_span
         } else {
             View::new
         };
-        let views: Vec<View<'a>> = spans.iter().map(|(span, _)| view(span)).collect();
-        let present = views
-            .iter()
-            .fold(KeyBits::NONE, |present, view| present.union(view.present()));
         let mut roles = Self {
             spans,
-            views,
-            present,
+            recognised: Vec::with_capacity(spans.len()),
+            roles: Vec::with_capacity(spans.len()),
+            present: KeyBits::NONE,
             tree: Tree::new(spans),
             records_of: records_of(trace),
             records,
-            conventions: Vec::with_capacity(n_spans),
-            run_conventions: Vec::with_capacity(n_spans),
-            calls: Vec::with_capacity(n_spans),
-            excluded: vec![None; n_spans],
-            run_above: vec![None; n_spans],
-            call_above: vec![None; n_spans],
-            model_of: vec![None; n_spans],
-            is_inner_model: vec![false; n_spans],
             turn_agents: HashMap::new(),
             runs: Vec::new(),
             has_tool_spans: false,
         };
-        let mut single = roles.recognise(recogniser);
-        roles.refine(&mut single.agents);
-        roles.has_tool_spans |= roles.calls.iter().any(Option::is_some);
-        roles.exclude(&single.agents, recogniser);
-        roles.walk(single, recogniser.tools.max_value_size);
+        for (span_idx, (span, class)) in spans.iter().enumerate() {
+            roles.recognise(span_idx, view(span), *class, recogniser);
+        }
+        roles.refine();
+        roles.has_tool_spans |= roles.recognised.iter().any(|span| span.call.is_some());
+        roles.exclude(recogniser);
+        roles.walk(recogniser.tools.max_value_size);
         roles.sort_runs();
         roles
     }
 
-    /// Each span on its own.
-    fn recognise(&mut self, recogniser: &'a Recogniser) -> SingleRoles<'a> {
-        let n_spans = self.spans.len();
-        let mut single = SingleRoles {
-            agents: Vec::with_capacity(n_spans),
-            is_model: Vec::with_capacity(n_spans),
-        };
-        for (span_idx, (view, (_, class))) in self.views.iter().zip(self.spans).enumerate() {
-            let recognised = recogniser.recall(view, class.recognition);
-            let agent = recognised.agent.and_then(|run| run.agent_run(view));
-            let is_run = agent.is_some();
-            let call = recognised
-                .call
-                .map(|source| complete_call(source.call(view), view, is_run));
-            if recognised.synthesized {
-                self.excluded[span_idx] = Some(Exclusion::Synthesized);
-                self.has_tool_spans = true;
-            }
-            let mut convention = recognised.convention();
-            let mut is_model = recognised.model.is_some();
-            // A span that no convention knows is a model's if messages were recorded in it.
-            if self.records_of.contains_key(&span_idx) && call.is_none() && !is_run {
-                is_model = true;
-                if convention.is_empty() {
-                    convention = ConventionId::GEN_AI.get().name;
-                }
-            }
-            self.conventions.push(convention);
-            self.run_conventions
-                .push(recognised.agent.and_then(ConventionRef::built_in));
-            self.calls.push(call);
-            single.agents.push(agent);
-            single.is_model.push(is_model);
+    /// Adds a span on its own.
+    fn recognise(
+        &mut self,
+        span_idx: SpanIdx,
+        view: View<'a>,
+        class: SpanClass,
+        recogniser: &'a Recogniser,
+    ) {
+        let recognised = recogniser.recall(&view, class.recognition);
+        let agent = recognised.agent.and_then(|run| run.agent_run(&view));
+        let mut call = recognised.call.map(|source| source.call(&view));
+        if let Some(call) = &mut call {
+            complete_call(call, &view, agent.is_some());
         }
-        single
+        self.has_tool_spans |= recognised.synthesized;
+        let mut convention = recognised.convention();
+        let mut is_model = recognised.model.is_some();
+        // A span that no convention knows is a model's if messages were recorded in it.
+        if self.records_of.contains_key(&span_idx) && call.is_none() && agent.is_none() {
+            is_model = true;
+            if convention.is_empty() {
+                convention = ConventionId::GEN_AI.get().name;
+            }
+        }
+        self.present = self.present.union(view.present());
+        self.roles.push(Role {
+            convention,
+            run_convention: recognised.agent.and_then(ConventionRef::built_in),
+            excluded: recognised.synthesized.then_some(Exclusion::Synthesized),
+            own_run: None,
+            run_above: None,
+            call_above: None,
+            model_of: None,
+            is_inner_model: false,
+        });
+        self.recognised.push(RecognisedSpan {
+            view,
+            call,
+            agent,
+            is_model,
+        });
     }
 
     /// Lets the conventions correct what several spans show together.
-    fn refine(&mut self, agents: &mut [Option<Cow<'a, str>>]) {
+    fn refine(&mut self) {
         for refine in refines() {
             if self.present.intersects(refine.when) {
                 (refine.apply)(&mut RecognisedSpans {
-                    views: &self.views,
+                    spans: &mut self.recognised,
                     parent: &self.tree.parent,
                     parents_first: &self.tree.parents_first,
                     start: &self.tree.start,
-                    calls: &mut self.calls,
-                    agents,
                     turn_agents: &mut self.turn_agents,
                 });
             }
@@ -180,17 +182,23 @@ impl<'a> SpanRoles<'a> {
 
     /// The whole run that a span tells by itself, if its convention writes such spans.
     pub(crate) fn conversation(&self, span_idx: SpanIdx, max_size: usize) -> Option<Conversation> {
-        let convention = self.run_conventions[span_idx]?.get();
-        (convention.conversation?)(&self.views[span_idx], max_size)
+        let convention = self.roles[span_idx].run_convention?.get();
+        (convention.conversation?)(&self.recognised[span_idx].view, max_size)
     }
 
     /// Excludes calls that `tools.ignore` names, and transfers between agents.
-    fn exclude(&mut self, agents: &[Option<Cow<'_, str>>], recogniser: &Recogniser) {
-        let all_agents = || self.agent_names(agents.iter().flatten().map(|name| &**name));
+    fn exclude(&mut self, recogniser: &Recogniser) {
+        let all_agents = || {
+            let of_runs = self
+                .recognised
+                .iter()
+                .filter_map(|span| span.agent.as_deref());
+            self.agent_names(of_runs)
+        };
         let mut known: Option<HashSet<String>> = None;
         let mut exclusions = Vec::new();
-        for (span_idx, call) in self.calls.iter().enumerate() {
-            let Some(call) = call else { continue };
+        for (span_idx, span) in self.recognised.iter().enumerate() {
+            let Some(call) = &span.call else { continue };
             let Some(name) = call.name.as_deref().or(call.poor_name) else {
                 continue;
             };
@@ -202,47 +210,51 @@ impl<'a> SpanRoles<'a> {
             }
         }
         for (span_idx, exclusion) in exclusions {
-            self.calls[span_idx] = None;
-            self.excluded[span_idx] = Some(exclusion);
+            self.recognised[span_idx].call = None;
+            self.roles[span_idx].excluded = Some(exclusion);
         }
     }
 
     /// One pass from the top down: runs, models, and calls folded into the call above them.
-    fn walk(&mut self, mut single: SingleRoles<'a>, max_size: usize) {
-        let mut own_run: Vec<Option<RunIdx>> = vec![None; self.spans.len()];
+    fn walk(&mut self, max_size: usize) {
         let mut known = KnownCalls::default();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
+            let mut role = self.roles[span_idx];
             if let Some(parent) = self.tree.parent[span_idx] {
-                self.run_above[span_idx] = own_run[parent].or(self.run_above[parent]);
-                self.call_above[span_idx] = match self.excluded[parent] {
+                let above = &self.roles[parent];
+                let is_call_above = self.recognised[parent].call.is_some();
+                role.run_above = above.own_run.or(above.run_above);
+                role.call_above = match above.excluded {
                     Some(Exclusion::Folded(into)) => Some(into),
-                    _ if self.calls[parent].is_some() => Some(parent),
-                    _ => self.call_above[parent],
+                    _ if is_call_above => Some(parent),
+                    _ => above.call_above,
                 };
-                if self.calls[parent].is_none() && own_run[parent].is_none() {
-                    self.model_of[span_idx] = self.model_of[parent];
+                if !is_call_above && above.own_run.is_none() {
+                    role.model_of = above.model_of;
                 }
             }
-            if let Some(name) = single.agents[span_idx].take() {
-                own_run[span_idx] = Some(self.run_of(span_idx, name));
+            if self.recognised[span_idx].is_model {
+                role.is_inner_model = role.model_of.is_some();
+                role.model_of = role.model_of.or(Some(span_idx));
             }
-            if single.is_model[span_idx] {
-                self.is_inner_model[span_idx] = self.model_of[span_idx].is_some();
-                self.model_of[span_idx] = self.model_of[span_idx].or(Some(span_idx));
+            if let Some(name) = self.recognised[span_idx].agent.take() {
+                role.own_run = Some(self.run_of(span_idx, &role, name));
             }
-            if let Some(into) = self.same_call_above(span_idx, &own_run, &mut known, max_size) {
-                self.excluded[span_idx] = Some(Exclusion::Folded(into));
+            if let Some(into) = self.same_call_above(span_idx, &role, &mut known, max_size) {
+                role.excluded = Some(Exclusion::Folded(into));
             }
+            self.roles[span_idx] = role;
         }
     }
 
     /// A new run, or the one above if that is of the same name and nothing was called in between.
-    fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
-        if let Some(above) = self.run_above[span_idx]
+    fn run_of(&mut self, span_idx: SpanIdx, role: &Role<'_>, name: Cow<'a, str>) -> RunIdx {
+        if let Some(above) = role.run_above
             && self.runs[above].name == name
-            && self.calls[span_idx].is_none()
-            && self.call_above[span_idx]
+            && self.recognised[span_idx].call.is_none()
+            && role
+                .call_above
                 .is_none_or(|call| self.tree.depth[call] <= self.tree.depth[self.runs[above].span])
         {
             return above;
@@ -250,7 +262,7 @@ impl<'a> SpanRoles<'a> {
         self.runs.push(RunSpan {
             span: span_idx,
             name,
-            parent: self.run_above[span_idx],
+            parent: role.run_above,
         });
         self.runs.len() - 1
     }
@@ -260,15 +272,16 @@ impl<'a> SpanRoles<'a> {
     fn same_call_above(
         &self,
         span_idx: SpanIdx,
-        own_run: &[Option<RunIdx>],
+        role: &Role<'_>,
         known: &mut KnownCalls<'a>,
         max_size: usize,
     ) -> Option<SpanIdx> {
-        let call = self.calls[span_idx].as_ref()?;
-        let above_idx = self.call_above[span_idx]?;
-        let above = self.calls[above_idx].as_ref()?;
+        let call = self.recognised[span_idx].call.as_ref()?;
+        let above_idx = role.call_above?;
+        let above = self.recognised[above_idx].call.as_ref()?;
         // An agent that runs in between made a call of its own.
-        if self.run_above[span_idx] != own_run[above_idx].or(self.run_above[above_idx]) {
+        let role_above = &self.roles[above_idx];
+        if role.run_above != role_above.own_run.or(role_above.run_above) {
             return None;
         }
         let own = KnownCall::new(call, max_size);
@@ -297,14 +310,22 @@ impl<'a> SpanRoles<'a> {
             .map(Some)
             .collect();
         self.runs = order.iter().filter_map(|&old| runs[old].take()).collect();
+        let of_spans = self.roles.iter_mut();
+        let of_spans = of_spans.flat_map(|role| [&mut role.own_run, &mut role.run_above]);
         for run in self
             .runs
             .iter_mut()
             .map(|run| &mut run.parent)
-            .chain(&mut self.run_above)
+            .chain(of_spans)
         {
             *run = run.map(|old| place[old]);
         }
+    }
+
+    /// The number of spans that are calls.
+    pub(crate) fn n_calls(&self) -> usize {
+        let spans = self.recognised.iter();
+        spans.filter(|span| span.call.is_some()).count()
     }
 
     /// Start, depth, end, span id: the order of spans that nothing else orders.
@@ -321,15 +342,15 @@ impl<'a> SpanRoles<'a> {
     pub(crate) fn agent_of(&self, span_idx: SpanIdx) -> Option<Cow<'_, str>> {
         let of_turn = || self.turn_agents.get(&span_idx).copied().map(Cow::Borrowed);
         let of_run = |run: RunIdx| Cow::Borrowed(&*self.runs[run].name);
-        own_agent(&self.views[span_idx])
+        own_agent(&self.recognised[span_idx].view)
             .or_else(of_turn)
-            .or_else(|| self.run_above[span_idx].map(of_run))
+            .or_else(|| self.roles[span_idx].run_above.map(of_run))
     }
 
     /// The agents of the trace, in letters and digits: those of its runs, and those that spans name
     /// as their own.
     fn agent_names<'n>(&self, of_runs: impl Iterator<Item = &'n str>) -> HashSet<String> {
-        let own = self.views.iter().filter_map(own_agent);
+        let own = (self.recognised.iter()).filter_map(|span| own_agent(&span.view));
         of_runs
             .map(handoffs::letters)
             .chain(own.map(|name| handoffs::letters(&name)))
@@ -348,18 +369,11 @@ impl<'a> SpanRoles<'a> {
     /// The outermost model spans, in order.
     pub(crate) fn models(&self) -> Vec<SpanIdx> {
         let mut models: Vec<SpanIdx> = (0..self.spans.len())
-            .filter(|&span_idx| self.model_of[span_idx] == Some(span_idx))
+            .filter(|&span_idx| self.roles[span_idx].model_of == Some(span_idx))
             .collect();
         models.sort_by_key(|&span_idx| self.rank(span_idx));
         models
     }
-}
-
-/// The roles of spans on their own, indexed by span.
-struct SingleRoles<'a> {
-    /// The agent whose run a span is.
-    agents: Vec<Option<Cow<'a, str>>>,
-    is_model: Vec<bool>,
 }
 
 /// The calls within which other calls lie, by their spans: what the reports folded into them so far

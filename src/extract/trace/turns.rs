@@ -16,7 +16,7 @@ impl Owner {
     /// The owner of a span.
     pub(crate) fn of(roles: &SpanRoles<'_>, span_idx: SpanIdx, interner: &mut Interner) -> Self {
         Self {
-            run: roles.run_above[span_idx],
+            run: roles.roles[span_idx].run_above,
             agent: roles.agent_of(span_idx).map(|name| interner.symbol(&name)),
         }
     }
@@ -30,11 +30,11 @@ struct Turn {
     model: SpanIdx,
 }
 
-/// Where model spans lie: in which run, for which agent, within which call.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Scope {
-    owner: Owner,
-    call: Option<SpanIdx>,
+/// Where model spans and calls lie: in which run, for which agent, within which call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TurnScope {
+    pub(crate) owner: Owner,
+    pub(crate) call: Option<SpanIdx>,
 }
 
 /// The model turns of a trace.
@@ -43,7 +43,7 @@ pub(crate) struct Turns {
     /// By owner, then in order.
     turns: Vec<Turn>,
     /// Sorted.
-    scopes: Vec<Scope>,
+    scopes: Vec<TurnScope>,
 }
 
 impl Turns {
@@ -55,11 +55,11 @@ impl Turns {
             model,
         };
         let mut turns: Vec<Turn> = models.iter().map(turn).collect();
-        let scope = |turn: &Turn| Scope {
+        let scope = |turn: &Turn| TurnScope {
             owner: turn.owner,
-            call: roles.call_above[turn.model],
+            call: roles.roles[turn.model].call_above,
         };
-        let mut scopes: Vec<Scope> = turns.iter().map(scope).collect();
+        let mut scopes: Vec<TurnScope> = turns.iter().map(scope).collect();
         turns.sort_by_key(|turn| turn.owner);
         scopes.sort_unstable();
         scopes.dedup();
@@ -82,9 +82,9 @@ impl Turns {
         self.of(owner).get(step as usize).map(|turn| turn.model)
     }
 
-    /// Does a turn of this owner lie within this call?
-    pub(crate) fn any_within(&self, owner: Owner, call: Option<SpanIdx>) -> bool {
-        self.scopes.binary_search(&Scope { owner, call }).is_ok()
+    /// Does a turn lie in this scope?
+    pub(crate) fn any_within(&self, scope: &TurnScope) -> bool {
+        self.scopes.binary_search(scope).is_ok()
     }
 
     /// The position of each model span among those of its owner.

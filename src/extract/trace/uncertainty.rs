@@ -133,7 +133,7 @@ impl<'a> Gates<'a> {
         for &span_idx in &roles.tree.parents_first {
             // A hand-off is no call, so a span within one lies in no call.
             let stays_call = |span_idx: SpanIdx| {
-                let call = roles.calls[span_idx].as_ref();
+                let call = roles.recognised[span_idx].call.as_ref();
                 call.is_some_and(|call| {
                     !call
                         .name
@@ -147,7 +147,7 @@ impl<'a> Gates<'a> {
                 Some(parent) => {
                     let (span, class) = &roles.spans[parent];
                     let is_open = (span.end_unix_nanos == 0 || class.partial)
-                        && roles.model_of[parent] != Some(parent);
+                        && roles.roles[parent].model_of != Some(parent);
                     if is_open {
                         Some(span.span_id)
                     } else {
@@ -157,12 +157,15 @@ impl<'a> Gates<'a> {
             };
             of_span[span_idx] = gate;
             let Some(gate) = gate else { continue };
-            let name = roles.calls[span_idx]
+            let name = roles.recognised[span_idx]
+                .call
                 .as_ref()
                 .and_then(|call| call.name.as_deref());
-            let is_tool = roles.calls[span_idx].is_some() || roles.excluded[span_idx].is_some();
-            let is_more =
-                is_tool || runs.contains(&span_idx) || roles.model_of[span_idx] == Some(span_idx);
+            let is_tool = roles.recognised[span_idx].call.is_some()
+                || roles.roles[span_idx].excluded.is_some();
+            let is_more = is_tool
+                || runs.contains(&span_idx)
+                || roles.roles[span_idx].model_of == Some(span_idx);
             match (name, beneath.get(&gate)) {
                 (Some(name), None) => drop(beneath.insert(gate, Beneath::Calls(name))),
                 (Some(name), Some(Beneath::Calls(known))) if *known == name => {}

@@ -46,10 +46,11 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 
 /// A failure is marked on a span below the call's.
 fn fail_calls(spans: &mut RecognisedSpans<'_, '_>) {
-    for (span, parent) in spans.views.iter().zip(spans.parent) {
-        if let Some(call) = parent.and_then(|parent| spans.calls[parent].as_mut()) {
-            call.failed |=
-                span.name() == "claude_code.tool.execution" && span.is_false(keys::SUCCESS);
+    for (span_idx, parent) in spans.parent.iter().enumerate() {
+        let view = &spans.spans[span_idx].view;
+        let failed = view.name() == "claude_code.tool.execution" && view.is_false(keys::SUCCESS);
+        if let Some(call) = parent.and_then(|parent| spans.spans[parent].call.as_mut()) {
+            call.failed |= failed;
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::super::convention::{Convention, SpanCall};
+use super::super::convention::{Convention, OwnRoles, SpanCall};
 use super::super::key_bits::KeyBits;
 use super::super::keys;
-use super::super::view::{View, event_value, name_after};
+use super::super::view::{View, event_value, is_word, name_after};
 use crate::extract::values::Envelope;
 
 /// - Tool call: `gen_ai.operation.name` is `execute_tool` or `tool_call`; or `gen_ai.tool.name` is
@@ -29,21 +29,29 @@ pub(super) const GEN_AI: Convention = Convention {
     name: "gen_ai",
     marks: KeyBits::new(&[keys::OPERATION, keys::GEN_AI_TOOL_NAME]),
     written_by_many: true,
-    is_call: Some(is_call),
+    roles: Some(roles),
     call: Some(call),
     agent_run: Some(agent_run),
-    is_model: Some(is_model),
     ..Convention::NONE
 };
 
-fn is_call(span: &View<'_>) -> bool {
-    match span.str(keys::OPERATION) {
+fn roles(span: &View<'_>) -> OwnRoles {
+    let Some(operation) = span.str(keys::OPERATION) else {
+        return OwnRoles {
+            // Older pydantic-ai spans name the tool and no operation.
+            call: span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
+            ..OwnRoles::default()
+        };
+    };
+    OwnRoles {
         // Gemini's command line says `tool_call`.
-        Some(operation) => operation == "execute_tool" || operation == "tool_call",
-        // Older pydantic-ai spans name the tool and no operation.
-        None => span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
+        call: matches!(operation, "execute_tool" | "tool_call"),
+        agent_run: is_word(operation, AGENT_RUN),
+        model: matches!(operation, "chat" | "generate_content" | "text_completion"),
     }
 }
+
+const AGENT_RUN: &str = "invoke_agent";
 
 fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
     // Taken literally: OpenTelemetry puts no quotes around a name, so quotes that are there belong
@@ -108,18 +116,8 @@ static GUIDANCE_TO_RETRY: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| {
 });
 
 fn agent_run<'a>(span: &View<'a>) -> Option<Cow<'a, str>> {
-    if !span.is(keys::OPERATION, "invoke_agent") {
-        return None;
-    }
     span.text(keys::GEN_AI_AGENT)
         .or_else(|| span.text(keys::GEN_AI_AGENT_ID))
-        .or_else(|| name_after(span.name(), "invoke_agent").map(Cow::Borrowed))
+        .or_else(|| name_after(span.name(), AGENT_RUN).map(Cow::Borrowed))
         .or(Some(Cow::Borrowed(span.name())))
-}
-
-fn is_model(span: &View<'_>) -> bool {
-    matches!(
-        span.str(keys::OPERATION),
-        Some("chat" | "generate_content" | "text_completion")
-    )
 }

@@ -60,8 +60,8 @@ struct Turn<'a> {
 
 fn name_workflow_agents(spans: &mut RecognisedSpans<'_, '_>) {
     let mut turns_of: BTreeMap<SpanIdx, Vec<Turn<'_>>> = BTreeMap::new();
-    for (span_idx, view) in spans.views.iter().enumerate() {
-        if let (Some(workflow), Some(agent)) = (spans.parent[span_idx], agent_of_turn(view)) {
+    for (span_idx, span) in spans.spans.iter().enumerate() {
+        if let (Some(workflow), Some(agent)) = (spans.parent[span_idx], agent_of_turn(&span.view)) {
             let start = spans.start[span_idx];
             let turns = turns_of.entry(workflow).or_default();
             turns.push(Turn { start, agent });
@@ -69,18 +69,18 @@ fn name_workflow_agents(spans: &mut RecognisedSpans<'_, '_>) {
     }
     for (&workflow, turns) in &mut turns_of {
         turns.sort_unstable();
-        if spans.agents[workflow].is_none() {
-            let first = turns.first().map(|turn| Cow::Borrowed(turn.agent));
-            spans.agents[workflow] = first;
+        let agent = &mut spans.spans[workflow].agent;
+        if agent.is_none() {
+            *agent = turns.first().map(|turn| Cow::Borrowed(turn.agent));
         }
     }
     let mut all_turns = turns_of.values();
     if all_turns.all(|turns| turns.iter().all(|turn| turn.agent == turns[0].agent)) {
         return;
     }
-    for span_idx in 0..spans.views.len() {
+    for span_idx in 0..spans.spans.len() {
         let above = std::iter::successors(spans.parent[span_idx], |&above| spans.parent[above]);
-        let mut runs_above = above.filter(|&above| spans.agents[above].is_some());
+        let mut runs_above = above.filter(|&above| spans.spans[above].agent.is_some());
         let Some(turns) = runs_above.next().and_then(|run| turns_of.get(&run)) else {
             continue;
         };
@@ -89,7 +89,7 @@ fn name_workflow_agents(spans: &mut RecognisedSpans<'_, '_>) {
             continue;
         };
         spans.turn_agents.insert(span_idx, turn.agent);
-        if let Some(call) = &mut spans.calls[span_idx] {
+        if let Some(call) = &mut spans.spans[span_idx].call {
             call.agent.get_or_insert(Cow::Borrowed(turn.agent));
         }
     }

@@ -18,6 +18,7 @@ mod traceloop;
 mod vercel_ai;
 
 use super::convention::{Convention, CrossTrace, Prune, Refine};
+use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 use crate::span::KeyId;
@@ -107,10 +108,21 @@ pub(crate) fn is_written_by_many(name: &str) -> bool {
 pub(crate) fn candidates(view: &View<'_>) -> impl Iterator<Item = ConventionId> {
     let by_kind = if view.is_record() { OF_RECORDS } else { 0 };
     let marks = view.present().intersection(keys::MARKS);
-    let by_mark = marks
-        .iter()
-        .fold(0, |mask, mark| mask | BY_MARK[usize::from(mark.0)]);
-    conventions_in(by_mark | by_kind | by_name(view.name()))
+    conventions_in(by_marks(marks) | by_kind | by_name(view.name()))
+}
+
+/// Those to ask for a span with these marks.
+fn by_marks(marks: KeyBits) -> u32 {
+    const _: () = assert!(
+        keys::MARKS.0[1] == 0 && keys::MARKS.0[2] == 0,
+        "marks are the first rows of the table of keys"
+    );
+    let (mut marks, mut mask) = (marks.0[0], 0);
+    while marks != 0 {
+        mask |= BY_MARK[marks.trailing_zeros() as usize];
+        marks &= marks - 1;
+    }
+    mask
 }
 
 /// Those to ask for a span of this name.
@@ -186,9 +198,9 @@ mod tests {
     #[test]
     fn every_mark_of_a_convention_has_the_class_of_one() {
         for convention in CONVENTIONS {
-            let marks: Vec<_> = convention.marks.iter().collect();
+            let mut words = convention.marks.0.iter().zip(keys::MARKS.0);
             assert!(
-                marks.iter().all(|&mark| keys::MARKS.contains(mark)),
+                words.all(|(marks, all)| marks & !all == 0),
                 "{}: its marks are rows of the class `Kind` or `Mark`",
                 convention.name
             );

@@ -21,17 +21,15 @@ pub(super) const SMOLAGENTS: Convention = Convention {
 };
 
 fn add_managed_agents(spans: &mut RecognisedSpans<'_, '_>) {
-    let mut is_below_agent = vec![false; spans.views.len()];
+    let mut is_below_agent = vec![false; spans.spans.len()];
     for &span_idx in spans.parents_first {
         let Some(parent) = spans.parent[span_idx] else {
             continue;
         };
-        is_below_agent[span_idx] = is_below_agent[parent] || spans.agents[parent].is_some();
-        if is_below_agent[span_idx]
-            && spans.agents[span_idx].is_some()
-            && spans.calls[span_idx].is_none()
-        {
-            spans.calls[span_idx] = managed_agent(&spans.views[span_idx]);
+        is_below_agent[span_idx] = is_below_agent[parent] || spans.spans[parent].agent.is_some();
+        let span = &mut spans.spans[span_idx];
+        if is_below_agent[span_idx] && span.agent.is_some() && span.call.is_none() {
+            span.call = managed_agent(&span.view);
         }
     }
 }

@@ -47,15 +47,17 @@ fn is_model(span: &View<'_>) -> bool {
 }
 
 fn drop_plain_completions(spans: &mut RecognisedSpans<'_, '_>) {
-    let mut uses_tools: Vec<bool> = spans.calls.iter().map(Option::is_some).collect();
+    let mut uses_tools: Vec<bool> = (spans.spans.iter())
+        .map(|span| span.call.is_some())
+        .collect();
     for &span_idx in spans.parents_first.iter().rev() {
-        let span = &spans.views[span_idx];
+        let span = &mut spans.spans[span_idx];
         if let Some(parent) = spans.parent[span_idx] {
-            uses_tools[parent] |= uses_tools[span_idx] || span.has(keys::AI_PROMPT_TOOLS);
+            uses_tools[parent] |= uses_tools[span_idx] || span.view.has(keys::AI_PROMPT_TOOLS);
         }
-        if spans.agents[span_idx].is_some() && !uses_tools[span_idx] && KINDS.is(span, KINDS.agent)
-        {
-            spans.agents[span_idx] = None;
+        let is_run = span.agent.is_some();
+        if is_run && !uses_tools[span_idx] && KINDS.is(&span.view, KINDS.agent) {
+            span.agent = None;
         }
     }
 }
