@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::http::uri::Authority;
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -389,6 +390,16 @@ pub struct PeerAddress(pub IpAddr);
 /// A request's extension: its connection presented a client certificate of one of our authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct CertifiedClient;
+
+/// A loopback name, with any port: `kubectl port-forward` gives the port another number.
+pub fn is_loopback_name(authority: &Authority) -> bool {
+    let host = authority.host();
+    let ip = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
 
 /// Tells a service of the connection that its requests came by, and the connection's slot of its
 /// requests.

@@ -43,7 +43,7 @@ pub use metrics_page::{MetricKind, MetricsPage};
 pub use receiving::{AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected};
 pub use registering::{
     ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
-    RegistrationsExpired, StateFileUnusable, TokenUnusable,
+    CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
     ConfigurationInForce, DrainBegun, NothingRecognised, RecordingBegun, RecordingFailed,

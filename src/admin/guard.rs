@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use subtle::ConstantTimeEq;
 use tonic::Status;
 
 use crate::config;
-use crate::listen::CertifiedClient;
+use crate::listen::{CertifiedClient, is_loopback_name};
 use crate::telemetry::{ApiOpen, ApiRefused, Telemetry, TokenUnusable};
 
 /// Most bytes of a token file; a longer one is no token.
@@ -135,7 +135,7 @@ impl Guard {
         }
         match &self.rule {
             Rule::Closed => Err(GuardRefusal::Closed),
-            Rule::Loopback if authority.as_ref().is_some_and(is_loopback) => Ok(()),
+            Rule::Loopback if authority.as_ref().is_some_and(is_loopback_name) => Ok(()),
             Rule::Loopback => Err(GuardRefusal::ForeignHost),
             Rule::Credentials {
                 certificate: true, ..
@@ -278,16 +278,6 @@ fn is_cross_origin(headers: &HeaderMap, authority: Option<&Authority>) -> bool {
             .and_then(|(_, host)| host.parse::<Authority>().ok());
         origin.as_ref() != authority || authority.is_none()
     })
-}
-
-/// A loopback name, with any port: `kubectl port-forward` gives the port another number.
-fn is_loopback(authority: &Authority) -> bool {
-    let host = authority.host();
-    let ip = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 // === impl GuardRefusal ===

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use super::hints::{read_compiled, read_criterion};
 use crate::evaluate::{Criterion, PatternCompiler, PatternError, PatternLimits};
 use crate::located::{
-    Extent, Kind, MapEntry, Node, NodeValue, Place, Problem, Problems, Scalar, TextKind, Texts,
-    parse,
+    Extent, Kind, MapEntry, Node, NodeValue, Place, Problem, Problems, Scalar, TextBounds,
+    TextKind, Texts, parse_within,
 };
 
 /// The name of the text in messages.
@@ -168,7 +168,7 @@ impl Document {
         let mut texts = Texts::default();
         let mut problems = Problems::default();
         let source = texts.add(NAME, text, TextKind::File);
-        match parse(&texts, source, &mut problems) {
+        match parse_within(&texts, source, TextBounds::NETWORK, &mut problems) {
             Some(root) if matches!(root.value, NodeValue::Map(_)) => Ok(Self {
                 root,
                 texts,

@@ -17,7 +17,7 @@ pub(crate) use de_error::DeError;
 pub(crate) use diagnose::{Extent, Hints, Rewrite, read, start_of};
 pub use interpolate::Files;
 pub(crate) use interpolate::{ITEM, Interpolation, Secrets, holds_credentials};
-pub(crate) use parse::{infer, parse};
+pub(crate) use parse::{TextBounds, infer, parse, parse_within};
 pub use problem::{Problem, Problems, Severity};
 pub(crate) use reader::{Reader, lift_inlined};
 pub use texts::Spot;

@@ -15,11 +15,51 @@ use super::tree::{Kind, Map, MapEntry, Node, NodeValue, Scalar};
 /// stack in a debug build.
 const MAX_DEPTH: usize = 32;
 
-/// Reads a text. An empty one is an empty map. Repeated keys are reported, and the first one is
-/// kept.
+/// How much a text may hold, counted while it is parsed. A value takes some 300 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TextBounds {
+    /// Most values.
+    max_values: usize,
+    /// Most values that aliases stand for, all together.
+    max_from_aliases: usize,
+}
+
+impl TextBounds {
+    /// For files, whose author may also raise the memory limit.
+    const FILE: Self = Self {
+        max_values: 250_000,
+        max_from_aliases: 250_000,
+    };
+    /// For texts that come by the network: 12 MiB at most.
+    pub(crate) const NETWORK: Self = Self {
+        max_values: 40_000,
+        max_from_aliases: 10_000,
+    };
+}
+
+/// Reads the text of a file. An empty one is an empty map. Repeated keys are reported, and the first
+/// one is kept.
 pub(crate) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
+    parse_within(texts, source, TextBounds::FILE, problems)
+}
+
+/// Reads a text that holds no more than this, like [`parse`].
+pub(crate) fn parse_within(
+    texts: &Texts,
+    source: usize,
+    bounds: TextBounds,
+    problems: &mut Problems,
+) -> Option<Node> {
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_nodes: bounds.max_values,
+            max_events: 4 * bounds.max_values,
+            max_recorded_anchor_events: bounds.max_from_aliases,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: bounds.max_from_aliases,
+        },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         strict_booleans: true,

@@ -177,7 +177,7 @@ where
     while let Some(chunk) = pace.next_chunk(body, &message.permit).await? {
         message.take(chunk).await?;
     }
-    message.permit.arrived();
+    message.permit.arrived()?;
     message.finish()
 }
 

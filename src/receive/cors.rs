@@ -4,12 +4,14 @@
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderValue, ORIGIN, VARY,
 };
 use hyper::http::request::Parts;
+use hyper::http::uri::Authority;
 use hyper::{Method, Response, StatusCode};
 
 use super::ResponseBody;
+use crate::listen::{PeerAddress, is_loopback_name};
 
 /// How long a browser may remember the answer to a preflight, in seconds. Chrome's maximum.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
@@ -83,6 +85,24 @@ impl Cors {
                 HeaderValue::from_static("true"),
             );
         }
+    }
+
+    /// Whether a browser on this machine sends this for a page whose name suddenly resolves to a
+    /// loopback address (DNS rebinding). To the browser, such a request is not cross-origin.
+    pub(super) fn is_rebound(&self, head: &Parts) -> bool {
+        let is_local = head
+            .extensions
+            .get()
+            .is_some_and(|PeerAddress(peer)| peer.is_loopback());
+        let host = || {
+            let host = head.headers.get(HOST)?.to_str().ok()?;
+            host.parse().ok()
+        };
+        let authority: Option<Authority> = head.uri.authority().cloned().or_else(host);
+        is_local
+            && head.headers.contains_key(ORIGIN)
+            && self.allowed(&head.headers).is_none()
+            && !authority.is_some_and(|authority| is_loopback_name(&authority))
     }
 
     /// The request's origin, if it is allowed.

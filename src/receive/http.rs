@@ -90,6 +90,20 @@ where
             .insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
+    if inner.settings.cors.is_rebound(head) {
+        let message =
+            "web pages of other hosts may not send telemetry here; if the page is yours, \
+                       add its origin to `receivers.otlp.http.cors_allowed_origins`"
+                .to_owned();
+        inner.misdirected("origin", head, &message);
+        return failure(
+            StatusCode::FORBIDDEN,
+            Code::PermissionDenied,
+            message,
+            None,
+            format,
+        );
+    }
     let exported = match permit {
         Ok(permit) => export(inner, signal, format, &head.headers, body, permit).await,
         Err(error) => Err((error, 0)),

@@ -102,6 +102,11 @@ pub(super) struct MemoryPermit {
 }
 
 impl MemoryPermit {
+    /// Most bytes of all requests together.
+    pub(super) fn max(&self) -> usize {
+        self.budget.max
+    }
+
     /// Takes bytes beside those of the message.
     pub(super) fn add_fixed(&mut self, n_bytes: usize) -> Result<(), RequestError> {
         let taken = self.taken();
@@ -169,9 +174,17 @@ impl MemoryPermit {
         self.change(|share| share.advanced = Instant::now());
     }
 
-    /// The message has arrived; from now on the request does not give way.
-    pub(super) fn arrived(&self) {
-        self.change(|share| share.is_arriving = false);
+    /// The message has arrived; from now on the request does not give way. Fails if it has.
+    pub(super) fn arrived(&self) -> Result<(), RequestError> {
+        let mut is_revoked = true;
+        self.change(|share| {
+            share.is_arriving = false;
+            is_revoked = share.is_revoked;
+        });
+        match is_revoked {
+            true => Err(RequestError::InFlightFull),
+            false => Ok(()),
+        }
     }
 
     /// Returns when the request has given way and is to end.
@@ -258,7 +271,7 @@ mod tests {
         let crowd: Vec<_> = (0..5).map(|_| permit(&budget, CROWD, 20)).collect();
         tokio::time::advance(Duration::from_millis(10)).await;
         crowd[0].advanced();
-        crowd[1].arrived();
+        crowd[1].arrived().unwrap();
         let _agent = permit(&budget, AGENT, 30);
         let revoked: Vec<_> = crowd.iter().map(is_revoked).collect();
         assert_eq!(revoked, [false, false, true, true, false]);
@@ -266,6 +279,7 @@ mod tests {
         // One that takes less than half is the lighter one no more.
         let mut greedy = budget.permit_of(AGENT);
         assert_eq!(greedy.grow_to(60), Err(RequestError::InFlightFull));
+        assert_eq!(crowd[3].arrived(), Err(RequestError::InFlightFull));
         let mut late = crowd;
         assert_eq!(late[2].grow_to(30), Err(RequestError::InFlightFull));
         drop((late, greedy, _agent));

@@ -293,7 +293,11 @@ impl ReceiverShared {
                 validate(signal, format, message, keys.as_deref())
             })
             .await
-            .unwrap_or_else(|error| Err(format!("the message could not be validated: {error}"))),
+            .unwrap_or_else(|error| {
+                Err(RequestError::Malformed(format!(
+                    "the message could not be validated: {error}"
+                )))
+            }),
             false => validate(signal, format, message, keys.as_deref()),
         };
         let ValidatedMessage {
@@ -301,7 +305,7 @@ impl ReceiverShared {
             permit,
             n_items,
             batch,
-        } = validated.map_err(|error| without_items(RequestError::Malformed(error)))?;
+        } = validated.map_err(without_items)?;
         if body.len() > self.settings.limits.max_size {
             return Err((self.settings.limits.too_large(), n_items));
         }
@@ -385,10 +389,10 @@ fn validate(
     format: Format,
     message: BufferedMessage,
     keys: Option<&KeySet>,
-) -> Result<ValidatedMessage, String> {
+) -> Result<ValidatedMessage, RequestError> {
     let BufferedMessage {
         bytes: body,
-        permit,
+        mut permit,
     } = message;
     let transcoded = match (format, signal) {
         (Format::Protobuf, _) => None,
@@ -396,7 +400,8 @@ fn validate(
         (Format::Json, Signal::Logs) => Some(json::logs(&body)),
         (Format::Json, Signal::Metrics) => Some(json::metrics(&body)),
     };
-    let body = match transcoded.transpose().map_err(|error| error.to_string())? {
+    let malformed = |error: &dyn Display| RequestError::Malformed(error.to_string());
+    let body = match transcoded.transpose().map_err(|error| malformed(&error))? {
         None => body,
         Some(mut protobuf) => {
             // Later stages count only the bytes, so spare capacity would be unaccounted memory.
@@ -404,16 +409,29 @@ fn validate(
             Bytes::from(protobuf)
         }
     };
-    let (n_items, batch) = match signal {
-        Signal::Traces => scan::scan(&body, keys).map(|scanned| (scanned.n_spans, scanned.batch)),
-        Signal::Logs => {
-            scan_logs::scan(&body, keys).map(|scanned| (scanned.n_records, scanned.batch))
-        }
+    let mut refusal = None;
+    let mut has_room = |n_bytes: usize| {
+        let n_bytes = body.len() + n_bytes;
+        let grown = match n_bytes > permit.max() {
+            true => Err(RequestError::TooDense {
+                limit: permit.max(),
+            }),
+            false => permit.grow_to(n_bytes),
+        };
+        refusal = grown.err();
+        refusal.is_none()
+    };
+    let scanned = match signal {
+        Signal::Traces => scan::scan_within(&body, keys, &mut has_room)
+            .map(|scanned| (scanned.n_spans, scanned.batch)),
+        Signal::Logs => scan_logs::scan_within(&body, keys, &mut has_room)
+            .map(|scanned| (scanned.n_records, scanned.batch)),
         Signal::Metrics => {
             scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default()))
         }
-    }
-    .map_err(|error| error.to_string())?;
+    };
+    let (n_items, batch) =
+        scanned.map_err(|error| refusal.take().unwrap_or_else(|| malformed(&error)))?;
     Ok(ValidatedMessage {
         body,
         permit,

@@ -23,6 +23,12 @@ pub(super) enum RequestError {
         /// The setting that limits it.
         setting: &'static str,
     },
+    /// Its items take more memory than all requests may together; retrying is useless unless in
+    /// parts.
+    TooDense {
+        /// Most bytes of all requests being received.
+        limit: usize,
+    },
     /// An encoding or media type that we do not read.
     Unsupported(String),
     /// The sender disconnected in the middle and will get no answer.
@@ -40,7 +46,9 @@ impl RequestError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed",
-            Self::TooLarge { .. } | Self::Refused(QueueRefusal::TooLarge { .. }) => "too_large",
+            Self::TooLarge { .. }
+            | Self::TooDense { .. }
+            | Self::Refused(QueueRefusal::TooLarge { .. }) => "too_large",
             Self::Unsupported(_) => "unsupported",
             Self::Interrupted(_) => "broken",
             Self::InFlightFull => "in_flight_full",
@@ -58,9 +66,9 @@ impl RequestError {
             Self::Malformed(_) | Self::Interrupted(_) => Code::InvalidArgument,
             // Without RetryInfo this asks the sender not to retry; OUT_OF_RANGE, tonic's own
             // answer, would be retried forever.
-            Self::TooLarge { .. } | Self::Refused(QueueRefusal::TooLarge { .. }) => {
-                Code::ResourceExhausted
-            }
+            Self::TooLarge { .. }
+            | Self::TooDense { .. }
+            | Self::Refused(QueueRefusal::TooLarge { .. }) => Code::ResourceExhausted,
             Self::Unsupported(_) => Code::Unimplemented,
             Self::InFlightFull | Self::TooSlow | Self::Refused(_) => Code::Unavailable,
         }
@@ -86,6 +94,12 @@ impl RequestError {
                 message
             }
             Self::TooLarge { limit, setting } => return too_large(*limit, setting),
+            Self::TooDense { limit } => {
+                return format!(
+                    "the request has so many small items that reading it takes more than {limit} \
+                     bytes (`receivers.otlp.max_in_flight`); send smaller batches or raise the limit"
+                );
+            }
             Self::Refused(QueueRefusal::TooLarge { limit }) => {
                 return too_large(*limit, "half of `forward.queue.max_size`");
             }

@@ -59,7 +59,20 @@ pub struct ScannedSpans {
 /// links) that are neither 16 bytes nor empty, span ids and parent span ids that are neither 8
 /// bytes nor empty. The whole request is then malformed.
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedSpans, MalformedProtobuf> {
-    let mut scan = RequestScan::new(keys, body.len());
+    scan_within(body, keys, &mut |_| true)
+}
+
+/// Like [`scan`], and asks `has_room` before it takes memory for further spans, with the bytes of
+/// all that it then holds for them. A span of 30 bytes takes three times as many.
+///
+/// # Errors
+/// Those of [`scan`]; and when there is no room, an error that says so.
+pub fn scan_within(
+    body: &[u8],
+    keys: Option<&KeySet>,
+    has_room: &mut dyn FnMut(usize) -> bool,
+) -> Result<ScannedSpans, MalformedProtobuf> {
+    let mut scan = RequestScan::new(keys, body.len(), has_room);
     match scan.request(body) {
         Ok(()) => Ok(scan.finish()),
         Err(fault) => Err(fault.locate(body)),
@@ -82,7 +95,11 @@ struct RequestScan<'k, 'b> {
 }
 
 impl<'k, 'b> RequestScan<'k, 'b> {
-    fn new(keys: Option<&'k KeySet>, body_len: usize) -> Self {
+    fn new(
+        keys: Option<&'k KeySet>,
+        body_len: usize,
+        has_room: &'k mut dyn FnMut(usize) -> bool,
+    ) -> Self {
         let mut batch = Batch::default();
         if let Some(keys) = keys {
             batch.keys_version = keys.version;
@@ -90,7 +107,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             batch.spans.reserve((body_len / 256).min(512));
         }
         Self {
-            walk: SpanWalk::new(keys.map(Keeper::new)),
+            walk: SpanWalk::new(keys.map(Keeper::new), has_room),
             resources: RequestResources::new(keys),
             n_spans: 0,
             batch,
@@ -99,6 +116,11 @@ impl<'k, 'b> RequestScan<'k, 'b> {
 
     fn finish(mut self) -> ScannedSpans {
         self.batch.shared_size = self.walk.finish();
+        // Later stages count the spans, so much spare capacity would be unaccounted memory.
+        let spans = &mut self.batch.spans;
+        if spans.len() > 1_024 && spans.capacity() - spans.len() > spans.len() / 4 {
+            spans.shrink_to_fit();
+        }
         ScannedSpans {
             n_spans: self.n_spans,
             batch: self.batch,

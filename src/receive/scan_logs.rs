@@ -25,16 +25,30 @@ pub struct ScannedLogs {
 /// Anything that prost's decoder refuses. Ids of a wrong length are no error: OTLP asks receivers
 /// to take such a record as one without a trace.
 pub fn scan(body: &[u8], keys: Option<&KeySet>) -> Result<ScannedLogs, MalformedProtobuf> {
+    scan_within(body, keys, &mut |_| true)
+}
+
+/// Like [`scan`], and asks `has_room` before it takes memory for further records, with the bytes of
+/// all that it then holds for them.
+///
+/// # Errors
+/// Those of [`scan`]; and when there is no room, an error that says so.
+pub fn scan_within(
+    body: &[u8],
+    keys: Option<&KeySet>,
+    has_room: &mut dyn FnMut(usize) -> bool,
+) -> Result<ScannedLogs, MalformedProtobuf> {
     let mut n_records = 0;
     let walked = LEVELS.walk(body, &mut |record, depth| {
         n_records += 1;
         LOG_RECORD.check(record, depth)
     });
     walked.map_err(|fault| fault.locate(body))?;
-    Ok(ScannedLogs {
-        n_records,
-        batch: keys.map(|keys| log_records(body, keys)).unwrap_or_default(),
-    })
+    let batch = match keys {
+        Some(keys) => log_records(body, keys, has_room).map_err(|fault| fault.locate(body))?,
+        None => Batch::default(),
+    };
+    Ok(ScannedLogs { n_records, batch })
 }
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_logs", "scope_logs", "log_records");

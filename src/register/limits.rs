@@ -38,8 +38,8 @@ pub(super) const MAX_PAGE_SIZE: usize = 1_000;
 /// Sets that a slow watcher may lag behind before it misses some.
 pub(super) const MAX_WATCH_LAG: usize = 64;
 
-const MAX_CONCURRENT_BODIES: usize = 8;
-const MAX_CONCURRENT_WORK: usize = 2;
+const MAX_CONCURRENT_BODIES: usize = 2;
+const MAX_CONCURRENT_WORK: usize = 1;
 const MAX_WATCHERS: usize = 256;
 
 /// How many calls may do each of these at once.

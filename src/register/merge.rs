@@ -132,6 +132,14 @@ impl CriteriaSet {
         }
     }
 
+    /// The names of the files' criteria that registrations replace, sorted.
+    pub fn shadowing(&self) -> Vec<&str> {
+        let names = self.file.iter().map(|criterion| criterion.name.as_str());
+        let mut shadowed: Vec<&str> = names.filter(|name| self.api.contains_key(*name)).collect();
+        shadowed.sort_unstable();
+        shadowed
+    }
+
     /// This set without expired registrations; `None` if none has expired.
     pub fn expired(&self, now_unix_nanos: u64) -> Option<Self> {
         let is_expired = |registration: &Registration| {

@@ -19,7 +19,7 @@ use crate::evaluate::Coverage;
 use crate::pipeline::Rules;
 use crate::span::Now;
 use crate::sync::Mutex;
-use crate::telemetry::{CriteriaInForce, RegistrationsExpired, Telemetry};
+use crate::telemetry::{CriteriaInForce, CriteriaShadowed, RegistrationsExpired, Telemetry};
 use crate::text::rfc3339;
 
 /// The criteria in force, and how they change.
@@ -183,6 +183,7 @@ impl Register {
                 "revision": set.revision(),
                 "total": set.len(),
                 "api": n_api,
+                "shadowing": set.shadowing(),
                 "next_expiry": set.next_expiry().map(rfc3339),
             },
             "coverage": coverage,
@@ -362,6 +363,19 @@ impl Register {
         self.0.rules.store(Arc::new(rules));
         let changes = before.changes_to(&next);
         let n_api = next.registrations().len();
+        let shadowed_before = before.shadowing();
+        let newly_shadowed: Vec<String> = next
+            .shadowing()
+            .into_iter()
+            .filter(|name| cause == "start" || !shadowed_before.contains(name))
+            .map(str::to_owned)
+            .collect();
+        if !newly_shadowed.is_empty() {
+            CriteriaShadowed {
+                names: newly_shadowed,
+            }
+            .emit();
+        }
         if !changes.is_empty() || cause == "start" {
             CriteriaInForce {
                 n_criteria: next.len(),

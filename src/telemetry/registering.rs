@@ -115,6 +115,24 @@ impl CriteriaInForce {
     }
 }
 
+/// The API registered criteria that replace criteria of the files.
+#[derive(Debug)]
+pub struct CriteriaShadowed {
+    /// Their names.
+    pub names: Vec<String>,
+}
+
+impl CriteriaShadowed {
+    /// Logs it: whoever reads the files would not notice otherwise.
+    pub fn emit(self) {
+        tracing::warn!(
+            criteria = self.names.join(", "),
+            "the API replaces criteria of the configuration files; `spanscore criteria delete` \
+             brings those of the files back"
+        );
+    }
+}
+
 /// Configuration files were reloaded; keys that can change at run time are in force.
 #[derive(Debug)]
 pub struct ConfigurationReloaded {

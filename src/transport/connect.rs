@@ -20,12 +20,16 @@ use crate::telemetry::Telemetry;
 use crate::tls;
 
 use super::TransportError;
+use super::answer_limit::LimitedConnector;
 
 /// The longest wait for one address to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Flow-control windows. Responses are small, so these only have to be no bottleneck.
 const WINDOW: u32 = 1 << 20;
+
+/// HTTP/1: longest head of a response.
+const MAX_BUFFER: usize = 64 << 10;
 
 /// Pooled connections to one destination.
 #[derive(Debug)]
@@ -37,8 +41,8 @@ pub(super) struct Connections {
 
 #[derive(Debug)]
 enum Connector {
-    Plain(HttpConnector),
-    Tls(HttpsConnector<HttpConnector>),
+    Plain(LimitedConnector),
+    Tls(HttpsConnector<LimitedConnector>),
 }
 
 #[derive(Debug)]
@@ -50,8 +54,8 @@ struct Pool {
 
 #[derive(Debug, Clone)]
 enum AnyClient {
-    Plain(Client<HttpConnector, Frames>),
-    Tls(Client<HttpsConnector<HttpConnector>, Frames>),
+    Plain(Client<LimitedConnector, Frames>),
+    Tls(Client<HttpsConnector<LimitedConnector>, Frames>),
 }
 
 impl Connections {
@@ -65,10 +69,13 @@ impl Connections {
         http.set_keepalive(Some(Duration::from_secs(30)));
         http.set_connect_timeout(Some(CONNECT_TIMEOUT.min(destination.timeout)));
 
+        let http = LimitedConnector(http);
+
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(MAX_BUFFER)
             .http2_only(destination.protocol == Protocol::Grpc)
             .http2_initial_stream_window_size(WINDOW)
             .http2_initial_connection_window_size(WINDOW)
@@ -138,9 +145,9 @@ impl Connector {
 
 fn tls_connector(
     destination: &Destination,
-    http: HttpConnector,
+    http: LimitedConnector,
     telemetry: &Arc<Telemetry>,
-) -> Result<HttpsConnector<HttpConnector>, TransportError> {
+) -> Result<HttpsConnector<LimitedConnector>, TransportError> {
     let origin = &destination.origin;
     // The configuration reloads certificate files by itself when they change.
     let config =

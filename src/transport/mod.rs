@@ -2,6 +2,7 @@
 //! each request is done. Knows OTLP over gRPC and HTTP and the outcomes of their answers; knows
 //! nothing of where requests come from or what they contain.
 
+mod answer_limit;
 mod api;
 mod connect;
 mod deliver;

@@ -304,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_a_peer_asks_for_is_the_least_but_no_more_than_an_hour() {
+    fn the_wait_a_peer_asks_for_is_the_least_but_no_more_than_five_minutes() {
         let asked = |asked| wait(&backoff(), 1, Some(asked), 1.0);
         assert_eq!(
             [asked(5 * SEC), asked(Duration::ZERO), asked(Duration::MAX)],
-            [5 * SEC, SEC, LONGEST_ASKED]
+            [5 * SEC, SEC, 300 * SEC]
         );
     }
 

@@ -51,6 +51,7 @@ pub(crate) enum FaultKind {
     NotUtf8,
     PackedLength,
     IdLength { expected: usize, found: usize },
+    NoRoom,
 }
 
 impl fmt::Display for FaultKind {
@@ -71,6 +72,7 @@ impl fmt::Display for FaultKind {
             Self::TooDeep => write!(f, "messages are nested more than {RECURSION_LIMIT} deep"),
             Self::NotUtf8 => write!(f, "a string is not valid UTF-8"),
             Self::PackedLength => write!(f, "a packed field does not hold whole numbers"),
+            Self::NoRoom => write!(f, "there is no room for so many items"),
             Self::IdLength { expected, found } => {
                 write!(f, "an id must have {expected} bytes (or none), not {found}")
             }

@@ -8,16 +8,22 @@ use sha2::{Digest, Sha256};
 use super::requests::RequestMessages;
 use super::resources::{Occurrences, RequestResources};
 use super::retention::Keeper;
+use super::spans::grow;
 use super::value::{ScannedValue, ValueKind, any_value, key_value};
 use crate::span::{Batch, Keep, KeySet, LogRecord, Resource, SpanId, TraceId, WantedBody};
 use crate::wire::otlp::{log_record, request, resource_group, scope_group};
-use crate::wire::{Cursor, FIXED64, RECURSION_LIMIT, delimited_fields, key};
+use crate::wire::{Cursor, FIXED64, Fault, FaultKind, RECURSION_LIMIT, delimited_fields, key};
 
 const TIME: u64 = key(log_record::TIME, FIXED64);
 const OBSERVED_TIME: u64 = key(log_record::OBSERVED_TIME, FIXED64);
 
 /// The wanted records, in the order of the request. What is kept of each has the bounds of a span.
-pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
+/// `has_room` is asked before a list of them grows.
+pub(in crate::receive) fn log_records(
+    body: &[u8],
+    keys: &KeySet,
+    has_room: &mut dyn FnMut(usize) -> bool,
+) -> Result<Batch, Fault> {
     let mut keeper = Keeper::new(keys);
     let mut resources = RequestResources::new(Some(keys));
     let mut log_records = Vec::new();
@@ -34,6 +40,9 @@ pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
                     delimited_fields(resource_logs, resource_group::RESOURCE).collect();
                 resources.intern(&occurrences)
             });
+            if log_records.len() == log_records.capacity() && !grow(&mut log_records, has_room) {
+                return Err(Fault::new(FaultKind::NoRoom, record));
+            }
             log_records.extend(log_record(
                 record,
                 wanted_body,
@@ -42,12 +51,12 @@ pub(in crate::receive) fn log_records(body: &[u8], keys: &KeySet) -> Batch {
             ));
         }
     }
-    Batch {
+    Ok(Batch {
         log_records,
         shared_size: keeper.finish(),
         keys_version: keys.version,
         ..Batch::default()
-    }
+    })
 }
 
 fn last_field(bytes: &[u8], tag: u64) -> &[u8] {

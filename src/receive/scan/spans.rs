@@ -100,6 +100,17 @@ struct Names<'b> {
     trace_state: &'b [u8],
 }
 
+/// Doubles the capacity of a full list, if there is room for the old and the new one.
+#[cold]
+pub(super) fn grow<T>(items: &mut Vec<T>, has_room: &mut dyn FnMut(usize) -> bool) -> bool {
+    let more = items.capacity().max(64);
+    let has_room = has_room((2 * items.capacity() + more) * size_of::<T>());
+    if has_room {
+        items.reserve_exact(more);
+    }
+    has_room
+}
+
 /// Walks spans.
 pub(super) struct SpanWalk<'k, 'b> {
     /// `None` if spans are only validated and counted.
@@ -107,14 +118,19 @@ pub(super) struct SpanWalk<'k, 'b> {
     known_keys: KnownKeys<'b>,
     /// The requests to the model of the current span.
     requests: RequestMessages<'b>,
+    has_room: &'k mut dyn FnMut(usize) -> bool,
 }
 
 impl<'k, 'b> SpanWalk<'k, 'b> {
-    pub(super) fn new(keeper: Option<Keeper<'k>>) -> Self {
+    pub(super) fn new(
+        keeper: Option<Keeper<'k>>,
+        has_room: &'k mut dyn FnMut(usize) -> bool,
+    ) -> Self {
         Self {
             keeper,
             known_keys: KnownKeys::new(),
             requests: RequestMessages::default(),
+            has_room,
         }
     }
 
@@ -168,6 +184,9 @@ impl<'k, 'b> SpanWalk<'k, 'b> {
         }
         if !self.requests.is_empty() {
             keeper.requests(&self.requests);
+        }
+        if batch.spans.len() == batch.spans.capacity() && !grow(&mut batch.spans, self.has_room) {
+            return Err(Fault::new(FaultKind::NoRoom, bytes));
         }
         batch.spans.push(Span {
             trace_id,

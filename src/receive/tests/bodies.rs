@@ -11,7 +11,7 @@ use super::super::pace::LEAST_ADVANCE;
 use super::*;
 
 /// A body of these chunks that then ends, or hangs.
-struct Chunks {
+pub(super) struct Chunks {
     chunks: VecDeque<Bytes>,
     pause: Duration,
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
@@ -19,7 +19,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub(super) fn of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
         Self {
             chunks,

@@ -470,3 +470,26 @@ async fn a_wrong_path_or_method_is_counted_and_answered_with_the_right_one() {
     };
     assert_eq!((n_misdirected("path"), n_misdirected("method")), (1, 1));
 }
+
+/// A page whose name resolves to 127.0.0.1 is of the same origin to its browser.
+#[tokio::test]
+async fn a_page_of_another_host_may_not_send_to_a_loopback_address() {
+    let origins = vec!["http://shop.example".to_owned()];
+    let served = serve(|config, _| config.receivers.otlp.http.cors_allowed_origins = origins).await;
+    let http = Http::new(&served);
+    for (host, origin, expected) in [
+        ("evil.example", Some("http://evil.example"), 403),
+        ("evil.example:4318", Some("http://evil.example:4318"), 403),
+        ("shop.example", Some("http://shop.example"), 200),
+        ("localhost:4318", Some("http://localhost:4318"), 200),
+        ("[::1]:4318", Some("http://[::1]:4318"), 200),
+        // Not a browser, such as an agent that reaches the port by a name of its own.
+        ("spanscore", None, 200),
+    ] {
+        let mut headers = vec![JSON, ("host", host)];
+        headers.extend(origin.map(|origin| ("origin", origin)));
+        let body = br#"{"resourceSpans": []}"#.to_vec();
+        let answered = http.request("POST", "/v1/traces", &headers, body).await;
+        assert_eq!(answered.status, expected, "{host} {origin:?}");
+    }
+}

@@ -3,6 +3,7 @@
 //! sidecar's tests run those), nor what the scan finds.
 
 mod bodies;
+mod dense;
 mod grpc;
 mod http;
 

@@ -47,6 +47,8 @@ async fn a_criterion_is_registered_read_replaced_and_taken_out() {
         (status, front["shadows"]["source"].as_str()),
         (200, Some("file"))
     );
+    let (_, _, shown) = call(&register, "GET", "/v1/status", &[], "").await;
+    assert_eq!(shown["criteria"]["shadowing"], json!(["a"]));
     let (status, _, gone) = call(&register, "DELETE", "/v1/criteria/a", &[], "").await;
     assert_eq!(
         (status, gone["uncovered"]["source"].as_str()),

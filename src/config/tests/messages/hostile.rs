@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::TEN_MISTAKES;
 use crate::config::tests::{Given, messages};
+use crate::evaluate::PatternLimits;
 
 #[test]
 fn an_alias_bomb_is_stopped() {
@@ -19,6 +20,26 @@ fn an_alias_bomb_is_stopped() {
         ),
         "{report}"
     );
+}
+
+#[test]
+fn a_call_of_the_api_may_hold_fewer_values_than_a_file() {
+    const TOO_MANY: &str = "more values than anyone would write";
+    let values = vec!["x"; 1_000].join(", ");
+    let bomb = format!(
+        "name: &a [{values}]\nevaluate: [{}]\n",
+        vec!["*a"; 20].join(", ")
+    );
+    let long = format!("name: [{}]\n", vec!["x"; 50_000].join(", "));
+    for text in [bomb, long] {
+        let of_api = crate::config::criterion(&text, None, PatternLimits::FILE).unwrap_err();
+        assert!(
+            of_api.render(false).contains(TOO_MANY),
+            "{}",
+            of_api.render(false)
+        );
+        assert!(!messages(&text).render(false).contains(TOO_MANY));
+    }
 }
 
 #[test]
