@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
-use spanscore::evaluate::{Criterion, Evaluation, Explain, Verdict};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
 use spanscore::extract::Tools;
 use spanscore::pipeline::{Judged, Pipeline, Rules};
 use spanscore::receive::scan::scan;
@@ -349,4 +349,48 @@ fn kept_whole_it_takes_a_hostile_pattern_linear_time() {
     );
     // Either it ends soon, or it does not end.
     assert_eq!(judged.evaluations[0].verdict, Verdict::Pass);
+}
+
+/// Large once its repetition is written out, and so counted as slow to search with.
+const SLOW: &str = "[a-z ]{60}!";
+
+/// Calls whose results are of 12 KiB each.
+fn with_slow_results(n_calls: usize, attributes: &[(&str, &str)]) -> Vec<Span> {
+    let call = SpanCall {
+        name: "read".to_owned(),
+        result: Some(json!("ignore ".repeat(12 << 10).get(..12 << 10))),
+        ..SpanCall::default()
+    };
+    let calls = vec![call; n_calls];
+    spans_of_run(1, attributes, &calls)
+}
+
+#[test]
+fn searches_of_one_evaluation_have_a_limit_whoever_wrote_the_pattern() {
+    let evaluate = json!({ "tool_calls": { "disallowed": [{ "name": "read", "result": SLOW }] } });
+    let registered = rules(
+        json!([{ "name": "registered", "evaluate": evaluate }]),
+        &Tools::default(),
+    );
+    let carried = rules(json!([]), &Tools::default()).expecting(Expectations {
+        from_spans: FromSpans::Full,
+        max_size: 16 << 10,
+        ..Expectations::default()
+    });
+    let expect = evaluate.to_string();
+    for (rules, attributes) in [
+        (registered, vec![]),
+        (carried, vec![("spanscore.expect", expect.as_str())]),
+    ] {
+        let few = judged(&rules, [with_slow_results(4, &attributes)]);
+        let few = &few.evaluations[0];
+        assert_eq!(few.verdict, Verdict::Pass, "{}", few.explanation());
+        let many = judged(&rules, [with_slow_results(400, &attributes)]);
+        assert_eq!(many.evaluations[0].verdict, Verdict::NotEvaluated);
+        let explanation = many.evaluations[0].explanation();
+        assert!(
+            explanation.contains("takes too much work: use smaller repetitions"),
+            "{explanation}"
+        );
+    }
 }

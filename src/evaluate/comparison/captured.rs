@@ -60,10 +60,16 @@ pub(crate) enum Known<T> {
     Unknown,
 }
 
+/// The work that one evaluation may spend on searching texts, half a second on one core with most
+/// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
+const MAX_SEARCH: u64 = 128 << 20;
+
 /// Reads arguments and results of a trajectory's calls, and notes which reads failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     missing: Missing,
+    /// The work spent on searching.
+    searched: u64,
 }
 
 impl<'a> CapturedValues<'a> {
@@ -71,7 +77,20 @@ impl<'a> CapturedValues<'a> {
         Self {
             trajectory,
             missing: Missing::default(),
+            searched: 0,
         }
+    }
+
+    /// Searches a text, unless too much work has been spent on searching: then the answer is not
+    /// known.
+    pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
+        let searched = self.searched.saturating_add(cost);
+        if searched > MAX_SEARCH {
+            self.missing.too_long_to_search = true;
+            return Tri::Maybe;
+        }
+        self.searched = searched;
+        Tri::from(search())
     }
 
     /// The arguments of a call, as JSON.

@@ -184,6 +184,8 @@ pub(crate) struct Missing {
     pub(crate) overlap: bool,
     /// There was more to compare than is looked at.
     pub(crate) too_much: bool,
+    /// Searching all texts with the criterion's patterns would have taken too much work.
+    pub(crate) too_long_to_search: bool,
     /// The evaluated span has no start or no end, or ends before it starts.
     pub(crate) no_duration: bool,
     /// The first call whose time is not known.

@@ -17,6 +17,7 @@ pub(super) struct Uncertainty {
     only_messages: bool,
     overlap: bool,
     too_much: bool,
+    too_long_to_search: bool,
     no_duration: bool,
     /// A call whose time is not known, by name.
     untimed_call: Option<Arc<str>>,
@@ -77,6 +78,7 @@ impl Uncertainty {
             only_messages: missing.only_messages,
             overlap: missing.overlap,
             too_much: missing.too_much,
+            too_long_to_search: missing.too_long_to_search,
             no_duration: missing.no_duration,
             untimed_call: name_of(missing.untimed),
             incomplete_call,
@@ -130,6 +132,13 @@ impl fmt::Display for Uncertainty {
             reasons.push(
                 "there is too much to compare: too many values under `same`, or too many calls at \
                  one time"
+                    .to_owned(),
+            );
+        }
+        if self.too_long_to_search {
+            reasons.push(
+                "searching the names and values of the calls with these patterns takes too much \
+                 work: use smaller repetitions, or spread the patterns over several criteria"
                     .to_owned(),
             );
         }

@@ -189,24 +189,23 @@ impl CallPattern {
         };
         for (argument, pattern) in self.shortcuts() {
             match string_argument(args, argument) {
-                Known::Value(text) => fit = fit.min(Tri::from(pattern.is_match(text))),
+                Known::Value(text) => fit = fit.min(search(pattern, text, captured)),
                 Known::None => return Fit::Lacks(argument),
                 Known::Unknown => fit = fit.min(Tri::Maybe),
             }
         }
         for (argument, pattern) in &self.args {
             fit = fit.min(match string_argument(args, argument) {
-                Known::Value(text) => Tri::from(pattern.is_match(text)),
+                Known::Value(text) => search(pattern, text, captured),
                 Known::None => Tri::No,
                 Known::Unknown => Tri::Maybe,
             });
         }
         if let Some(pattern) = self.result.as_ref().filter(|_| fit > Tri::No) {
-            fit = fit.min(
-                captured
-                    .result(call_idx)
-                    .map_or(Tri::Maybe, |text| Tri::from(pattern.is_match(text))),
-            );
+            fit = fit.min(match captured.result(call_idx) {
+                Some(text) => search(pattern, text, captured),
+                None => Tri::Maybe,
+            });
         }
         Fit::Known(fit)
     }
@@ -251,10 +250,16 @@ impl<'a> CallReader<'a> {
     /// name, before its arguments.
     pub(crate) fn fit(&mut self, pattern: &CallPattern, position: Tri, call_idx: usize) -> Tri {
         let name = &self.captured.trajectory().tool_calls[call_idx].name;
-        if position == Tri::No || !pattern.name.is_match(name) {
-            return Tri::No;
-        }
+        let position = match position {
+            Tri::No => Tri::No,
+            _ => position.min(self.fits_name(pattern, name)),
+        };
         self.fit_named(pattern, position, call_idx)
+    }
+
+    /// Does the name fit?
+    pub(crate) fn fits_name(&mut self, pattern: &CallPattern, name: &str) -> Tri {
+        search(&pattern.name, name, &mut self.captured)
     }
 
     /// Like [`Self::fit`], for a call whose name fits.
@@ -264,6 +269,9 @@ impl<'a> CallReader<'a> {
         position: Tri,
         call_idx: usize,
     ) -> Tri {
+        if position == Tri::No {
+            return Tri::No;
+        }
         let position = position.min(pattern.fit_error(call_idx, &mut self.captured));
         if position == Tri::No {
             return Tri::No;
@@ -301,6 +309,10 @@ impl<'a> CallReader<'a> {
             },
         }
     }
+}
+
+fn search(pattern: &Pattern, text: &str, captured: &mut CapturedValues<'_>) -> Tri {
+    captured.search(pattern.search_cost(text), || pattern.is_match(text))
 }
 
 fn string_argument<'a>(args: Known<&'a Value>, argument: &str) -> Known<&'a str> {

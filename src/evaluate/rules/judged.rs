@@ -166,24 +166,22 @@ impl<'a> RuleJudge<'a> {
     }
 
     fn new_fits(&mut self, pattern: &CallPattern) -> Vec<Tri> {
-        let by_name: Vec<bool> = (self.names.iter())
-            .map(|name| pattern.name.is_match(name))
+        let by_name: Vec<Tri> = (self.names.iter())
+            .map(|name| self.reader.fits_name(pattern, name))
             .collect();
         let cut_short = self.trajectory.cut_short;
         let reads_result = pattern.result.is_some();
         (0..self.name_of.len())
             .map(|call_idx| {
-                if !by_name[self.name_of[call_idx] as usize] {
+                let named = by_name[self.name_of[call_idx] as usize];
+                if named == Tri::No {
                     return Tri::No;
                 }
                 // The result of a call that has not ended may still come; in a complete trace it
                 // never will.
                 let lacks_result = self.partial[call_idx] && reads_result && !cut_short;
-                let position = Tri::from(!lacks_result);
-                match position {
-                    Tri::No => Tri::No,
-                    _ => self.reader.fit_named(pattern, position, call_idx),
-                }
+                let position = named.min(Tri::from(!lacks_result));
+                self.reader.fit_named(pattern, position, call_idx)
             })
             .collect()
     }
