@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use hashbrown::{DefaultHashBuilder, HashSet};
 
-use crate::assemble::{CloseReason, Closed, Inserted, Settings, Stats, Trace, TraceBuffer};
+use crate::assemble::{
+    CloseReason, Closed, Inserted, Settings, Stats, TornTraces, Trace, TraceBuffer,
+};
 use crate::evaluate::{self, Criterion, Expectations, Explain, FromSpans};
 use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
 use crate::span::{Batch, KeptAttributesBuilder, KeySet, Now, TraceId};
@@ -255,6 +257,16 @@ impl Pipeline {
     /// known.
     pub fn mark_all_unscored(&mut self, now: Now) {
         self.buffer.mark_all_unscored(now);
+    }
+
+    /// Begins the memory of traces anew: replicas came or went after `since`.
+    pub fn begin_memory(&mut self, since: Now, now: Now) {
+        self.buffer.begin_memory(since, now);
+    }
+
+    /// What was seen since the last call of traces that reach several replicas.
+    pub fn take_torn(&mut self) -> TornTraces {
+        self.buffer.take_torn()
     }
 
     /// Shortens the settle times from now on: the sidecar is about to stop.

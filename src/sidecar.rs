@@ -5,6 +5,7 @@ mod cgroup;
 mod intake;
 mod judgements;
 mod keeping;
+mod peers;
 mod ports;
 mod record;
 mod scoring;
@@ -41,6 +42,7 @@ use crate::transport::Undelivered;
 use intake::{LastRequest, RequestIntake};
 use judgements::{coverage_metrics, judge};
 use keeping::{open_journal, write_down};
+use peers::PeerWatch;
 use ports::{Doors, Ports};
 use record::{Recorder, Recording};
 use scoring::ScoringQueue;
@@ -158,8 +160,8 @@ pub struct Sidecar {
     forwarding: JoinSet<Undelivered>,
     journal: Option<Keeping>,
     exporting: export::ExportTasks,
-    /// Ends when it is dropped.
-    _silence: JoinSet<()>,
+    /// Reports silence and follows the peers.
+    background: JoinSet<()>,
     deadline: Duration,
     quiet: Duration,
 }
@@ -284,8 +286,12 @@ impl Sidecar {
             started,
             millis: intake.last_offer.clone(),
         };
-        let mut silence = JoinSet::new();
-        silence.spawn(last_request.clone().report_silence(SILENCE, addresses));
+        let mut background = JoinSet::new();
+        background.spawn(last_request.clone().report_silence(SILENCE, addresses));
+        if let (Some(peers), Some(scoring)) = (&config.assemble.peers, &intake.scoring) {
+            let watch = PeerWatch::new(peers, scoring.clone(), telemetry.clone(), started);
+            background.spawn(watch.run());
+        }
         let receiver = Receiver::new(receiving, intake.clone(), telemetry.clone());
         let (mut doors, mut admin) = (Doors::new(), Doors::new());
         for port in [ports.grpc, ports.http].into_iter().flatten() {
@@ -334,7 +340,7 @@ impl Sidecar {
             forwarding,
             journal: keeping,
             exporting,
-            _silence: silence,
+            background,
             deadline,
             quiet,
         })
@@ -367,7 +373,7 @@ impl Sidecar {
             mut forwarding,
             journal,
             exporting,
-            _silence,
+            mut background,
             deadline,
             quiet,
         } = self;
@@ -387,6 +393,7 @@ impl Sidecar {
             .await;
 
         let forward = intake.forward.clone();
+        background.shutdown().await;
         // The last handle of the scoring queue: the thread judges open traces, exports their scores
         // and ends.
         drop(intake);

@@ -46,9 +46,9 @@ pub use registering::{
     CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,
 };
 pub use scoring::{
-    ConfigurationInForce, DrainBegun, NothingRecognised, RecordingBegun, RecordingFailed,
-    SpansLate, SpansUnscored, SpansWithoutIds, Stopped, Stopping, TracesClosed, TracesHeld,
-    TracesJudged, TrajectoriesSeen,
+    ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound, PeersUnresolved,
+    RecordingBegun, RecordingFailed, ServiceTorn, SpansLate, SpansUnscored, SpansWithoutIds,
+    Stopped, Stopping, TracesClosed, TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;

@@ -14,8 +14,9 @@ use super::resources::SharedResources;
 use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
+use super::torn::TornServices;
 use super::unscored::UnscoredTraces;
-use super::{CloseReason, Closed, Inserted, Memo, Settings, SpanClass, Stats};
+use super::{CloseReason, Closed, Inserted, Memo, Settings, SpanClass, Stats, TornTraces};
 use crate::span::{LogRecord, Now, Span, TraceId};
 
 /// Assembles spans into traces and hands out each trace when it is done.
@@ -49,11 +50,12 @@ pub struct TraceBuffer<M> {
     unscored: UnscoredTraces,
     /// Unix time at which our memory of traces begins: an earlier trace may have been forgotten.
     memory_unix_nanos: u64,
+    torn: TornServices,
     n_arrived: u64,
 }
 
 impl<M: Memo> TraceBuffer<M> {
-    /// An empty buffer, whose memory of traces begins now.
+    /// An empty buffer, whose memory of traces begins once it has warmed up.
     pub fn new(settings: Settings, now: Now) -> Self {
         let hasher = DefaultHashBuilder::default();
         Self {
@@ -77,7 +79,8 @@ impl<M: Memo> TraceBuffer<M> {
                 ticks(settings.recent_ttl),
                 ticks(settings.inactive),
             ),
-            memory_unix_nanos: now.unix_nanos,
+            memory_unix_nanos: now.unix_nanos.saturating_add(ticks(settings.warm_up)),
+            torn: TornServices::default(),
             n_arrived: 0,
             settings,
         }
@@ -196,6 +199,28 @@ impl<M: Memo> TraceBuffer<M> {
                 trace.unscored = true;
             }
         }
+    }
+
+    /// Begins our memory of traces anew: replicas came or went at some time after `since`, so a
+    /// trace that was opened here since then may have begun elsewhere. Those that were open before
+    /// were, and are, ours.
+    pub fn begin_memory(&mut self, since: Now, now: Now) {
+        let warm = now.unix_nanos.saturating_add(ticks(self.settings.warm_up));
+        self.memory_unix_nanos = self.memory_unix_nanos.max(warm);
+        let since = ticks(since.instant.saturating_duration_since(self.start.instant));
+        let slots: Vec<Slot> = self.open.slots().collect();
+        for slot in slots {
+            if let Some(trace) = self.open.get_mut(slot)
+                && trace.opened >= since
+            {
+                trace.memory_unix_nanos = self.memory_unix_nanos;
+            }
+        }
+    }
+
+    /// What was seen of torn traces since the last call.
+    pub fn take_torn(&mut self) -> TornTraces {
+        self.torn.take()
     }
 
     /// Shortens the settle times from now on: the sidecar is about to stop.
@@ -356,6 +381,7 @@ impl<M: Memo> TraceBuffer<M> {
                 reported: false,
                 unscored: self.unscored.take(&trace_id),
                 memory_unix_nanos: self.memory_unix_nanos,
+                opened: tick,
                 arrival: self.n_arrived,
                 quiet: None,
                 closing: None,
@@ -402,16 +428,30 @@ impl<M: Memo> TraceBuffer<M> {
         }
         self.recent
             .insert(self.hasher.hash_one(buffered.trace_id), tick);
-        let reason = buffered.reason(reason, &self.settings);
+        let first = !std::mem::replace(&mut buffered.reported, true);
+        if self.settings.has_peers && first {
+            self.note_torn(&buffered, reason);
+        }
+        let reason = buffered.reason(reason, &self.settings, &self.torn);
         let trace = buffered.lend(reason);
         let memo = std::mem::take(&mut buffered.memo);
-        let first = !std::mem::replace(&mut buffered.reported, true);
         Some(Closed {
             trace,
             memo,
             first,
             rest: Some(buffered),
         })
+    }
+
+    fn note_torn(&mut self, trace: &BufferedTrace<M>, reason: CloseReason) {
+        // Children of a run that is still going on prove nothing.
+        let torn = match reason {
+            CloseReason::Inactive => trace.spans.torn_service(),
+            _ => None,
+        };
+        for service in trace.spans.services() {
+            self.torn.note(service, torn == Some(service));
+        }
     }
 
     /// Takes a trace out of the budget. It stays until `close_due` hands it out, and still takes

@@ -1,8 +1,10 @@
 //! Pure. One trace in the buffer, open or recently closed: its spans, what was reported, and why it
 //! may be incomplete.
 
+use super::fifo_timers::Tick;
 use super::span_tree::{SpanTree, TreeItems};
 use super::timers::Quiet;
+use super::torn::TornServices;
 use super::{CloseReason, Memo, Settings, Trace};
 use crate::span::TraceId;
 
@@ -20,6 +22,8 @@ pub(super) struct BufferedTrace<M> {
     /// Unix time at which our memory of traces began when its first span arrived: what was
     /// forgotten later cannot have been part of this trace.
     pub(super) memory_unix_nanos: u64,
+    /// When its first span arrived.
+    pub(super) opened: Tick,
     pub(super) arrival: u64,
     /// The reason for which it settles, as its timers know it.
     pub(super) quiet: Option<Quiet>,
@@ -35,7 +39,12 @@ impl<M: Memo> BufferedTrace<M> {
 
     /// The reason to report: `Incomplete` where a trace would be judged in full although spans may
     /// be missing.
-    pub(super) fn reason(&mut self, reason: CloseReason, settings: &Settings) -> CloseReason {
+    pub(super) fn reason(
+        &mut self,
+        reason: CloseReason,
+        settings: &Settings,
+        torn: &TornServices,
+    ) -> CloseReason {
         let in_full = matches!(
             reason,
             CloseReason::RootEnded | CloseReason::NoRoot | CloseReason::Inactive
@@ -43,6 +52,7 @@ impl<M: Memo> BufferedTrace<M> {
         let guard = settings.restart_guard;
         if in_full
             && (self.unscored
+                || self.spans.services().any(|service| torn.is_torn(service))
                 || guard
                     .is_some_and(|guard| self.spans.reaches_back(self.memory_unix_nanos, guard)))
         {

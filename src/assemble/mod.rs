@@ -15,10 +15,13 @@ mod fifo_timers;
 mod recent;
 mod slab;
 mod timers;
+mod torn;
 mod unscored;
 
 #[cfg(test)]
 mod tests;
+
+use std::sync::Arc;
 
 use crate::span::{LogRecord, Span, SpanClass, TraceId};
 
@@ -45,7 +48,8 @@ pub enum CloseReason {
     Evicted,
     /// The sidecar is stopping.
     Shutdown,
-    /// Spans of it were forwarded unscored, or it began before our memory of traces does.
+    /// Spans of it were forwarded unscored, it began before our memory of traces does, or the
+    /// traces of its service arrive torn.
     Incomplete,
 }
 
@@ -146,4 +150,26 @@ pub struct Stats {
     pub recent_size: usize,
     /// Traces that are not open and of which spans were forwarded unscored.
     pub n_unscored: usize,
+}
+
+/// What was seen of torn traces: some of their spans reached this replica, the rest another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TornTraces {
+    /// Torn traces that were closed.
+    pub n_traces: usize,
+    /// Services whose traces have begun to arrive torn, or no longer do.
+    pub changes: Vec<TornService>,
+}
+
+/// A service whose traces have begun to arrive torn, or no longer do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TornService {
+    /// Its name; empty for all services beyond the bound.
+    pub service: Arc<str>,
+    /// Do they arrive torn from now on?
+    pub is_torn: bool,
+    /// Torn traces among its latest closed ones.
+    pub n_torn: usize,
+    /// The latest closed ones that count.
+    pub n_closed: usize,
 }

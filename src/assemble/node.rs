@@ -182,6 +182,11 @@ impl Version {
         self.flags & REMOTE == REMOTE
     }
 
+    /// Does its sender say that its parent was in the same process?
+    pub(super) fn is_local(&self) -> bool {
+        self.flags & Span::HAS_IS_REMOTE != 0 && !self.is_remote()
+    }
+
     /// Is it an agent run or a model span? Tool calls alone do not show an agent: a tool's server
     /// makes them too.
     pub(super) fn is_agent_work(&self) -> bool {

@@ -17,6 +17,11 @@ pub struct Settings {
     /// A trace is incomplete if one of its top spans began before our memory of traces and did not
     /// end at least this long before it. `None` turns the guard off.
     pub restart_guard: Option<Duration>,
+    /// How long after a start, or a change of the replicas, our memory of traces begins: until the
+    /// router knows, traces that began elsewhere may still come here.
+    pub warm_up: Duration,
+    /// Do other replicas take a part of the traces?
+    pub has_peers: bool,
     /// Time for which a trace can be open before its certain results are reported.
     pub expired: Duration,
     /// Most spans of one trace.
@@ -47,6 +52,8 @@ impl Settings {
             settle_remote: Duration::MAX,
             inactive: Duration::MAX,
             restart_guard: None,
+            warm_up: Duration::ZERO,
+            has_peers: false,
             expired: Duration::MAX,
             span_limit: usize::MAX,
             size_limit: usize::MAX,

@@ -175,6 +175,38 @@ impl SpanTree {
         self.n_orphans > 0
     }
 
+    /// The services that sent it, each once.
+    pub(super) fn services(&self) -> impl Iterator<Item = &str> {
+        let resources = self.resources.iter().enumerate();
+        resources
+            .filter(|(idx, resource)| {
+                let earlier = &self.resources[..*idx];
+                earlier
+                    .iter()
+                    .all(|other| other.service != resource.service)
+            })
+            .map(|(_, resource)| &*resource.service)
+    }
+
+    /// The service of a span whose parent was certainly in the same process and has not arrived.
+    /// Where senders do not mark parents as remote or local, a single missing parent may be a
+    /// caller that is not traced here; two are not.
+    pub(super) fn torn_service(&self) -> Option<&str> {
+        let mut unmarked = None;
+        for version in self.nodes.iter().filter_map(SpanNode::version) {
+            let Some(parent) = version.parent.filter(|_| !version.is_record) else {
+                continue;
+            };
+            if self.get(parent).version().is_some() || version.is_remote() {
+                continue;
+            }
+            if version.is_local() || *unmarked.get_or_insert(parent) != parent {
+                return Some(&self.resources[version.resource_idx as usize].service);
+            }
+        }
+        None
+    }
+
     /// Did a top span start before our memory of traces, and not end at least `guard` before it?
     pub(super) fn reaches_back(&mut self, memory_unix_nanos: u64, guard: Duration) -> bool {
         if self.stale {

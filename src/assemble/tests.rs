@@ -5,6 +5,7 @@
 mod fixture;
 mod late;
 mod limits;
+mod peers;
 mod properties;
 
 use std::time::Duration;

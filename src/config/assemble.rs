@@ -9,6 +9,9 @@ use super::runtime::Budgets;
 use super::units::{Amount, ByteSize, Duration};
 use crate::assemble;
 
+/// Twice the interval at which the documented router looks for pods.
+const WARM_UP_WITH_PEERS: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// `scoring`.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -34,6 +37,12 @@ pub struct Assemble {
     /// How far before our memory of traces a top span must have ended to make its trace a recording
     /// sent again; 0 turns the guard off.
     pub restart_guard: Duration,
+    /// The headless Service of the replicas that share the traces, or a file with one address a
+    /// line. A change of its addresses splits the traces that are under way.
+    pub peers: Option<String>,
+    /// How long after a start, or a change of the peers' addresses, our memory of traces begins:
+    /// until the router knows. 10 s where `peers` is set.
+    pub warm_up: Option<Duration>,
     /// Longest time a trace stays open.
     pub expired: Duration,
     /// Most spans of one trace.
@@ -85,6 +94,8 @@ impl Default for Assemble {
             settle_remote: Duration::from_secs(15),
             inactive: Duration::from_secs(180),
             restart_guard: Duration::from_secs(120),
+            peers: None,
+            warm_up: None,
             expired: Duration::from_secs(3_600),
             span_limit: 32_000,
             size_limit: ByteSize::mib(16),
@@ -123,6 +134,8 @@ impl Config {
             settle_remote,
             inactive,
             restart_guard,
+            peers,
+            warm_up,
             expired,
             span_limit,
             size_limit,
@@ -135,6 +148,14 @@ impl Config {
             settle_remote: settle_remote.0,
             inactive: inactive.0,
             restart_guard: (restart_guard.0 > std::time::Duration::ZERO).then_some(restart_guard.0),
+            warm_up: warm_up.map_or_else(
+                || match peers {
+                    Some(_) => WARM_UP_WITH_PEERS,
+                    None => std::time::Duration::ZERO,
+                },
+                |warm_up| warm_up.0,
+            ),
+            has_peers: peers.is_some(),
             expired: expired.0,
             span_limit: *span_limit,
             size_limit: size_limit.0.min(budgets.open / 10),

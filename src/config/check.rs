@@ -26,6 +26,7 @@ pub(super) fn check(
         warnings,
     };
     check.listeners();
+    check.shared_traces();
     check.amounts();
     check.journal();
     check.times();
@@ -86,6 +87,22 @@ impl Check<'_> {
         self.root
             .find(&key.split('.').collect::<Vec<_>>())
             .is_some_and(|node| !node.is_null())
+    }
+
+    fn shared_traces(&mut self) {
+        let peers = self.config.assemble.peers.as_deref();
+        let is_wrong = |peers: &str| {
+            let is_file = peers.starts_with('/');
+            peers.is_empty() || !is_file && peers.contains(|c: char| "/: ".contains(c))
+        };
+        if peers.is_some_and(is_wrong) {
+            self.wrong(
+                &["assemble.peers"],
+                "`assemble.peers` is not a host name",
+                "expected the name of a headless Service without scheme and port, such as \
+                 `spanscore-gateway`, or the path of a file",
+            );
+        }
     }
 
     fn listeners(&mut self) {

@@ -14,14 +14,14 @@ use std::{io, thread};
 use arc_swap::ArcSwap;
 
 use super::now;
-use crate::assemble::Settings;
+use crate::assemble::{Settings, TornService, TornTraces};
 use crate::extract;
 use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::span::{Batch, Now, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
-    Heartbeat, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed, TracesHeld,
-    TracesJudged,
+    Heartbeat, ServiceTorn, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed,
+    TracesHeld, TracesJudged, TracesTorn,
 };
 
 /// Number of batches that may wait, whatever their size.
@@ -73,6 +73,9 @@ struct Shared {
     /// Most bytes that may wait.
     capacity: usize,
     unscored: Mutex<Unscored>,
+    /// Since when replicas may have come or gone, and when that was noticed, until the thread has
+    /// read it.
+    peers_changed: Mutex<Option<(Now, Now)>>,
     /// Is the sidecar about to stop? Traces then close sooner.
     draining: AtomicBool,
 }
@@ -101,6 +104,7 @@ impl ScoringQueue {
             waiting: AtomicUsize::new(0),
             capacity,
             unscored: Mutex::default(),
+            peers_changed: Mutex::default(),
             draining: AtomicBool::new(false),
         });
         // The pipeline's memory of traces begins here, before a port is open, and not when the
@@ -141,6 +145,13 @@ impl ScoringQueue {
             self.shared.waiting.fetch_sub(size, Ordering::Relaxed);
             self.mark_unscored(arrived.batch);
         }
+    }
+
+    /// Replicas came or went at some time after `since`.
+    pub(super) fn peers_changed(&self, since: Now, noticed: Now) {
+        let mut changed = self.shared.peers_changed.lock();
+        // From before the first change that the thread has not read yet until after the last.
+        changed.get_or_insert((since, noticed)).1 = noticed;
     }
 
     /// Closes traces sooner from now on (`spanscore drain`).
@@ -207,6 +218,9 @@ fn run(
             is_draining = true;
             pipeline.shorten_settle(DRAINING_SETTLE);
         }
+        if let Some((since, noticed)) = shared.peers_changed.lock().take() {
+            pipeline.begin_memory(since, noticed);
+        }
         let unscored = mem::take(&mut *shared.unscored.lock());
         if unscored.overflowed {
             pipeline.mark_all_unscored(time);
@@ -247,6 +261,7 @@ fn run(
         } else {
             pipeline.advance_into(&rules, time, &mut output);
         }
+        report_torn(pipeline.take_torn(), &shared.telemetry);
         let stats = pipeline.stats();
         TracesHeld {
             n_open: stats.n_open,
@@ -328,6 +343,28 @@ fn report(judged: &Judged, telemetry: &Telemetry) {
         n_no_trajectory: *n_no_trajectory,
     }
     .emit(telemetry);
+}
+
+fn report_torn(torn: TornTraces, telemetry: &Telemetry) {
+    let TornTraces { n_traces, changes } = torn;
+    if n_traces > 0 {
+        TracesTorn { n_traces }.emit(telemetry);
+    }
+    for TornService {
+        service,
+        is_torn,
+        n_torn,
+        n_closed,
+    } in &changes
+    {
+        ServiceTorn {
+            service,
+            is_torn: *is_torn,
+            n_torn: *n_torn,
+            n_closed: *n_closed,
+        }
+        .emit(telemetry);
+    }
 }
 
 #[cfg(test)]

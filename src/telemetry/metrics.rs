@@ -79,6 +79,10 @@ metrics! {
     late_spans: Counter[] = "spanscore_late_spans_total";
     /// Late spans that were not judged because their trace was full or forgotten
     late_spans_unjudged: Counter[] = "spanscore_late_spans_unjudged_total";
+    /// Times that the addresses of assemble.peers were found
+    peers_answers: Counter[] = "spanscore_peers_answers_total";
+    /// Changes of the addresses of assemble.peers
+    peers_changes: Counter[] = "spanscore_peers_changes_total";
     /// Requests to a wrong path, port, method or protocol, by reason
     receiver_misdirected_requests:
         Counter["reason"] = "spanscore_receiver_misdirected_requests_total";
@@ -101,6 +105,9 @@ metrics! {
     tls_handshake_failures: Counter["port"] = "spanscore_tls_handshake_failures_total";
     /// Traces closed, by reason
     traces_closed: Counter["reason"] = "spanscore_traces_closed_total";
+    /// Traces that were closed as inactive while a parent of the same process was missing, with
+    /// assemble.peers
+    traces_torn: Counter[] = "spanscore_traces_torn_total";
     /// Traces with neither a tool call nor an agent run, which are not judged
     traces_without_trajectory: Counter[] = "spanscore_traces_without_trajectory_total";
     /// Spans forwarded unscored because the scoring queue was full
@@ -118,8 +125,14 @@ metrics! {
     exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
     /// Bytes in a queue, by queue: forward holds the original telemetry, score_… the scores
     exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
+    /// Addresses of assemble.peers
+    peers: Gauge[] = "spanscore_peers";
+    /// 1 if the addresses of assemble.peers are not known
+    peers_unresolved: Gauge[] = "spanscore_peers_unresolved";
     /// Scores waiting to be delivered, by shape
     scores_queued: Gauge["shape"] = "spanscore_scores_queued";
+    /// Services whose traces arrive torn: their spans reach several replicas
+    services_torn: Gauge[] = "spanscore_services_torn";
     /// Open traces
     traces_open: Gauge[] = "spanscore_traces_open";
     /// Bytes held for open traces

@@ -89,6 +89,121 @@ impl TracesClosed {
     }
 }
 
+/// A service's traces have begun to arrive torn, or no longer do.
+#[derive(Debug)]
+pub struct ServiceTorn<'a> {
+    /// The service.
+    pub service: &'a str,
+    /// Do they from now on?
+    pub is_torn: bool,
+    /// Torn traces among the latest closed ones.
+    pub n_torn: usize,
+    /// The latest closed ones that count.
+    pub n_closed: usize,
+}
+
+impl ServiceTorn<'_> {
+    /// Counts it, and logs what to do.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            service,
+            is_torn,
+            n_torn,
+            n_closed,
+        } = self;
+        let change = if is_torn { 1 } else { -1 };
+        telemetry.metrics.services_torn.add([], change);
+        if is_torn {
+            tracing::warn!(
+                service,
+                n_torn,
+                n_closed,
+                "traces of this service arrive torn: spans of one trace reach several replicas, so \
+                 no trace of it is judged in full; route all spans of a trace to one replica by \
+                 trace id (docs/kubernetes.md), and raise assemble.inactive if its runs pause for \
+                 longer"
+            );
+        } else {
+            tracing::info!(service, "traces of this service arrive whole again");
+        }
+    }
+}
+
+/// Traces were closed of which spans reached another replica.
+#[derive(Debug)]
+pub struct TracesTorn {
+    /// How many.
+    pub n_traces: usize,
+}
+
+impl TracesTorn {
+    /// Counts it.
+    pub fn emit(self, telemetry: &Telemetry) {
+        telemetry.metrics.traces_torn.add([], self.n_traces as u64);
+    }
+}
+
+/// The addresses of `assemble.peers` were found.
+#[derive(Debug)]
+pub struct PeersFound {
+    /// How many.
+    pub n_peers: usize,
+    /// How many there were before, if these are others.
+    pub n_before: Option<usize>,
+    /// Is it logged? Changes can come every second.
+    pub is_logged: bool,
+}
+
+impl PeersFound {
+    /// Counts it, and logs a change.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            n_peers,
+            n_before,
+            is_logged,
+        } = self;
+        let metrics = &telemetry.metrics;
+        metrics.peers.set([], n_peers);
+        metrics.peers_unresolved.set([], 0);
+        metrics.peers_answers.add([], 1);
+        metrics.peers_changes.add([], u64::from(n_before.is_some()));
+        if let Some(n_before) = n_before.filter(|_| is_logged) {
+            tracing::info!(
+                n_peers,
+                n_before,
+                "the replicas of assemble.peers have changed: traces that began before, and are \
+                 first seen here from now on, are incomplete"
+            );
+        }
+    }
+}
+
+/// The addresses of `assemble.peers` could not be found.
+#[derive(Debug)]
+pub struct PeersUnresolved<'a> {
+    /// The name.
+    pub peers: &'a str,
+    /// Why not.
+    pub error: String,
+}
+
+impl PeersUnresolved<'_> {
+    /// Counts it; the first of an outage is a warning.
+    pub fn emit(self, telemetry: &Telemetry, is_first: bool) {
+        let Self { peers, error } = self;
+        telemetry.metrics.peers_unresolved.set([], 1);
+        if is_first {
+            tracing::warn!(
+                peers,
+                error,
+                "assemble.peers cannot be resolved: it must be the headless Service of the \
+                 replicas. Judging continues, but a change of the replicas is not noticed, and \
+                 verdicts on the traces that it splits may be wrong"
+            );
+        }
+    }
+}
+
 /// Closed traces were judged.
 #[derive(Debug)]
 pub struct TracesJudged {

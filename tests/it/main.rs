@@ -27,6 +27,7 @@ mod numbers;
 mod readme;
 mod recorded_calls;
 mod reloaded_rules;
+mod replicas;
 mod rule_abuse;
 mod rule_oracle;
 mod rules_page;

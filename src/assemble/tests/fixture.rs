@@ -30,6 +30,8 @@ pub(super) fn settings() -> Settings {
         settle_remote: Duration::from_secs(15),
         inactive: Duration::from_secs(180),
         restart_guard: Some(Duration::from_secs(120)),
+        warm_up: Duration::ZERO,
+        has_peers: false,
         expired: Duration::from_secs(3_600),
         span_limit: 32_000,
         size_limit: 16 << 20,
@@ -124,6 +126,12 @@ impl Sent {
 
     pub(super) fn remote(mut self) -> Self {
         self.span.flags = 0x301;
+        self
+    }
+
+    /// Marked as having a parent in the same process.
+    pub(super) fn local(mut self) -> Self {
+        self.span.flags = 0x101;
         self
     }
 

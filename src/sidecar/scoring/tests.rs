@@ -112,6 +112,7 @@ fn a_trace_whose_spans_wait_in_the_queue_does_not_settle_without_them() {
         waiting: AtomicUsize::new(usize::MAX / 2),
         capacity: usize::MAX,
         unscored: Mutex::default(),
+        peers_changed: Mutex::default(),
         draining: AtomicBool::new(false),
     };
     let (sender, inbox) = sync_channel(MAX_BATCHES);

@@ -1,0 +1,197 @@
+//! Follows the replicas that share the traces: asks for their addresses every few seconds, and
+//! tells the scoring thread when they change. Must not know what follows from a change.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::now;
+use super::scoring::ScoringQueue;
+use crate::span::Now;
+use crate::telemetry::{PeersFound, PeersUnresolved, Telemetry};
+
+/// How often the addresses are asked for: more often than the router does, so that a change is
+/// known here before its consequences arrive.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Changes are logged no more often than this.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Longest list of addresses that is read from a file.
+const MAX_FILE_SIZE: u64 = 1 << 20;
+
+/// Follows `assemble.peers`.
+pub(super) struct PeerWatch {
+    peers: String,
+    scoring: ScoringQueue,
+    telemetry: Arc<Telemetry>,
+    members: Members,
+}
+
+impl PeerWatch {
+    pub(super) fn new(
+        peers: &str,
+        scoring: ScoringQueue,
+        telemetry: Arc<Telemetry>,
+        started: Now,
+    ) -> Self {
+        Self {
+            peers: peers.to_owned(),
+            scoring,
+            telemetry,
+            members: Members::new(started),
+        }
+    }
+
+    /// Until it is aborted.
+    pub(super) async fn run(mut self) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut logged: Option<Now> = None;
+        let mut is_unresolved = false;
+        loop {
+            ticks.tick().await;
+            let asked = now();
+            let found = match tokio::time::timeout(INTERVAL, addresses(&self.peers)).await {
+                Ok(found) => found,
+                Err(_) => Err(io::Error::other("no answer from the name server")),
+            };
+            let error = match found {
+                Ok(addresses) if !addresses.is_empty() => {
+                    is_unresolved = false;
+                    let n_peers = addresses.len();
+                    let n_before = self.members.n_known();
+                    let changed = self.members.see(addresses, asked);
+                    if let Some(since) = changed {
+                        self.scoring.peers_changed(since, now());
+                    }
+                    let is_logged = logged.is_none_or(|logged| {
+                        asked.instant.saturating_duration_since(logged.instant) >= LOG_INTERVAL
+                    });
+                    let n_before = n_before.filter(|_| changed.is_some());
+                    if n_before.is_some() && is_logged {
+                        logged = Some(asked);
+                    }
+                    PeersFound {
+                        n_peers,
+                        n_before,
+                        is_logged,
+                    }
+                    .emit(&self.telemetry);
+                    continue;
+                }
+                Ok(_) => "it has no addresses".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            PeersUnresolved {
+                peers: &self.peers,
+                error,
+            }
+            .emit(&self.telemetry, !is_unresolved);
+            is_unresolved = true;
+        }
+    }
+}
+
+/// The addresses of a name, or of a file with one a line.
+async fn addresses(peers: &str) -> io::Result<BTreeSet<String>> {
+    if peers.starts_with('/') {
+        let file = peers.to_owned();
+        return tokio::task::spawn_blocking(move || read_addresses(&file)).await?;
+    }
+    // The port is not asked for.
+    let found = tokio::net::lookup_host((peers, 0)).await?;
+    Ok(found.map(|address| address.ip().to_string()).collect())
+}
+
+fn read_addresses(file: &str) -> io::Result<BTreeSet<String>> {
+    let mut text = String::new();
+    File::open(file)?
+        .take(MAX_FILE_SIZE)
+        .read_to_string(&mut text)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    Ok(lines.map(str::to_owned).collect())
+}
+
+/// The addresses that are known.
+struct Members {
+    known: Option<BTreeSet<String>>,
+    /// When they were last asked for and were the known ones; at first, the start.
+    confirmed: Now,
+}
+
+impl Members {
+    fn new(started: Now) -> Self {
+        Self {
+            known: None,
+            confirmed: started,
+        }
+    }
+
+    fn n_known(&self) -> Option<usize> {
+        self.known.as_ref().map(BTreeSet::len)
+    }
+
+    /// Takes the answer to a question that was asked then. If it differs, says since when it may.
+    fn see(&mut self, addresses: BTreeSet<String>, asked: Now) -> Option<Now> {
+        let since = std::mem::replace(&mut self.confirmed, asked);
+        if self.known.as_ref() == Some(&addresses) {
+            return None;
+        }
+        self.known = Some(addresses);
+        Some(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Now {
+        let begun = now();
+        Now {
+            instant: begun.instant,
+            unix_nanos: secs * 1_000_000_000,
+        }
+    }
+
+    fn set(addresses: &[&str]) -> BTreeSet<String> {
+        addresses
+            .iter()
+            .map(|&address| address.to_owned())
+            .collect()
+    }
+
+    /// Traces that were opened between two answers may have begun elsewhere.
+    #[test]
+    fn a_change_counts_from_the_last_answer_that_was_the_same() {
+        let mut members = Members::new(at(0));
+        let since = |changed: Option<Now>| changed.map(|since| since.unix_nanos / 1_000_000_000);
+        assert_eq!(since(members.see(set(&["a"]), at(1))), Some(0));
+        assert_eq!(since(members.see(set(&["a"]), at(3))), None);
+        // The name server is away from 5 to 7.
+        assert_eq!(since(members.see(set(&["b", "a"]), at(9))), Some(3));
+        assert_eq!(since(members.see(set(&["a", "b"]), at(11))), None);
+        assert_eq!(since(members.see(set(&["a"]), at(13))), Some(11));
+    }
+
+    #[tokio::test]
+    async fn a_file_has_one_address_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("peers");
+        let peers = file.to_str().unwrap();
+        assert!(addresses(peers).await.is_err());
+        let thousand: Vec<String> = (0..1_000).map(|n| format!("10.0.0.{n}")).collect();
+        std::fs::write(&file, format!("{}\n\n 10.0.0.1 \n", thousand.join("\n"))).unwrap();
+        assert_eq!(addresses(peers).await.unwrap().len(), 1_000);
+    }
+
+    #[tokio::test]
+    async fn a_name_is_resolved_and_an_unknown_one_is_an_error() {
+        let found = addresses("localhost").await.unwrap();
+        assert!(found.contains("127.0.0.1"), "{found:?}");
+        assert!(addresses("no-such-name.invalid").await.is_err());
+    }
+}
