@@ -9,13 +9,14 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use spanscore::receive::scan::{OWN_SCOPE, ScannedSpans};
-use spanscore::span::{Attribute, Keep, KeyId, KeySet, SpanId, Status, TraceId, Value};
+use spanscore::receive::scan::ScannedSpans;
+use spanscore::span::{Attribute, Keep, KeyId, KeySet, ScopeHash, SpanId, Status, TraceId, Value};
 
 pub(crate) struct Expected {
     pub(crate) n_spans: usize,
     n_without_ids: usize,
-    spans: Vec<(Span, Resource)>,
+    claims_own_scope: bool,
+    spans: Vec<(Span, Resource, ScopeHash)>,
 }
 
 /// An error where prost refuses, or where an id has a wrong length.
@@ -24,24 +25,25 @@ pub(crate) fn scan(body: &[u8], _keys: &KeySet) -> Result<Expected, String> {
     let mut expected = Expected {
         n_spans: 0,
         n_without_ids: 0,
+        claims_own_scope: false,
         spans: Vec::new(),
     };
     for resource_spans in request.resource_spans {
         let resource = resource_spans.resource.unwrap_or_default();
         for scope_spans in resource_spans.scope_spans {
-            let is_own = scope_spans
-                .scope
-                .is_some_and(|scope| scope.name == OWN_SCOPE);
+            let scope = scope_spans.scope.unwrap_or_default();
+            let scope = ScopeHash::new(scope.name.as_bytes());
+            expected.claims_own_scope |= scope == ScopeHash::OWN;
             for span in scope_spans.spans {
                 expected.n_spans += 1;
                 check_ids(&span)?;
                 let has_ids = [&span.trace_id, &span.span_id]
                     .iter()
                     .all(|id| id.iter().any(|&byte| byte != 0));
-                match (is_own, has_ids) {
-                    (true, _) => {}
-                    (false, true) => expected.spans.push((span, resource.clone())),
-                    (false, false) => expected.n_without_ids += 1,
+                if has_ids {
+                    expected.spans.push((span, resource.clone(), scope));
+                } else {
+                    expected.n_without_ids += 1;
                 }
             }
         }
@@ -68,7 +70,9 @@ pub(crate) fn compare(scanned: &ScannedSpans, expected: &Expected, keys: &KeySet
     assert_eq!(scanned.n_spans, expected.n_spans);
     assert_eq!(scanned.batch.n_without_ids, expected.n_without_ids);
     assert_eq!(scanned.batch.spans.len(), expected.spans.len());
-    for (span, (expected, resource)) in scanned.batch.spans.iter().zip(&expected.spans) {
+    assert_eq!(scanned.claims_own_scope, expected.claims_own_scope);
+    for (span, (expected, resource, scope)) in scanned.batch.spans.iter().zip(&expected.spans) {
+        assert_eq!(span.scope, *scope);
         assert_eq!(Some(span.trace_id), TraceId::try_new(&expected.trace_id));
         assert_eq!(Some(span.span_id), SpanId::try_new(&expected.span_id));
         assert_eq!(span.parent_id, SpanId::try_new(&expected.parent_span_id));

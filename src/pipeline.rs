@@ -228,6 +228,9 @@ impl Pipeline {
         let mut n_items = 0;
         for mut span in batch.spans {
             let mut class = extract::classify(&span, &rules.recogniser);
+            if extract::is_own_score(&span, class) {
+                continue;
+            }
             extract::prune(&mut span, class, max_value_size, &mut builder);
             // After a reload, batches that were scanned before it are still on their way.
             class.recognition = class.recognition.scanned_for(batch.keys_version);

@@ -119,10 +119,21 @@ pub enum Status {
 
 /// The name of an instrumentation scope, hashed: tells the spans of one instrumentation from those
 /// of others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopeHash(u32);
 
+impl Default for ScopeHash {
+    fn default() -> Self {
+        Self::new(b"")
+    }
+}
+
 impl ScopeHash {
+    /// The instrumentation scope of our own scores.
+    pub const OWN: Self = Self::new(Self::OWN_NAME.as_bytes());
+    /// Its name.
+    pub const OWN_NAME: &str = "spanscore";
+
     /// The hash (FNV-1a) of a name.
     pub const fn new(name: &[u8]) -> Self {
         let mut hash: u32 = 0x811c_9dc5;
@@ -240,7 +251,7 @@ impl Resource {
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Spans with valid ids, in the order of the request; our own score spans are left out.
+    /// Spans with valid ids, in the order of the request.
     pub spans: Vec<Span>,
     /// The log records that the key set wants, in the order of the request.
     pub log_records: Vec<LogRecord>,

@@ -40,7 +40,9 @@ pub use journal::{
     JournalRefuses, JournalResumes, JournalTailTorn, JournalTooNew, JournalUnread,
 };
 pub use metrics_page::{MetricKind, MetricsPage};
-pub use receiving::{AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected};
+pub use receiving::{
+    AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,
+};
 pub use registering::{
     ApiOpen, ApiRefused, ConfigurationRefused, ConfigurationReloaded, CriteriaInForce,
     CriteriaShadowed, RegistrationsExpired, StateFileUnusable, TokenUnusable,

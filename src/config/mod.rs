@@ -46,7 +46,9 @@ pub use keys::schema;
 pub use learned::{LearnedGroup, group_of_run, group_text, learned_criteria};
 pub use load::{Loaded, Origins, Sources};
 pub use peer::OtlpPeer;
-pub use receivers::{Admin, GrpcListener, HttpListener, OtlpReceiver, Receivers, ServerTls};
+pub use receivers::{
+    Admin, GrpcListener, HttpListener, OtlpReceiver, ReceivedScores, Receivers, ServerTls,
+};
 pub use runtime::{AtStart, Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{
     Batching, EventScores, MetricScores, OnRevision, Scores, SpanScores, StatusOnFail, Temporality,

@@ -30,6 +30,29 @@ pub struct OtlpReceiver {
     pub max_in_flight: Amount,
     /// TLS on both ports.
     pub tls: Option<ServerTls>,
+    /// Items that claim to be scores of spanscore's: another sidecar's, or a forgery.
+    pub scores: ReceivedScores,
+}
+
+/// `receivers.otlp.scores`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReceivedScores {
+    /// They are forwarded like everything else.
+    #[default]
+    Forward,
+    /// They are removed from what is forwarded.
+    Drop,
+}
+
+impl ReceivedScores {
+    /// The word in the configuration and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Drop => "drop",
+        }
+    }
 }
 
 /// `receivers.otlp.grpc`.
@@ -95,6 +118,7 @@ impl Default for OtlpReceiver {
             max_request_size: ByteSize::mib(64),
             max_in_flight: Amount::Auto,
             tls: None,
+            scores: ReceivedScores::default(),
         }
     }
 }

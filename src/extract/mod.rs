@@ -32,7 +32,7 @@ pub use spans::expectation_keys::{CASE_ID, CRITERIA, EXPECT, SpanExpectationPoli
 pub use spans::kept_keys::kept_keys;
 pub use spans::log_records::{PlacedRecord, place};
 pub use spans::prune::prune;
-pub use spans::recognise::{Recogniser, classify};
+pub use spans::recognise::{Recogniser, classify, is_own_score};
 pub use tool_call::{CallPart, CapturedParts, Payload, ToolCall};
 pub use trace::capture::set_captured;
 pub use trace::cross_trace_results::{CrossTraceResult, cross_trace_results};

@@ -13,6 +13,7 @@ mod request_error;
 pub mod scan;
 pub mod scan_logs;
 pub mod scan_metrics;
+pub mod scan_scores;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +32,10 @@ use tokio::sync::oneshot;
 
 use crate::config::{self, Signal};
 use crate::listen::PeerAddress;
-use crate::span::{self, KeySet};
+use crate::span::{self, KeySet, ScopeHash};
 use crate::telemetry::{
-    AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, Telemetry,
+    AuthorizationNotPassed, IncomingRefused, MetricsSource, RequestMisdirected, ScoresReceived,
+    Telemetry,
 };
 use crate::transport::queue::{QueueRefusal, largest_request};
 
@@ -41,6 +43,7 @@ use body::{BodyLimits, BufferedMessage};
 use cors::Cors;
 use memory_permit::{MemoryBudget, MemoryPermit};
 use request_error::RequestError;
+use scan_scores::ScoreTest;
 
 /// A complete and valid request.
 #[derive(Debug)]
@@ -88,6 +91,7 @@ pub struct Settings {
     /// Requests are forwarded, and neither `pass_headers` nor `forward.headers` sets an
     /// `authorization`.
     drops_authorization: bool,
+    received_scores: config::ReceivedScores,
     cors: Cors,
 }
 
@@ -140,6 +144,7 @@ impl Settings {
             },
             drops_authorization: forwards && !sends_own && !pass_headers.contains(&AUTHORIZATION),
             pass_headers,
+            received_scores: otlp.scores,
             cors: Cors::new(&otlp.http.cors_allowed_origins),
         })
     }
@@ -277,6 +282,7 @@ impl ReceiverShared {
         headers: &HeaderMap,
     ) -> Result<(), (RequestError, u64)> {
         let without_items = |error: RequestError| (error, 0);
+        let scores = self.settings.received_scores;
         if format == Format::Json {
             message
                 .permit
@@ -290,7 +296,7 @@ impl ReceiverShared {
         };
         let validated = match message.bytes.len() > long {
             true => tokio::task::spawn_blocking(move || {
-                validate(signal, format, message, keys.as_deref())
+                validate(signal, format, message, keys.as_deref(), scores)
             })
             .await
             .unwrap_or_else(|error| {
@@ -298,16 +304,25 @@ impl ReceiverShared {
                     "the message could not be validated: {error}"
                 )))
             }),
-            false => validate(signal, format, message, keys.as_deref()),
+            false => validate(signal, format, message, keys.as_deref(), scores),
         };
         let ValidatedMessage {
             body,
             permit,
             n_items,
+            n_scores,
             batch,
         } = validated.map_err(without_items)?;
         if body.len() > self.settings.limits.max_size {
             return Err((self.settings.limits.too_large(), n_items));
+        }
+        if n_scores > 0 {
+            ScoresReceived {
+                signal: signal.as_str(),
+                n_items: n_scores,
+                action: scores.as_str(),
+            }
+            .emit(&self.telemetry);
         }
         let result = match n_items {
             // There is nothing to forward or to count; the request succeeds.
@@ -378,7 +393,10 @@ struct ValidatedMessage {
     /// The message as protobuf.
     body: Bytes,
     permit: MemoryPermit,
+    /// Those that are left to forward.
     n_items: u64,
+    /// Items that claimed to be scores of ours.
+    n_scores: u64,
     batch: span::Batch,
 }
 
@@ -389,6 +407,7 @@ fn validate(
     format: Format,
     message: BufferedMessage,
     keys: Option<&KeySet>,
+    scores: config::ReceivedScores,
 ) -> Result<ValidatedMessage, RequestError> {
     let BufferedMessage {
         bytes: body,
@@ -421,21 +440,41 @@ fn validate(
         refusal = grown.err();
         refusal.is_none()
     };
+    let names_us = || memchr::memmem::find(&body, ScopeHash::OWN_NAME.as_bytes()).is_some();
     let scanned = match signal {
         Signal::Traces => scan::scan_within(&body, keys, &mut has_room)
-            .map(|scanned| (scanned.n_spans, scanned.batch)),
+            .map(|scanned| (scanned.n_spans, scanned.batch, scanned.claims_own_scope)),
         Signal::Logs => scan_logs::scan_within(&body, keys, &mut has_room)
-            .map(|scanned| (scanned.n_records, scanned.batch)),
+            .map(|scanned| (scanned.n_records, scanned.batch, names_us())),
         Signal::Metrics => {
-            scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default()))
+            scan_metrics::scan(&body).map(|n_points| (n_points, span::Batch::default(), names_us()))
         }
     };
-    let (n_items, batch) =
+    let (n_items, batch, may_hold_scores) =
         scanned.map_err(|error| refusal.take().unwrap_or_else(|| malformed(&error)))?;
+    let is_score = match signal {
+        Signal::Traces => scan_scores::score_spans as ScoreTest,
+        Signal::Logs => scan_scores::score_records,
+        Signal::Metrics => scan_scores::score_points,
+    };
+    let n_scores = match may_hold_scores {
+        true => scan_scores::count(&body, is_score),
+        false => 0,
+    };
+    let (body, n_left) = match scores {
+        config::ReceivedScores::Drop if n_scores > 0 => {
+            // Until the old body is dropped, memory holds the request twice.
+            permit.grow_to(2 * body.len() + batch.size())?;
+            let body = scan_scores::without(&body, is_score);
+            (Bytes::from(body), n_items - n_scores)
+        }
+        _ => (body, n_items),
+    };
     Ok(ValidatedMessage {
         body,
         permit,
-        n_items: n_items as u64,
+        n_items: n_left as u64,
+        n_scores: n_scores as u64,
         batch,
     })
 }

@@ -33,15 +33,13 @@ use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, delimited_fields, enter, 
 
 pub use crate::wire::MalformedProtobuf;
 
-/// The instrumentation scope of our own score spans: they are counted and forwarded, but never
-/// assembled.
-pub const OWN_SCOPE: &str = "spanscore";
-
 /// The contents of a trace request.
 #[derive(Debug, Default)]
 pub struct ScannedSpans {
     /// Number of all spans, whether they can be assembled or not: `accepted` counts them.
     pub n_spans: usize,
+    /// Does a group of spans claim our own instrumentation scope?
+    pub claims_own_scope: bool,
     /// The spans as they are kept; empty except for `n_without_ids` without a key set.
     pub batch: Batch,
 }
@@ -91,6 +89,7 @@ struct RequestScan<'k, 'b> {
     walk: SpanWalk<'k, 'b>,
     resources: RequestResources<'k>,
     n_spans: usize,
+    claims_own_scope: bool,
     batch: Batch,
 }
 
@@ -110,6 +109,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
             walk: SpanWalk::new(keys.map(Keeper::new), has_room),
             resources: RequestResources::new(keys),
             n_spans: 0,
+            claims_own_scope: false,
             batch,
         }
     }
@@ -123,6 +123,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         }
         ScannedSpans {
             n_spans: self.n_spans,
+            claims_own_scope: self.claims_own_scope,
             batch: self.batch,
         }
     }
@@ -194,7 +195,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         depth: u32,
         resource: &Arc<Resource>,
     ) -> Result<(), Fault> {
-        let (first_span, n_without_ids) = (self.batch.spans.len(), self.batch.n_without_ids);
+        let first_span = self.batch.spans.len();
         let mut scope_name: &[u8] = b"";
         let mut scope_hash = ScopeHash::default();
         let mut cursor = Cursor::new(bytes);
@@ -217,6 +218,7 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                         .last()
                         .unwrap_or(scope_name);
                     scope_hash = ScopeHash::new(scope_name);
+                    self.claims_own_scope |= scope_hash == ScopeHash::OWN;
                     // A sender may put the scope behind its spans.
                     for span in &mut self.batch.spans[first_span..] {
                         span.scope = scope_hash;
@@ -227,10 +229,6 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                     .fields
                     .check_field(other, &mut cursor, depth)?,
             }
-        }
-        if scope_name == OWN_SCOPE.as_bytes() {
-            self.batch.spans.truncate(first_span);
-            self.batch.n_without_ids = n_without_ids;
         }
         Ok(())
     }

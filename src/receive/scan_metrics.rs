@@ -5,7 +5,7 @@ use super::scan::MalformedProtobuf;
 use super::scan::levels::RequestLevels;
 use super::scan::schema::{FieldKind, KEY_VALUE, Schema};
 use crate::wire::otlp::metric;
-use crate::wire::{Cursor, Fault, LEN, enter, key, number_of};
+use crate::wire::{Cursor, Fault, LEN, RECURSION_LIMIT, enter, key, number_of};
 
 /// Validates the body of a metrics request and counts its data points, of all five kinds.
 ///
@@ -22,6 +22,11 @@ pub fn scan(body: &[u8]) -> Result<usize, MalformedProtobuf> {
 }
 
 static LEVELS: RequestLevels = RequestLevels::new("resource_metrics", "scope_metrics", "metrics");
+
+/// The data points of a valid metric.
+pub(super) fn n_points(metric: &[u8]) -> usize {
+    count_metric(metric, RECURSION_LIMIT).unwrap_or_default()
+}
 
 /// The data of a metric is a oneof: data of one kind is merged, data of another kind replaces it.
 fn count_metric(bytes: &[u8], depth: u32) -> Result<usize, Fault> {

@@ -187,6 +187,10 @@ impl Register {
                 "next_expiry": set.next_expiry().map(rfc3339),
             },
             "coverage": coverage,
+            "received_scores": {
+                "forwarded": self.0.telemetry.received_scores("forward"),
+                "dropped": self.0.telemetry.received_scores("drop"),
+            },
             "state_file": state_file.map(|file| file.path().display().to_string()),
             "reload": { "watches": self.0.has_origin, "last": *self.last_reload() },
         })

@@ -17,7 +17,7 @@ use super::now;
 use crate::assemble::{Settings, TornService, TornTraces};
 use crate::extract;
 use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
-use crate::span::{Batch, Now, TraceId};
+use crate::span::{Batch, Now, ScopeHash, Span, TraceId};
 use crate::sync::Mutex;
 use crate::telemetry::{
     Heartbeat, ServiceTorn, SpansLate, SpansUnscored, SpansWithoutIds, Telemetry, TracesClosed,
@@ -166,14 +166,15 @@ impl ScoringQueue {
         .emit(&self.shared.telemetry);
         let placed = batch.log_records.into_iter().filter_map(extract::place);
         let of_records: Vec<TraceId> = placed.map(|placed| placed.trace_id).collect();
+        let rules = self.shared.rules.load();
+        let is_own_score = |span: &Span| {
+            span.scope == ScopeHash::OWN
+                && extract::is_own_score(span, extract::classify(span, &rules.recogniser))
+        };
+        let spans = batch.spans.iter().filter(|span| !is_own_score(span));
         let mut unscored = self.shared.unscored.lock();
         let mut last = None;
-        for trace_id in batch
-            .spans
-            .iter()
-            .map(|span| span.trace_id)
-            .chain(of_records)
-        {
+        for trace_id in spans.map(|span| span.trace_id).chain(of_records) {
             if last == Some(trace_id) {
                 continue;
             }

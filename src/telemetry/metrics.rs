@@ -89,6 +89,8 @@ metrics! {
     /// Requests refused, by signal and reason
     receiver_refused_requests:
         Counter["signal", "reason"] = "spanscore_receiver_refused_requests_total";
+    /// Spans, log records and points that claimed to be scores, by signal and action
+    receiver_scores: Counter["signal", "action"] = "spanscore_receiver_scores_total";
     /// Registrations removed because their time to live ran out
     registrations_expired: Counter[] = "spanscore_registrations_expired_total";
     /// Failed attempts to remove expired registrations: the state file could not be written
@@ -182,6 +184,12 @@ impl<const N: usize> Counter<N> {
             .series(label_values)
             .fetch_add(n.cast_signed(), Ordering::Relaxed);
         before.cast_unsigned() + n
+    }
+
+    /// The value of a series.
+    pub(super) fn value(&self, label_values: [&'static str; N]) -> u64 {
+        let series = self.0.series(label_values);
+        series.load(Ordering::Relaxed).cast_unsigned()
     }
 }
 

@@ -53,6 +53,48 @@ impl IncomingRefused {
     }
 }
 
+/// A request held items that claim to be scores of ours.
+#[derive(Debug)]
+pub struct ScoresReceived {
+    /// `traces`, `logs` or `metrics`.
+    pub signal: &'static str,
+    /// Spans, log records or points.
+    pub n_items: u64,
+    /// `forward` or `drop`.
+    pub action: &'static str,
+}
+
+impl ScoresReceived {
+    /// Counts them. The first are a line, since a sender without a sidecar has no scores.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            signal,
+            n_items,
+            action,
+        } = self;
+        let counter = &telemetry.metrics.receiver_scores;
+        if counter.add([signal, action], n_items) == n_items {
+            tracing::info!(
+                signal,
+                action,
+                "received items that claim to be scores of spanscore: they come from another \
+                 sidecar, or are forged (further ones are only counted; receivers.otlp.scores \
+                 decides whether they are forwarded)"
+            );
+        }
+    }
+}
+
+impl Telemetry {
+    /// How many items that claimed to be scores were received, by what became of them.
+    pub fn received_scores(&self, action: &'static str) -> u64 {
+        ["traces", "logs", "metrics"]
+            .map(|signal| self.metrics.receiver_scores.value([signal, action]))
+            .iter()
+            .sum()
+    }
+}
+
 /// A request went to an address that has nothing for it: a wrong path, method or port.
 #[derive(Debug)]
 pub struct RequestMisdirected<'a> {

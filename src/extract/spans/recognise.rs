@@ -15,7 +15,7 @@ use super::kept_keys::kept_keys;
 use super::keys;
 use super::view::{View, attribute_text};
 use crate::extract::settings::{CustomConvention, SpanKind, Tools};
-use crate::span::{KeyId, KeySet, Span, Value};
+use crate::span::{KeyId, KeySet, ScopeHash, Span, Value};
 use crate::span::{Recognition, SpanClass};
 
 /// The settings of `tools`, compiled: built once for a configuration, used for every span.
@@ -426,6 +426,14 @@ impl Recogniser {
             _ => ConventionId::from_note(note).map(CallSource::BuiltIn),
         }
     }
+}
+
+/// Is it a score of ours, and nothing else? Whatever its scope says, a span that a convention
+/// recognises is judged.
+pub fn is_own_score(span: &Span, class: SpanClass) -> bool {
+    span.scope == ScopeHash::OWN
+        && !(class.tool_call || class.agent_run || class.model)
+        && span.text(keys::OPERATION) == Some("evaluation")
 }
 
 /// Recognises a span that arrives, as far as assembly needs it.

@@ -71,7 +71,7 @@ fn attributes(record: &[u8]) -> impl Iterator<Item = (&[u8], ScannedValue<'_>, &
 }
 
 /// The event's name: its field; from SDKs older than that field an attribute, or else the body.
-fn event_name(record: &[u8]) -> &[u8] {
+pub(in crate::receive) fn event_name(record: &[u8]) -> &[u8] {
     let name = last_field(record, log_record::EVENT_NAME);
     if !name.is_empty() {
         return name;

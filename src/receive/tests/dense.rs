@@ -33,7 +33,13 @@ async fn read_and_validate(
     .await
     .unwrap();
     let keys = KeySet::default();
-    validate(Signal::Traces, Format::Protobuf, message, Some(&keys))
+    validate(
+        Signal::Traces,
+        Format::Protobuf,
+        message,
+        Some(&keys),
+        config::ReceivedScores::Forward,
+    )
 }
 
 #[tokio::test]

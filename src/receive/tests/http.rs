@@ -213,6 +213,90 @@ async fn every_signal_arrives_as_it_was_sent_over_both_versions_of_http() {
     served.assert_nothing_in_flight().await;
 }
 
+/// A request of each signal with two items of an application and a score of ours.
+fn with_scores() -> [(&'static str, &'static str, Value); 3] {
+    let scope = |name: &str, items: &str, list: Value| {
+        let mut group = json!({ "scope": { "name": name } });
+        group[items] = list;
+        group
+    };
+    let value = |text: &str| json!({ "stringValue": text });
+    let span = |id: u64, operation: &str| {
+        json!({
+            "traceId": format!("{:032x}", 7), "spanId": format!("{id:016x}"), "name": operation,
+            "attributes": [{ "key": "gen_ai.operation.name", "value": value(operation) }],
+        })
+    };
+    let record = |event: &str| json!({ "eventName": event });
+    let metric = |name: &str| {
+        let points = json!([{ "asInt": "1" }]);
+        json!({ "name": name, "gauge": { "dataPoints": points } })
+    };
+    [
+        (
+            "traces",
+            "/v1/traces",
+            json!({ "resourceSpans": [{ "scopeSpans": [
+            scope("app", "spans", json!([span(1, "evaluation")])),
+            scope("spanscore", "spans", json!([span(2, "evaluation"), span(3, "execute_tool")])),
+        ] }] }),
+        ),
+        (
+            "logs",
+            "/v1/logs",
+            json!({ "resourceLogs": [{ "scopeLogs": [
+            scope("app", "logRecords", json!([record("gen_ai.evaluation.result")])),
+            scope("spanscore", "logRecords", json!([
+                record("gen_ai.evaluation.result"),
+                record("tool_result"),
+            ])),
+        ] }] }),
+        ),
+        (
+            "metrics",
+            "/v1/metrics",
+            json!({ "resourceMetrics": [{ "scopeMetrics": [
+            scope("app", "metrics", json!([metric("spanscore.evaluations"), metric("b")])),
+            scope("spanscore", "metrics", json!([metric("spanscore.evaluations")])),
+        ] }] }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn items_that_claim_to_be_our_scores_are_counted_and_dropped_if_so_configured() {
+    use config::ReceivedScores::{Drop, Forward};
+    for (scores, n_left) in [(Forward, 3), (Drop, 2)] {
+        let served = serve(|config, _| config.receivers.otlp.scores = scores).await;
+        let http = Http::new(&served);
+        for (signal, path, request) in with_scores() {
+            let json = [("content-type", "application/json")];
+            let body = request.to_string().into_bytes();
+            assert_eq!(http.request("POST", path, &json, body).await.status, 200);
+            let received = served.intake.take_one();
+            assert_eq!(received.n_items, n_left, "{signal} {scores:?}");
+            let labels = [("signal", signal), ("action", scores.as_str())];
+            let counted = served
+                .telemetry
+                .counter("spanscore_receiver_scores_total", &labels);
+            assert_eq!(counted, 1, "{signal} {scores:?}");
+        }
+        // Nothing is left of a request that holds nothing else, and its sender learns no error.
+        let [(_, path, mut only), ..] = with_scores();
+        let groups = &mut only["resourceSpans"][0]["scopeSpans"];
+        *groups = json!([groups[1].clone()]);
+        groups[0]["spans"].as_array_mut().unwrap().truncate(1);
+        let json = [("content-type", "application/json")];
+        let answered = http
+            .request("POST", path, &json, only.to_string().into_bytes())
+            .await;
+        assert_eq!(answered.status, 200);
+        assert_eq!(served.intake.take().len(), usize::from(scores == Forward));
+        assert_eq!(served.telemetry.received_scores(scores.as_str()), 4);
+        served.assert_nothing_in_flight().await;
+    }
+}
+
 #[tokio::test]
 async fn every_encoding_is_unpacked() {
     let served = serve(|_, _| {}).await;
