@@ -143,6 +143,9 @@ pub(super) fn rewrite_word(word: &str) -> Option<String> {
                 .to_owned(),
         );
     }
+    if word == "unordered" {
+        return Some("write `any_order`, or with a graded score `ordered: false`".to_owned());
+    }
     let (_, ours) = EVALUATORS.iter().find(|(theirs, _)| *theirs == word)?;
     Some(format!("write `{ours}`"))
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::evaluate::lcs;
 use crate::extract::Trajectory;
+use crate::learn::limits;
 use crate::located::to_yaml;
 
 const HEAD: &str = "\
@@ -58,21 +59,27 @@ propose: here is an example.
 
 /// A commented first configuration. With trajectories, it has a criterion for each kind of run
 /// (equal root and agent) that expects the calls that all recorded runs of this kind share, in
-/// order.
+/// order, and one that limits the effort of such runs.
 pub fn starter(trajectories: Option<&[Trajectory]>) -> String {
     let Some(trajectories) = trajectories else {
         return format!("{HEAD}{EXAMPLE}");
     };
-    match proposal(trajectories) {
-        Some(criteria) => format!("{HEAD}{PROPOSED}{criteria}"),
-        None => format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}"),
+    let kinds = kinds(trajectories);
+    let mut criteria = proposed(&kinds);
+    if criteria.is_empty() {
+        return format!("{HEAD}{NOTHING_TO_PROPOSE}{EXAMPLE}");
     }
+    criteria.extend(proposed_limits(&kinds));
+    format!(
+        "{HEAD}{PROPOSED}{}",
+        to_yaml(&json!({ "criteria": criteria }))
+    )
 }
 
-/// The proposed criteria alone, ready to be pasted into a configuration; `None` where there is
-/// nothing to propose.
+/// The proposed criteria about the order alone, ready to be pasted into a configuration; `None`
+/// where there is nothing to propose.
 pub fn proposal(trajectories: &[Trajectory]) -> Option<String> {
-    let criteria = proposed(trajectories);
+    let criteria = proposed(&kinds(trajectories));
     (!criteria.is_empty()).then(|| to_yaml(&json!({ "criteria": criteria })))
 }
 
@@ -81,10 +88,10 @@ struct Kind<'a> {
     root: String,
     agent: Option<String>,
     shared: Vec<&'a str>,
-    n_runs: usize,
+    runs: Vec<&'a Trajectory>,
 }
 
-fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
+fn kinds(trajectories: &[Trajectory]) -> Vec<Kind<'_>> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     for trajectory in trajectories
         .iter()
@@ -109,44 +116,82 @@ fn proposed(trajectories: &[Trajectory]) -> Vec<Value> {
         {
             Some(kind) => {
                 kind.shared = common(&names, &kind.shared);
-                kind.n_runs += 1;
+                kind.runs.push(trajectory);
             }
             None => kinds.push(Kind {
                 root,
                 agent,
                 shared: names,
-                n_runs: 1,
+                runs: vec![trajectory],
             }),
         }
     }
-
-    let mut taken = BTreeMap::new();
     kinds
-        .into_iter()
-        .filter(|kind| !kind.shared.is_empty())
-        .map(
-            |Kind {
-                 root,
-                 agent,
-                 shared,
-                 n_runs,
-             }| {
-                let select = select(&root, agent.as_deref());
-                let runs = if n_runs == 1 {
-                    "one recorded run".to_owned()
-                } else {
-                    format!("all {n_runs} recorded runs")
-                };
-                let name = named(&slug(agent.as_deref().unwrap_or(&root)), "order");
-                json!({
-                    "name": unused(&name, &mut taken),
-                    "description": format!("what {runs} did, in this order"),
-                    "select": select,
-                    "evaluate": { "tool_call_order": { "tool_calls_order": shared } },
-                })
-            },
+}
+
+fn proposed(kinds: &[Kind<'_>]) -> Vec<Value> {
+    let mut taken = BTreeMap::new();
+    let with_shared = kinds.iter().filter(|kind| !kind.shared.is_empty());
+    let criterion = |kind: &Kind<'_>| {
+        let expected = json!({ "tool_calls_order": kind.shared });
+        kind.criterion(
+            unused(&kind.name("order"), &mut taken),
+            format!("what {} did, in this order", kind.n_recorded()),
+            json!({ "tool_call_order": expected }),
         )
-        .collect()
+    };
+    with_shared.map(criterion).collect()
+}
+
+/// Limits that the recorded runs keep with room to spare, so that they stop only runs that are out
+/// of hand.
+fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
+    const LEAST_REPEATS: u64 = 2;
+    let mut taken = BTreeMap::new();
+    let criterion = |kind: &Kind<'_>| {
+        let mut fields = Map::new();
+        for (limit, most) in limits(&kind.runs) {
+            let most = match limit {
+                "max_calls" => most * 2,
+                "max_repeats" => most.max(LEAST_REPEATS),
+                _ => continue,
+            };
+            fields.insert(limit.to_owned(), most.into());
+        }
+        (!fields.is_empty()).then(|| {
+            kind.criterion(
+                unused(&kind.name("effort"), &mut taken),
+                format!(
+                    "twice the calls of {}, and no longer loop",
+                    kind.n_recorded()
+                ),
+                json!({ "efficiency": fields }),
+            )
+        })
+    };
+    kinds.iter().filter_map(criterion).collect()
+}
+
+impl Kind<'_> {
+    fn name(&self, about: &str) -> String {
+        named(&slug(self.agent.as_deref().unwrap_or(&self.root)), about)
+    }
+
+    fn n_recorded(&self) -> String {
+        match self.runs.len() {
+            1 => "one recorded run".to_owned(),
+            n_runs => format!("all {n_runs} recorded runs"),
+        }
+    }
+
+    fn criterion(&self, name: String, description: String, evaluate: Value) -> Value {
+        json!({
+            "name": name,
+            "description": description,
+            "select": select(&self.root, self.agent.as_deref()),
+            "evaluate": evaluate,
+        })
+    }
 }
 
 fn common<'a>(names: &[&'a str], shared: &[&'a str]) -> Vec<&'a str> {
