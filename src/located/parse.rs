@@ -37,8 +37,8 @@ impl TextBounds {
     };
 }
 
-/// Reads the text of a file. An empty one is an empty map. Repeated keys are reported, and the first
-/// one is kept.
+/// Reads the text of a file. An empty one is an empty map. Repeated keys are reported, and the
+/// first one is kept.
 pub(crate) fn parse(texts: &Texts, source: usize, problems: &mut Problems) -> Option<Node> {
     parse_within(texts, source, TextBounds::FILE, problems)
 }

@@ -97,7 +97,8 @@ impl RequestError {
             Self::TooDense { limit } => {
                 return format!(
                     "the request has so many small items that reading it takes more than {limit} \
-                     bytes (`receivers.otlp.max_in_flight`); send smaller batches or raise the limit"
+                     bytes (`receivers.otlp.max_in_flight`); send smaller batches or raise the \
+                     limit"
                 );
             }
             Self::Refused(QueueRefusal::TooLarge { limit }) => {

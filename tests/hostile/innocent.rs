@@ -1,0 +1,149 @@
+//! A client that sends a small request every 20 ms on a kept connection and never tries twice, and
+//! a probe that asks `/livez` twice a second.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::wire::{post, spans};
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What became of the requests.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) n_sent: usize,
+    pub(crate) n_served: usize,
+    pub(crate) n_probes: usize,
+    pub(crate) n_live: usize,
+    pub(crate) failures: BTreeMap<String, usize>,
+}
+
+pub(crate) struct Innocent {
+    report: Arc<Mutex<Report>>,
+    n_in_a_row: Arc<AtomicUsize>,
+    ending: watch::Sender<bool>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Innocent {
+    pub(crate) fn start(http: SocketAddr, admin: SocketAddr) -> Self {
+        let report: Arc<Mutex<Report>> = Arc::default();
+        let n_in_a_row: Arc<AtomicUsize> = Arc::default();
+        let ending = watch::Sender::new(false);
+        let sending = {
+            let (report, n_in_a_row, ending) =
+                (report.clone(), n_in_a_row.clone(), ending.subscribe());
+            async move {
+                let request = post("/v1/traces", "", &spans(10, false));
+                let mut connection = None;
+                while !*ending.borrow() {
+                    let answered = timeout(PATIENCE, ask(http, &mut connection, &request)).await;
+                    let failure = match answered {
+                        Ok(Ok(200)) => None,
+                        Ok(Ok(status)) => Some(status.to_string()),
+                        Ok(Err(error)) => Some(error.to_string()),
+                        Err(_) => Some("no answer in time".to_owned()),
+                    };
+                    let mut report = report.lock().await;
+                    report.n_sent += 1;
+                    match failure {
+                        None => {
+                            report.n_served += 1;
+                            n_in_a_row.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Some(failure) => {
+                            connection = None;
+                            n_in_a_row.store(0, Ordering::Relaxed);
+                            *report.failures.entry(failure).or_default() += 1;
+                        }
+                    }
+                    drop(report);
+                    sleep(Duration::from_millis(20)).await;
+                }
+            }
+        };
+        let probing = {
+            let (report, ending) = (report.clone(), ending.subscribe());
+            async move {
+                let request = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+                while !*ending.borrow() {
+                    let answered = timeout(PATIENCE, ask(admin, &mut None, request)).await;
+                    let mut report = report.lock().await;
+                    report.n_probes += 1;
+                    report.n_live += usize::from(matches!(answered, Ok(Ok(200))));
+                    drop(report);
+                    sleep(Duration::from_millis(500)).await;
+                }
+            }
+        };
+        Self {
+            report,
+            n_in_a_row,
+            ending,
+            tasks: [tokio::spawn(sending), tokio::spawn(probing)],
+        }
+    }
+
+    /// Returns once ten requests in a row were served.
+    pub(crate) async fn served_again(&self) {
+        self.n_in_a_row.store(0, Ordering::Relaxed);
+        while self.n_in_a_row.load(Ordering::Relaxed) < 10 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) async fn stop(self) -> Report {
+        self.ending.send_replace(true);
+        for task in self.tasks {
+            // It only counts; it does not panic.
+            let _ = task.await;
+        }
+        std::mem::take(&mut *self.report.lock().await)
+    }
+}
+
+/// Sends a request on a kept connection, or a new one, and reads the status and all of the answer.
+pub(crate) async fn ask(
+    address: SocketAddr,
+    connection: &mut Option<TcpStream>,
+    request: &[u8],
+) -> io::Result<u16> {
+    let mut stream = match connection.take() {
+        Some(stream) => stream,
+        None => TcpStream::connect(address).await?,
+    };
+    stream.write_all(request).await?;
+    let mut answer = Vec::new();
+    loop {
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+            .unwrap_or(0);
+        if body.len() >= length {
+            let status = head
+                .split(' ')
+                .nth(1)
+                .and_then(|status| status.parse().ok());
+            *connection = Some(stream);
+            return status.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+    }
+}

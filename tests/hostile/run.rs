@@ -1,0 +1,120 @@
+//! A hostile client beside an innocent one, each case against a sidecar of its own in a control
+//! group of 128 MiB with `memory.limit: 112MiB`. The attacker sends from another loopback address
+//! than the innocent client. In each case the sidecar must stay alive and below the group's limit,
+//! the innocent client must get 95 % of its requests through at the first try, `/livez` must be
+//! green, the books must balance, and service must be back within 5 s. Where no control group can
+//! be made, the first line says so and resident memory is measured instead. Proves nothing about
+//! attacks from many addresses.
+//!
+//! `cargo bench --bench hostile`, or some cases by name: `cargo bench --bench hostile -- slow`.
+//! `cargo test --bench hostile` does the same with a debug build, which is slower.
+#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+
+mod attacks;
+mod innocent;
+mod sidecar;
+mod wire;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use attacks::CASES;
+use innocent::Innocent;
+use sidecar::{Downstream, Sidecar};
+
+/// How long each attack lasts.
+const ATTACK: Duration = Duration::from_secs(4);
+
+/// Within this time after an attack, a request must be answered in time again.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// The share of the innocent client's requests that must get through at the first try.
+const LEAST_SHARE: f64 = 0.95;
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut n_failed = 0;
+    println!("{}", sidecar::group_notice());
+    for (name, attack) in CASES {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+            continue;
+        }
+        let problems = runtime.block_on(run(name, *attack));
+        n_failed += usize::from(!problems.is_empty());
+        for problem in problems {
+            println!("    FAILED: {problem}");
+        }
+    }
+    println!("{n_failed} cases failed");
+    match n_failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Runs one case and lists what went wrong.
+async fn run(name: &str, attack: attacks::Attack) -> Vec<String> {
+    let downstream = Downstream::start().await;
+    let mut sidecar = match Sidecar::start(&downstream) {
+        Ok(sidecar) => sidecar,
+        Err(error) => return vec![format!("the sidecar did not start: {error}")],
+    };
+    let target = sidecar.target.clone();
+    let innocent = Innocent::start(target.http, target.admin);
+    sleep(Duration::from_millis(300)).await;
+    let attacking = tokio::spawn(attack(target));
+    sleep(ATTACK).await;
+    attacking.abort();
+    let ended = Instant::now();
+    let back = timeout(BACK_WITHIN, innocent.served_again()).await.is_ok();
+    let back_after = ended.elapsed();
+    let report = innocent.stop().await;
+
+    let mut problems = Vec::new();
+    if !sidecar.is_alive() {
+        problems.push("it died".to_owned());
+        println!("{name:<28} dead");
+        return problems;
+    }
+    let memory = sidecar.peak_memory();
+    println!(
+        "{name:<28} {:>4} of {:>4} requests, livez {:>3} of {:>3}, peak {:>5.1} of {:.0} MiB, \
+         back after {:.1} s",
+        report.n_served,
+        report.n_sent,
+        report.n_live,
+        report.n_probes,
+        memory.peak as f64 / f64::from(1 << 20),
+        memory.limit as f64 / f64::from(1 << 20),
+        back_after.as_secs_f64(),
+    );
+    if memory.peak >= memory.limit || memory.n_at_limit > 0 {
+        problems.push(format!("it reached its limit {} times", memory.n_at_limit));
+    }
+    if (report.n_served as f64) < LEAST_SHARE * report.n_sent as f64 {
+        problems.push(format!(
+            "the innocent client was refused: {:?}",
+            report.failures
+        ));
+    }
+    if report.n_live < report.n_probes {
+        problems.push("/livez was not green".to_owned());
+    }
+    if !back {
+        problems.push("service was not back within 5 s".to_owned());
+    }
+    if let Err(books) = sidecar.books_balance().await {
+        problems.push(books);
+    }
+    problems
+}

@@ -1,0 +1,100 @@
+//! The bytes that the attackers send, written by hand: a library would not send such things.
+
+/// The preface of HTTP/2 and empty settings.
+pub(crate) fn preface() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(SETTINGS, 0, 0, &[]));
+    bytes
+}
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// A frame of HTTP/2.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes();
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Uncompressed request headers: POST to `path`, and `more`.
+pub(crate) fn headers(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    // `:method: POST` and `:scheme: http` are entries of the static table.
+    let mut block = vec![0x83, 0x86, 0x04];
+    text(&mut block, path);
+    block.push(0x01);
+    text(&mut block, "127.0.0.1");
+    for (name, value) in more {
+        block.push(0);
+        text(&mut block, name);
+        text(&mut block, value);
+    }
+    block
+}
+
+fn text(block: &mut Vec<u8>, text: &str) {
+    match text.len() {
+        len if len < 127 => block.push(len as u8),
+        len => {
+            block.push(127);
+            let mut rest = len - 127;
+            while rest >= 128 {
+                block.push((rest % 128) as u8 | 128);
+                rest /= 128;
+            }
+            block.push(rest as u8);
+        }
+    }
+    block.extend(text.as_bytes());
+}
+
+/// A field of protobuf with these bytes.
+pub(crate) fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut len = content.len();
+    while len >= 128 {
+        bytes.push((len % 128) as u8 | 128);
+        len /= 128;
+    }
+    bytes.push(len as u8);
+    bytes.extend(content);
+    bytes
+}
+
+/// A request of `n` spans of 30 bytes, each of a trace of its own if `traces` is set.
+pub(crate) fn spans(n: usize, traces: bool) -> Vec<u8> {
+    let mut all = Vec::new();
+    for number in 0..n as u64 {
+        let mut trace_id = [7; 16];
+        if traces {
+            trace_id[8..].copy_from_slice(&(number + 1).to_be_bytes());
+        }
+        let span = [field(1, &trace_id), field(2, &(number + 1).to_be_bytes())].concat();
+        all.extend(field(2, &span));
+    }
+    field(1, &field(2, &all))
+}
+
+/// A request of HTTP/1 with this body.
+pub(crate) fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/x-protobuf\r\n\
+         {headers}content-length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    request.extend(body);
+    request
+}
