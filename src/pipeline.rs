@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use hashbrown::{DefaultHashBuilder, HashSet};
 
 use crate::assemble::{
-    CloseReason, Closed, Inserted, Settings, Stats, TornTraces, Trace, TraceBuffer,
+    CloseReason, Closed, Inserted, Settings, Stats, TornTraces, Trace, TraceBuffer, TraceIdFilter,
 };
 use crate::evaluate::{self, Criterion, Expectations, Explain, FromSpans};
 use crate::extract::{self, PlacedRecord, Recogniser, Tools, Trajectory};
@@ -256,10 +256,9 @@ impl Pipeline {
         self.buffer.mark_unscored(trace_ids, now);
     }
 
-    /// Marks every open trace as incomplete: the traces of spans that were not taken in are not
-    /// known.
-    pub fn mark_all_unscored(&mut self, now: Now) {
-        self.buffer.mark_all_unscored(now);
+    /// Like [`Self::mark_unscored`], for more traces than can be listed.
+    pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
+        self.buffer.mark_many_unscored(trace_ids, now);
     }
 
     /// Begins the memory of traces anew: replicas came or went after `since`.

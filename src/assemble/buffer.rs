@@ -15,6 +15,7 @@ use super::slab::{Slab, Slot};
 use super::span_tree::{SpanTree, Upserted};
 use super::timers::{Due, Timers, ticks};
 use super::torn::TornServices;
+use super::trace_id_filter::TraceIdFilter;
 use super::unscored::UnscoredTraces;
 use super::{CloseReason, Closed, Inserted, Memo, Settings, SpanClass, Stats, TornTraces};
 use crate::span::{LogRecord, Now, Span, TraceId};
@@ -188,17 +189,20 @@ impl<M: Memo> TraceBuffer<M> {
         }
     }
 
-    /// Marks every open trace as incomplete, and for a while every trace that is opened: the traces
-    /// of unscored spans are not known.
-    pub fn mark_all_unscored(&mut self, now: Now) {
+    /// Like [`Self::mark_unscored`], for more traces than can be listed. It may mark others, too,
+    /// and opens no closed trace again.
+    pub fn mark_many_unscored(&mut self, trace_ids: TraceIdFilter, now: Now) {
         let tick = self.tick(now);
-        self.unscored.overflow(tick);
+        self.forget(now);
         let slots: Vec<Slot> = self.open.slots().collect();
         for slot in slots {
-            if let Some(trace) = self.open.get_mut(slot) {
+            if let Some(trace) = self.open.get_mut(slot)
+                && trace_ids.contains(trace.trace_id)
+            {
                 trace.unscored = true;
             }
         }
+        self.unscored.insert_all(trace_ids, tick);
     }
 
     /// Begins our memory of traces anew: replicas came or went at some time after `since`, so a

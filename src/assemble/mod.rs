@@ -16,6 +16,7 @@ mod recent;
 mod slab;
 mod timers;
 mod torn;
+mod trace_id_filter;
 mod unscored;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::span::{LogRecord, Span, SpanClass, TraceId};
 
 pub use buffer::TraceBuffer;
 pub use settings::Settings;
+pub use trace_id_filter::TraceIdFilter;
 
 /// Why a trace was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

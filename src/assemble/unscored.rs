@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use super::fifo_timers::Tick;
+use super::trace_id_filter::TraceIdFilter;
 use crate::span::TraceId;
 
 /// A bounded set of traces that are not open and of which spans went unscored.
@@ -19,11 +20,12 @@ pub(super) struct UnscoredTraces {
     order: VecDeque<(TraceId, Tick)>,
     max_traces: usize,
     ttl: Tick,
-    /// When there was last no room for an id. From then on any trace may be incomplete, until those
-    /// that were running have had the time to be closed as inactive. An hour without scores would
-    /// be too high a price for a peak of load; the restart guard still catches traces that began
-    /// before it.
-    overflowed: Option<Tick>,
+    /// Ids for which there was no room, since `overflow_began`, and those of the time before. Each
+    /// filter is kept until the traces that were running have had the time to be closed as
+    /// inactive; the restart guard still catches traces that began before it.
+    overflow: TraceIdFilter,
+    earlier_overflow: TraceIdFilter,
+    overflow_began: Tick,
     overflow_ttl: Tick,
 }
 
@@ -34,7 +36,9 @@ impl UnscoredTraces {
             order: VecDeque::new(),
             max_traces,
             ttl,
-            overflowed: None,
+            overflow: TraceIdFilter::default(),
+            earlier_overflow: TraceIdFilter::default(),
+            overflow_began: 0,
             overflow_ttl,
         }
     }
@@ -47,19 +51,29 @@ impl UnscoredTraces {
             self.last.insert(trace_id, now);
             self.order.push_back((trace_id, now));
         } else {
-            self.overflowed = Some(now);
+            self.begin_overflow(now);
+            self.overflow.insert(trace_id);
         }
     }
 
-    /// Marks every trace: spans went unscored whose traces are not known.
-    pub(super) fn overflow(&mut self, now: Tick) {
-        self.overflowed = Some(now);
+    /// Marks many traces, which a filter stands for.
+    pub(super) fn insert_all(&mut self, trace_ids: TraceIdFilter, now: Tick) {
+        self.begin_overflow(now);
+        self.overflow.merge(trace_ids);
+    }
+
+    fn begin_overflow(&mut self, now: Tick) {
+        if self.overflow.is_empty() && self.earlier_overflow.is_empty() {
+            self.overflow_began = now;
+        }
     }
 
     /// Removes a trace that is being opened. Returns whether spans of it went, or may have gone,
     /// unscored.
     pub(super) fn take(&mut self, trace_id: &TraceId) -> bool {
-        self.last.remove(trace_id).is_some() || self.overflowed.is_some()
+        self.last.remove(trace_id).is_some()
+            || self.overflow.contains(*trace_id)
+            || self.earlier_overflow.contains(*trace_id)
     }
 
     /// Forgets what is too old. Returns when the last forgotten mark was made, if one was
@@ -82,11 +96,16 @@ impl UnscoredTraces {
                 None => {}
             }
         }
-        if self
-            .overflowed
-            .is_some_and(|last| last.saturating_add(self.overflow_ttl) <= now)
-        {
-            forgotten = forgotten.max(self.overflowed.take());
+        while !self.overflow.is_empty() || !self.earlier_overflow.is_empty() {
+            let turns_at = self.overflow_began.saturating_add(self.overflow_ttl);
+            if turns_at > now {
+                break;
+            }
+            if !self.earlier_overflow.is_empty() {
+                forgotten = forgotten.max(Some(self.overflow_began));
+            }
+            self.earlier_overflow = std::mem::take(&mut self.overflow);
+            self.overflow_began = turns_at;
         }
         forgotten
     }

@@ -14,7 +14,7 @@ use std::{io, thread};
 use arc_swap::ArcSwap;
 
 use super::now;
-use crate::assemble::{Settings, TornService, TornTraces};
+use crate::assemble::{Settings, TornService, TornTraces, TraceIdFilter};
 use crate::extract;
 use crate::pipeline::{Judged, JudgementSink, Pipeline, Rules};
 use crate::span::{Batch, Now, ScopeHash, Span, TraceId};
@@ -34,8 +34,8 @@ const MAX_BATCHES_AT_ONCE: usize = 64;
 /// large part of the cost of a small request.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Number of ids of unscored traces that may wait for the thread: 1 MiB. Beyond that every open
-/// trace is incomplete.
+/// Number of ids of unscored traces that may wait for the thread in a list: 1 MiB. Further ones go
+/// into a filter.
 const MAX_UNSCORED: usize = 65_536;
 
 /// Settle time once a stop was announced.
@@ -84,8 +84,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Unscored {
     trace_ids: Vec<TraceId>,
-    /// Were there more than fit?
-    overflowed: bool,
+    /// Those for which the list has no room.
+    others: TraceIdFilter,
 }
 
 impl ScoringQueue {
@@ -182,7 +182,7 @@ impl ScoringQueue {
             if unscored.trace_ids.len() < MAX_UNSCORED {
                 unscored.trace_ids.push(trace_id);
             } else {
-                unscored.overflowed = true;
+                unscored.others.insert(trace_id);
             }
         }
     }
@@ -223,8 +223,8 @@ fn run(
             pipeline.begin_memory(since, noticed);
         }
         let unscored = mem::take(&mut *shared.unscored.lock());
-        if unscored.overflowed {
-            pipeline.mark_all_unscored(time);
+        if !unscored.others.is_empty() {
+            pipeline.mark_many_unscored(unscored.others, time);
         }
         if !unscored.trace_ids.is_empty() {
             pipeline.mark_unscored(&unscored.trace_ids, time);

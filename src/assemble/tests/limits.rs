@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, reasons, settings, span, trace_id, traces};
 use crate::assemble::CloseReason::*;
-use crate::assemble::{Inserted, Settings};
+use crate::assemble::{Inserted, Settings, TraceIdFilter};
 
 fn buffer() -> Fixture {
     Fixture::new(settings())
@@ -226,46 +226,48 @@ fn a_closed_trace_with_unscored_spans_is_reported_again_as_incomplete() {
 }
 
 #[test]
-fn more_unscored_traces_than_fit_make_every_trace_opened_since_incomplete() {
+fn unscored_traces_beyond_the_set_are_incomplete_and_others_are_not() {
     let mut buffer = Fixture::new(Settings {
         max_open_traces: 2,
         ..settings()
     });
-    for trace in 1..=3 {
+    for trace in [1, 2, 3, 6] {
         buffer.mark_unscored(trace);
     }
     assert_eq!(buffer.buffer.stats().n_unscored, 2);
     buffer.send(span(1).of(4));
-    assert_eq!(reasons(&buffer.wait(179)), [Incomplete]);
-    buffer.skip(1);
-    buffer.send(span(1).of(5).lasting(181, 182));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
-    buffer.send(span(1).of(3).lasting(-1, 183));
+    buffer.send(span(1).of(3).lasting(1, 2));
+    assert_eq!(reasons(&buffer.wait(179)), [Incomplete]);
+    buffer.skip(400);
+    buffer.send(span(1).of(6).lasting(580, 581));
+    assert_eq!(reasons(&buffer.wait(5)), [RootEnded], "it is forgotten");
+    buffer.send(span(1).of(5).lasting(-1, 588));
     assert_eq!(
         reasons(&buffer.wait(5)),
         [Incomplete],
         "it began before what was forgotten"
     );
     buffer.skip(3_600);
-    buffer.send(span(1).of(1).lasting(3_700, 3_701));
+    buffer.send(span(1).of(1).lasting(4_100, 4_101));
     assert_eq!(reasons(&buffer.wait(5)), [RootEnded]);
     assert_eq!(buffer.buffer.stats().n_unscored, 0);
 }
 
 #[test]
-fn unscored_spans_of_unknown_traces_make_every_open_trace_incomplete() {
+fn unscored_traces_of_a_filter_are_incomplete_whether_open_or_opened_later() {
     let mut buffer = buffer();
     buffer.send(span(1).of(1));
-    let now = buffer.now();
-    buffer.buffer.mark_all_unscored(now);
-    buffer.send(span(1).of(2));
-    assert_eq!(reasons(&buffer.wait(179)), [Incomplete, Incomplete]);
-    buffer.skip(1);
     buffer.send(span(1).of(3));
+    let mut filter = TraceIdFilter::default();
+    filter.insert(trace_id(1));
+    filter.insert(trace_id(2));
+    let now = buffer.now();
+    buffer.buffer.mark_many_unscored(filter, now);
+    buffer.send(span(1).of(2));
     assert_eq!(
         reasons(&buffer.wait(5)),
-        [RootEnded],
-        "those that were under way would have been closed by now"
+        [Incomplete, RootEnded, Incomplete]
     );
 }
 
