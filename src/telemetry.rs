@@ -31,7 +31,7 @@ pub use exporting::{
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
     QueueOpened, QueueResized, QueueSize, RequestHeldUp, RequestRefused, RequestRetried,
-    RequestSplit,
+    RequestSplit, SendersElsewhere,
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};

@@ -14,7 +14,7 @@ use crate::export::score_line::Look;
 use crate::export::{Print, PrintForm};
 use crate::register::ConfigOrigin;
 use crate::sidecar::{self, Plan, Sidecar, StartError};
-use crate::telemetry::{ConfigurationInForce, ProxyIgnored, Stopping};
+use crate::telemetry::{ConfigurationInForce, ProxyIgnored, SendersElsewhere, Stopping};
 
 /// Proxy variables, which other programs obey and this one does not.
 const PROXIES: [&str; 6] = [
@@ -25,6 +25,10 @@ const PROXIES: [&str; 6] = [
     "ALL_PROXY",
     "all_proxy",
 ];
+
+/// Set by the injection (deploy/kustomize/inject): containers of the pod that name an endpoint
+/// elsewhere.
+const ELSEWHERE: &str = "SENDERS_ELSEWHERE";
 
 /// Runs the command.
 pub(super) fn run(
@@ -50,6 +54,9 @@ pub(super) fn run(
             .is_some_and(|value| !value.is_empty())
     }) {
         ProxyIgnored { variable }.emit();
+    }
+    if let Some(senders) = environment.get(ELSEWHERE).filter(|text| !text.is_empty()) {
+        SendersElsewhere { senders }.emit();
     }
     let plan = Plan {
         rules: rules(&config),

@@ -47,7 +47,7 @@ pub struct Assemble {
     pub expired: Duration,
     /// Most spans of one trace.
     pub span_limit: usize,
-    /// Most bytes of kept facts of one trace; never more than a tenth of `open.max_size`.
+    /// Most bytes of kept facts of one trace; never more than a quarter of `open.max_size`.
     pub size_limit: ByteSize,
     /// Open traces.
     pub open: OpenTraces,
@@ -125,7 +125,7 @@ impl Default for RecentTraces {
 }
 
 impl Config {
-    /// The timers and limits as the trace buffer takes them. One trace gets at most a tenth of what
+    /// The timers and limits as the trace buffer takes them. One trace gets at most a quarter of what
     /// all may take, so that no single one pushes the others out.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
         let Assemble {
@@ -158,7 +158,7 @@ impl Config {
             has_peers: peers.is_some(),
             expired: expired.0,
             span_limit: *span_limit,
-            size_limit: size_limit.0.min(budgets.open / 10),
+            size_limit: size_limit.0.min(budgets.open / 4),
             max_open_traces: open.max_traces,
             max_open_size: budgets.open,
             max_recent_traces: recent.max_traces,

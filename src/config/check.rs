@@ -279,12 +279,12 @@ impl Check<'_> {
         }
         if let Amount::Bytes(open) = config.assemble.open.max_size
             && self.is_given("assemble.size_limit")
-            && config.assemble.size_limit.0 > open.0 / 10
+            && config.assemble.size_limit.0 > open.0 / 4
         {
-            let title = "`assemble.size_limit` is more than a tenth of `assemble.open.max_size`";
+            let title = "`assemble.size_limit` is more than a quarter of `assemble.open.max_size`";
             let remedy = format!(
                 "one trace could push out the others: at most {}",
-                super::ByteSize(open.0 / 10 / 1024 * 1024)
+                super::ByteSize(open.0 / 4 / 1024 * 1024)
             );
             self.wrong(
                 &["assemble.size_limit", "assemble.open.max_size"],

@@ -346,6 +346,26 @@ impl ProxyIgnored {
     }
 }
 
+/// Containers of the pod send their telemetry elsewhere, past us.
+#[derive(Debug)]
+pub struct SendersElsewhere<'a> {
+    /// Each container and its endpoint.
+    pub senders: &'a str,
+}
+
+impl SendersElsewhere<'_> {
+    /// Logs it with its remedy.
+    pub fn emit(self) {
+        let Self { senders } = self;
+        tracing::warn!(
+            senders,
+            "containers of this pod export to another endpoint, so their telemetry is not judged: \
+             remove OTEL_EXPORTER_OTLP_ENDPOINT from them, and set it as \
+             SPANSCORE_FORWARD__ENDPOINT for the sidecar"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

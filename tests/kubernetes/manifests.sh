@@ -17,7 +17,7 @@ python_with "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" pyyaml || { skip
 
 # === kustomize
 if command -v kubectl >/dev/null || go_program kustomize "sigs.k8s.io/kustomize/kustomize/v5@v$KUSTOMIZE_VERSION"; then
-  for overlay in "$root"/deploy/kustomize/overlays/* "$here"/overlays/*; do
+  for overlay in "$root"/deploy/kustomize/overlays/* "$root"/deploy/kustomize/inject/* "$here"/overlays/*; do
     kustomize_build "$overlay" >"$rendered/kustomize-$(basename "$overlay").yaml" || fail "$overlay"
   done
 else
@@ -54,7 +54,12 @@ for version in 1.29 1.37; do
   log=$rendered/schema-$version.log
   "$python" -m kubernetes_validate --quiet --strict -k "$version" "$rendered"/*.yaml >"$log" 2>&1 || { cat "$log" >&2; fail "manifests that Kubernetes $version would not take"; }
   # Only the Prometheus operator's kinds have no schema; any other is a kind or version that is misspelt or too new.
-  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\|PrometheusRule\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
+  ! grep -v "Couldn't find schema for kind \(PodMonitor\|ServiceMonitor\|PrometheusRule\|MutatingAdmissionPolicy\(Binding\)\?\) " "$log" >&2 || fail "manifests that Kubernetes $version does not know"
 done
+# Injection is newer than 1.29; its stable version is known from 1.36 on.
+if [ -f "$rendered/kustomize-v1.yaml" ]; then
+  "$python" -m kubernetes_validate --strict -k 1.37 "$rendered/kustomize-v1.yaml" >"$log" 2>&1 && ! grep -q "Couldn't find schema" "$log" ||
+    { cat "$log" >&2; fail "an injection policy that Kubernetes 1.37 would not take"; }
+fi
 "$python" "$here/rendered.py" "$spanscore" "$root" "$rendered" || fail "see above"
 say "$(find "$rendered" -name '*.yaml' | wc -l) renderings fit Kubernetes 1.29 and 1.37"

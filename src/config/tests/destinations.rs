@@ -239,10 +239,10 @@ fn the_shares_add_up_to_the_limit() {
 }
 
 #[test]
-fn one_trace_gets_at_most_a_tenth_of_the_budget() {
+fn one_trace_gets_at_most_a_quarter_of_the_budget() {
     let config = config("assemble: { open: { max_size: 10MiB }, restart_guard: 0, inactive: 90s }");
     let settings = config.assemble_settings(&config.budgets(None));
-    assert_eq!(settings.size_limit, 1 << 20);
+    assert_eq!(settings.size_limit, 10 << 18);
     assert_eq!(settings.max_open_size, 10 << 20);
     assert_eq!(settings.restart_guard, None);
     assert_eq!(settings.inactive.as_secs(), 90);

@@ -89,7 +89,7 @@ fn boards_rules_and_documentation_name_metrics_that_exist() {
 
 /// Neither kustomize nor Helm reads files outside its own folder.
 #[test]
-fn the_copies_of_board_and_rules_in_component_and_chart_are_current() {
+fn the_copies_in_kustomize_folders_and_chart_are_current() {
     const REMEDY: &str = "run deploy/copy-boards.sh";
     let board = FILES[0].1;
     assert!(
@@ -99,6 +99,16 @@ fn the_copies_of_board_and_rules_in_component_and_chart_are_current() {
     );
     assert!(
         board == include_str!("../../../deploy/helm/spanscore/files/spanscore-board.json"),
+        "{REMEDY}"
+    );
+    let policy = include_str!("../../../deploy/kustomize/inject/v1beta1/policy.yaml");
+    assert!(
+        policy == include_str!("../../../deploy/helm/spanscore/files/inject.yaml"),
+        "{REMEDY}"
+    );
+    assert!(
+        policy.replace("k8s.io/v1beta1", "k8s.io/v1")
+            == include_str!("../../../deploy/kustomize/inject/v1/policy.yaml"),
         "{REMEDY}"
     );
     let rules = FILES[1].1;

@@ -43,7 +43,8 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
   emptyDir: { sizeLimit: 1Mi }
 {{- end }}
 
-{{/* What the chart's PodMonitor and NetworkPolicy select. */}}
+{{/* What PodMonitor and NetworkPolicy select: those of this release both, those of the kustomize components the first. */}}
 {{- define "spanscore.sidecar.labels" -}}
-spanscore/sidecar: {{ include "spanscore.fullname" . }}
+spanscore/sidecar: "on"
+spanscore/release: {{ include "spanscore.fullname" . }}
 {{- end }}
