@@ -125,8 +125,8 @@ impl Default for RecentTraces {
 }
 
 impl Config {
-    /// The timers and limits as the trace buffer takes them. One trace gets at most a quarter of what
-    /// all may take, so that no single one pushes the others out.
+    /// The timers and limits as the trace buffer takes them. One trace gets at most a quarter of
+    /// what all may take, so that no single one pushes the others out.
     pub fn assemble_settings(&self, budgets: &Budgets) -> assemble::Settings {
         let Assemble {
             settle,
