@@ -18,6 +18,7 @@ mod judge;
 
 pub use comparison::lcs;
 pub(crate) use comparison::order::{Concurrency, Intervals};
+pub use comparison::rows::{AlignmentRow, RowKind};
 pub use comparison::score::{EvaluationError, Explain, Verdict};
 pub use criterion::{
     Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,

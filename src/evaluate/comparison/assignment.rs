@@ -7,6 +7,7 @@ use super::alignment::{times, was_called};
 use super::arguments::ArgsDifference;
 use super::bipartite::Bipartite;
 use super::captured::{CapturedValues, Tri};
+use super::rows::{AlignmentRow, RowKind};
 use super::score::{Explain, Explanation, ScoreWith, all_or_nothing};
 use crate::extract::Trajectory;
 use crate::text::counted;
@@ -202,6 +203,36 @@ pub(crate) trait ExpectedCalls {
             sentences.join("; ")
         );
         Explanation { text, offending }
+    }
+
+    /// A row for each expectation. One that no call meets is aligned with the call that came
+    /// nearest.
+    fn assignment_rows(
+        &self,
+        assignment: &Assignment,
+        trajectory: &Trajectory,
+    ) -> Vec<AlignmentRow> {
+        let calls = self.assigned_calls(&mut CapturedValues::new(trajectory), Tri::Yes);
+        let mut nearest = assignment.nearest.iter();
+        let row = |(expected, name): (usize, &str)| {
+            let is_met = assignment.is_met.get(expected).copied().unwrap_or_default();
+            let nearest = match is_met {
+                true => None,
+                false => nearest.next().and_then(Option::as_ref),
+            };
+            let row = match (is_met, nearest) {
+                (true, _) => {
+                    let call = calls.get(expected).copied().flatten();
+                    AlignmentRow::new(RowKind::Match).of(call)
+                }
+                (false, Some(nearest)) => {
+                    AlignmentRow::new(RowKind::WrongArguments).of([nearest.call_idx])
+                }
+                (false, None) => AlignmentRow::new(RowKind::Missing),
+            };
+            row.expecting(name)
+        };
+        self.names().into_iter().enumerate().map(row).collect()
     }
 
     /// The reference's justification: one line per expectation, by name and number. Where values

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::order::Concurrency;
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
@@ -199,6 +200,30 @@ impl Evaluate for Constraints {
             text: sentences.join("; "),
             offending,
         }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::Constraints(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |(rule, found): (&Rule, &RuleFound)| {
+            let (a, b) = words::kinds(rule);
+            let kinds = match b {
+                Some(b) => format!("{a}, {b}"),
+                None => a.to_string(),
+            };
+            let row = AlignmentRow::kept(
+                found.is_satisfied(),
+                format!("{} of {kinds}", rule.template().replace('_', " ")),
+            );
+            let row = row.of(found.offending());
+            match words::violation(rule, found, &trajectory.tool_calls) {
+                Some(sentence) => row.noting(sentence),
+                None if found.n_activations == 0 => row.noting(words::asking(rule)),
+                None => row,
+            }
+        };
+        self.rules.iter().zip(found).map(row).collect()
     }
 
     fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {

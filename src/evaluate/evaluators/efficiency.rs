@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::limits::{Most, Period};
@@ -188,6 +189,30 @@ impl Evaluate for Efficiency {
             text: sentences.join("; "),
             offending,
         }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::Efficiency(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |found: &LimitFound| {
+            let unit = match found.limit {
+                Limit::Duration => " ms",
+                _ => "",
+            };
+            let most = self.most(found.limit).unwrap_or_default();
+            let row = AlignmentRow::kept(
+                found.kept.known(),
+                format!("at most {most}{unit} {}", found.limit.as_str()),
+            );
+            let row = row.of(found.calls.iter().copied());
+            match (found.kept, found.actual) {
+                (Tri::No, _) => row.noting(self.sentence(found, trajectory)),
+                (_, Some(actual)) => row.noting(format!("{actual}{unit}")),
+                (_, None) => row,
+            }
+        };
+        found.iter().map(row).collect()
     }
 
     fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {

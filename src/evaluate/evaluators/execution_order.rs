@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs::{self, UNEXPECTED};
+use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
@@ -220,6 +221,27 @@ impl Evaluate for ExecutionOrder {
         }
     }
 
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ExecutionOrder(VisitsFound { pairs, .. }) = evidence else {
+            return Vec::new();
+        };
+        let actual = self.actual(trajectory);
+        let expected = self.expected_output.as_slice().iter();
+        let expected: Vec<&str> = expected.map(String::as_str).collect();
+        let mut rows = match self.mode() {
+            Mode::Set => set_rows(&actual, &expected),
+            mode => rows::sequence(&actual, &expected, pairs, matches!(mode, Mode::Exact)),
+        };
+        if self.over == Over::Nodes {
+            // A visit of a node is no call.
+            for row in &mut rows {
+                let visit = row.calls.first().map(|at| actual[*at].to_owned());
+                (row.visited, row.calls) = (visit, Vec::new());
+            }
+        }
+        rows
+    }
+
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
         let Judgement {
             trajectory,
@@ -261,6 +283,28 @@ impl Evaluate for ExecutionOrder {
             written.unwrap_or(0.5)
         }
     }
+}
+
+/// Each expected name once, with everything that was called under it.
+fn set_rows(actual: &[&str], expected: &[&str]) -> Vec<AlignmentRow> {
+    let mut rows: Vec<AlignmentRow> = Vec::new();
+    for name in expected {
+        if rows
+            .iter()
+            .any(|row| row.expected.as_deref() == Some(*name))
+        {
+            continue;
+        }
+        let found: Vec<usize> = (0..actual.len())
+            .filter(|at| actual[*at] == *name)
+            .collect();
+        let kind = match found.is_empty() {
+            true => RowKind::Missing,
+            false => RowKind::Match,
+        };
+        rows.push(AlignmentRow::new(kind).expecting(*name).of(found));
+    }
+    rows
 }
 
 impl ExecutionOrder {

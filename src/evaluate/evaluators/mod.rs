@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::evaluate::comparison::assignment::Assignment;
 use crate::evaluate::comparison::matched::Matched;
+use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
 use crate::evaluate::parameters::pattern::{Pattern, PatternCompiler, PatternError, PlacedPattern};
 use crate::evaluate::rules::activations::RuleFound;
@@ -191,6 +192,13 @@ impl Evaluator {
     pub(super) fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
         self.as_evaluate().details(evidence, judgement)
     }
+
+    /// Renders evidence of this evaluator as rows.
+    pub(super) fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let mut rows = self.as_evaluate().rows(evidence, trajectory);
+        rows.truncate(MAX_ROWS);
+        rows
+    }
 }
 
 impl Serialize for Evaluator {
@@ -251,6 +259,9 @@ trait Evaluate {
 
     /// The reference evaluator's own justification fields.
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value;
+
+    /// What was expected beside what was called, row by row.
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow>;
 
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;

@@ -8,6 +8,7 @@ use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
@@ -120,6 +121,13 @@ impl Evaluate for ToolCallArgs {
                 _ => String::new(),
             },
         )
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        match evidence {
+            Evidence::ToolCallArgs(assignment) => self.assignment_rows(assignment, trajectory),
+            _ => Vec::new(),
+        }
     }
 
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
@@ -177,6 +178,28 @@ impl Evaluate for ToolCallCount {
             text: sentences.join("; "),
             offending,
         }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolCallCount(n_calls) = evidence else {
+            return Vec::new();
+        };
+        let row = |((name, count), &n): ((&String, &Count), &usize)| {
+            let kind = match count.most() {
+                _ if count.holds(n) => RowKind::Match,
+                Some(0) => RowKind::Forbidden,
+                Some(most) if n > most => RowKind::Extra,
+                _ => RowKind::Missing,
+            };
+            let calls = trajectory.tool_calls.iter().enumerate();
+            let calls = calls.filter(|(_, call)| *call.name == **name);
+            AlignmentRow::new(kind)
+                .expecting(name.as_str())
+                .of(calls.map(|(call_idx, _)| call_idx))
+                .noting(format!("expected {}, {}", count.text(), was_called(n)))
+                .at_fault(!count.holds(n))
+        };
+        self.tool_calls_count.iter().zip(n_calls).map(row).collect()
     }
 
     fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {

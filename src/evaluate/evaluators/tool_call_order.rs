@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::{Alignment, quoted};
 use crate::evaluate::comparison::lcs;
+use crate::evaluate::comparison::rows::{self, AlignmentRow};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::NonEmptyNames;
@@ -140,6 +141,15 @@ impl Evaluate for ToolCallOrder {
             text,
             offending: call_idx.into_iter().collect(),
         }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolCallOrder(pairs) = evidence else {
+            return Vec::new();
+        };
+        let expected = self.tool_calls_order.names().as_slice().iter();
+        let expected: Vec<&str> = expected.map(String::as_str).collect();
+        rows::sequence(&names_of(trajectory), &expected, pairs, self.strict)
     }
 
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score};
 use crate::evaluate::comparison::assignment::{Difference, ExpectedCalls};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::extract::Trajectory;
@@ -114,6 +115,13 @@ impl Evaluate for ToolCallOutput {
                 }
             },
         )
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        match evidence {
+            Evidence::ToolCallOutput(assignment) => self.assignment_rows(assignment, trajectory),
+            _ => Vec::new(),
+        }
     }
 
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::times;
 use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
     CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
@@ -251,6 +252,54 @@ impl Evaluate for ToolCalls {
         }
     }
 
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolCalls(found) = evidence else {
+            return Vec::new();
+        };
+        let mut look = Look::new(trajectory);
+        let mut rows = Vec::new();
+        for (entry, found) in self.required.iter().zip(&found.required) {
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Match,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Missing,
+            };
+            let mut row = AlignmentRow::new(kind)
+                .expecting(entry.pattern.to_string())
+                .of(look.fitting(&entry.pattern));
+            if found.holds == Tri::No {
+                row = row.noting(unsatisfied(&entry.pattern, found.n_calls, trajectory));
+            }
+            rows.push(row);
+        }
+        for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
+            let kind = match found.holds {
+                Tri::Yes => RowKind::Forbidden,
+                Tri::Maybe => RowKind::Open,
+                Tri::No => RowKind::Match,
+            };
+            let row = AlignmentRow::new(kind).expecting(format!("never {}", entry.pattern));
+            rows.push(row.of(look.disallowed(&entry.pattern).0));
+        }
+        if let Some(found) = &found.sequence {
+            let in_order = look.in_order(&self.sequence);
+            for (at, entry) in self.sequence.iter().enumerate() {
+                let kind = match in_order.get(at) {
+                    Some(_) => RowKind::Match,
+                    None if found.holds == Tri::No => RowKind::Missing,
+                    None => RowKind::Open,
+                };
+                rows.push(
+                    AlignmentRow::new(kind)
+                        .expecting(entry.pattern.to_string())
+                        .of(in_order.get(at).copied())
+                        .noting(format!("entry {} of the sequence", at + 1)),
+                );
+            }
+        }
+        rows
+    }
+
     fn details(&self, evidence: &Evidence, judgement: &Judgement<'_>) -> Value {
         let verdict = judgement.verdict;
         let Evidence::ToolCalls(found) = evidence else {
@@ -392,6 +441,32 @@ impl<'a> Look<'a> {
             Tri::No
         };
         EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes)
+    }
+
+    /// The calls that match the entry for certain.
+    fn fitting(&mut self, entry: &CallPattern) -> Vec<usize> {
+        (0..self.trajectory.tool_calls.len())
+            .filter(|&call_idx| {
+                let position = self.position(entry, call_idx);
+                self.reader.fit(entry, position, call_idx) == Tri::Yes
+            })
+            .collect()
+    }
+
+    /// The calls of the first entries of the sequence that match for certain, the earliest ones.
+    fn in_order(&mut self, entries: &[Entry<Sequence>]) -> Vec<usize> {
+        let mut calls: Vec<usize> = Vec::new();
+        for entry in entries {
+            let from = calls.last().map_or(0, |last| last + 1);
+            let n_calls = self.trajectory.tool_calls.len();
+            let found = (from..n_calls)
+                .find(|&call_idx| self.reader.fit(&entry.pattern, Tri::Yes, call_idx) == Tri::Yes);
+            match found {
+                Some(call_idx) => calls.push(call_idx),
+                None => break,
+            }
+        }
+        calls
     }
 
     /// The calls that violate the entry for certain, and whether it is violated.

@@ -9,6 +9,7 @@ use super::{Evaluate, Evidence, Judgement, NamedTool, Score, names_of};
 use crate::evaluate::comparison::alignment::Alignment;
 use crate::evaluate::comparison::arguments::{self, Agreement, ArgsDifference};
 use crate::evaluate::comparison::captured::{CapturedValues, Tri};
+use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::written;
@@ -241,6 +242,50 @@ impl Evaluate for ToolOrder {
                     .collect(),
             },
         }
+    }
+
+    fn rows(&self, evidence: &Evidence, trajectory: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::ToolOrder(found) = evidence else {
+            return Vec::new();
+        };
+        let actual = names_of(trajectory);
+        let expected = self.expected_tools.iter();
+        let expected: Vec<&str> = expected.map(|tool| tool.tool_name.as_str()).collect();
+        let mut captured = CapturedValues::new(trajectory);
+        let (pairs, other) = match found {
+            OrderFound::All => {
+                let pairs = earliest(expected.len(), actual.len(), |expected, call_idx| {
+                    self.fits(&mut captured, call_idx, expected) == Tri::Yes
+                });
+                (flipped(pairs), None)
+            }
+            OrderFound::OtherArguments(other) => {
+                let pairs = (0..actual.len()).filter(|at| *at != other.call_idx);
+                (
+                    pairs.map(|at| (at, at)).collect(),
+                    Some((other, other.call_idx)),
+                )
+            }
+            OrderFound::Departs {
+                pairs,
+                other_arguments,
+            } => (
+                pairs.clone(),
+                other_arguments.as_ref().map(|other| (other, pairs.len())),
+            ),
+        };
+        let mut rows = rows::sequence(&actual, &expected, &pairs, self.exact_match);
+        if let Some((other, at)) = other {
+            let call = [other.call_idx];
+            rows.retain(|row| row.expected.is_some() || row.calls != call);
+            // The rows of the expected calls stand in their order.
+            let of_expected = rows.iter_mut().filter(|row| row.expected.is_some()).nth(at);
+            if let Some(row) = of_expected {
+                let row_of_call = AlignmentRow::new(RowKind::WrongArguments);
+                *row = row_of_call.expecting(expected[at]).of(call);
+            }
+        }
+        rows
     }
 
     fn details(&self, _: &Evidence, judgement: &Judgement<'_>) -> Value {

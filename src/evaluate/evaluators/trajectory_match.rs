@@ -11,8 +11,11 @@ use crate::evaluate::comparison::arguments::{self, Agreement};
 use crate::evaluate::comparison::best_order::{Fits, Pairs};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::lcs::UNEXPECTED;
-use crate::evaluate::comparison::matched::{Matched, alignment, kind_text, words};
+use crate::evaluate::comparison::matched::{
+    AlignedEntry, EntryKind, Matched, alignment, kind_text, words,
+};
 use crate::evaluate::comparison::order::{Concurrency, Intervals};
+use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::expected_call::ExpectedCall;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
@@ -266,6 +269,27 @@ impl Evaluate for TrajectoryMatch {
             &names,
             &judgement.trajectory.tool_calls,
         )
+    }
+
+    fn rows(&self, evidence: &Evidence, _: &Trajectory) -> Vec<AlignmentRow> {
+        let Evidence::TrajectoryMatch(found) = evidence else {
+            return Vec::new();
+        };
+        let row = |(kind, expected, call): &AlignedEntry| {
+            let kind = match kind {
+                EntryKind::Match => RowKind::Match,
+                EntryKind::Missing => RowKind::Missing,
+                EntryKind::Extra => RowKind::Extra,
+                EntryKind::Moved => RowKind::Moved,
+                EntryKind::Substituted => RowKind::Replaced,
+            };
+            let row = AlignmentRow::new(kind).of(*call);
+            match expected.and_then(|at| self.expected.get(at)) {
+                Some(expected) => row.expecting(expected.name()),
+                None => row,
+            }
+        };
+        found.entries.iter().map(row).collect()
     }
 
     fn details(&self, evidence: &Evidence, _: &Judgement<'_>) -> Value {

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 
 use super::uncertainty::Uncertainty;
+use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::{EvaluationError, Explain, Explanation, Verdict};
 use crate::evaluate::criterion::{Applied, Criterion, InvalidCriterion, Scope};
 use crate::evaluate::evaluators::{Evidence, Judgement};
@@ -102,6 +103,17 @@ impl Evaluation {
     /// The calls to blame, positions in `trajectory.tool_calls`.
     pub fn offending(&self) -> &[usize] {
         &self.text().offending
+    }
+
+    /// What was expected beside what was called, row by row; empty where there is no such evidence.
+    /// Rendered anew each time: only people who look at one run read it.
+    pub fn alignment(&self) -> Vec<AlignmentRow> {
+        match (&self.findings.basis, &self.criterion) {
+            (Some(basis), JudgedBy::Criterion(criterion)) => {
+                criterion.evaluate.rows(&basis.evidence, &self.trajectory)
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Hashes everything a reader sees of it, except the names of the calls and the criterion. If
