@@ -70,6 +70,29 @@ pub struct Payload {
     json: OnceLock<Box<(Value, bool)>>,
 }
 
+impl ToolCall {
+    /// This call without its values: `lost` stands for each that was captured.
+    fn without_values(&self, lost: &Payload) -> Self {
+        let lost_if = |payload: &Option<Payload>| payload.as_ref().map(|_| lost.clone());
+        Self {
+            name: self.name.clone(),
+            call_id: self.call_id.clone(),
+            args: lost_if(&self.args),
+            result: lost_if(&self.result),
+            agent: self.agent.clone(),
+            convention: self.convention.clone(),
+            ..*self
+        }
+    }
+
+    /// The first calls of a list without their values, which are neither absent nor known.
+    pub(super) fn all_without_values(calls: &[Self], n_first: usize) -> Vec<Self> {
+        let lost = Payload::unread("", |_| (Value::String(String::new()), true));
+        let first = calls.iter().take(n_first);
+        first.map(|call| call.without_values(&lost)).collect()
+    }
+}
+
 impl Payload {
     /// A text and its value as JSON; a plain text is a JSON string. `cut` if something is missing
     /// at its end.

@@ -149,6 +149,20 @@ impl Trajectory {
         }
     }
 
+    /// A copy of its first calls without arguments and results, and without what the run says
+    /// about its own judgement except its case: those hold values, too.
+    pub fn without_values(&self, n_first: usize) -> Self {
+        let calls = ToolCall::all_without_values(&self.tool_calls, n_first);
+        let mut copy = self.with_calls(calls);
+        if !self.expectation_attributes.is_empty() {
+            copy.expectation_attributes = Arc::new(ExpectationAttributes {
+                case_id: self.expectation_attributes.case_id.clone(),
+                ..ExpectationAttributes::default()
+            });
+        }
+        copy
+    }
+
     /// The trajectory with other calls. Everything that grows with the trace is shared.
     pub fn with_calls(&self, tool_calls: Vec<ToolCall>) -> Self {
         Self {

@@ -13,7 +13,7 @@ const MAX_REPORTED: usize = 20;
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum ApiError {
+pub(crate) enum ApiError {
     /// The document is invalid: every mistake in it.
     Invalid(Problems),
     /// An argument is invalid.

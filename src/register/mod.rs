@@ -39,6 +39,8 @@ use merge::CriteriaSet;
 use set::RegisterState;
 use state::StateFile;
 
+pub(crate) use error::ApiError;
+pub(crate) use rest::Query;
 pub use reload::{ConfigOrigin, Reloader, SETTLE_TIME, Start};
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;

@@ -282,7 +282,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
 }
 
 /// The body as text: YAML or JSON, which is YAML.
-async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
+pub(super) async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
     if let Some(kind) = request.headers().get(CONTENT_TYPE) {
         let kind = kind
             .to_str()
@@ -350,11 +350,12 @@ async fn text(register: &Register, request: Request) -> Result<String, ApiError>
     })
 }
 
-/// The query parameters.
-struct Query(Vec<(String, String)>);
+/// The query parameters, each given at most once.
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn read(uri: &Uri, allowed: &[&str]) -> Result<Self, ApiError> {
+    /// Reads the query of an address. A parameter that is not `allowed` is an error.
+    pub(crate) fn read(uri: &Uri, allowed: &[&str]) -> Result<Self, ApiError> {
         let pairs = uri
             .query()
             .unwrap_or_default()
@@ -383,7 +384,8 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    fn take(&mut self, key: &str) -> Option<String> {
+    /// The value of a parameter, if it was given.
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         let at = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.swap_remove(at).1)
     }

@@ -400,8 +400,20 @@ impl Register {
         next
     }
 
+    /// Reads the body of a request, of which only a few may arrive at once.
+    pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
+        rest::text(self, request).await
+    }
+
+    /// Reads a criterion that is tried and not registered, under the limits of those that are.
+    pub(crate) fn read_criterion(&self, text: &str, name: &str) -> Result<Criterion, ApiError> {
+        let criterion = config::criterion(text, Some(name), PATTERN_LIMITS)?;
+        check_criterion(&criterion)?;
+        Ok(criterion)
+    }
+
     /// Runs slow work on a thread that may block, a few calls at a time.
-    pub(super) async fn work<T: Send + 'static>(
+    pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {

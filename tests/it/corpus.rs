@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spanscore::config::examples;
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, FromSpans, Verdict};
 
 use crate::support::calls::{Written, judged};
 
@@ -201,7 +201,32 @@ fn run(case: Map<String, Value>) -> Result<(), String> {
     evaluations
         .iter()
         .zip(&answers)
-        .try_for_each(|(evaluation, answer)| compare(evaluation, answer))
+        .try_for_each(|(evaluation, answer)| {
+            compare(evaluation, answer)?;
+            check_alignment(evaluation)
+        })
+}
+
+/// The rows that people see say what the verdict says, and name calls of the trajectory.
+fn check_alignment(evaluation: &Evaluation) -> Result<(), String> {
+    let rows = evaluation.alignment();
+    let n_calls = evaluation.trajectory.tool_calls.len();
+    let is_fault = rows.iter().any(|row| row.fault);
+    let is_clean_pass = evaluation.verdict == Verdict::Pass && evaluation.value == Some(1.0);
+    let expects_something = evaluation.n_expected > 0;
+    let is_wrong = rows
+        .iter()
+        .flat_map(|row| &row.calls)
+        .any(|call| *call >= n_calls)
+        || is_clean_pass && is_fault
+        || evaluation.verdict == Verdict::Fail && expects_something && !is_fault;
+    match is_wrong {
+        true => Err(format!(
+            "{} with the rows {rows:#?}",
+            evaluation.verdict.as_str()
+        )),
+        false => Ok(()),
+    }
 }
 
 fn expectations(from_spans: FromSpans, entries: Vec<Value>) -> Result<Expectations, String> {

@@ -129,6 +129,37 @@ impl Evaluation {
         }
     }
 
+    /// This evaluation with a copy of its trajectory, such as one without values. Its text is
+    /// rendered anew when somebody reads it.
+    pub fn with_trajectory(&self, trajectory: Arc<Trajectory>) -> Self {
+        let text = match self.findings.basis {
+            Some(_) => OnceLock::new(),
+            None => self.findings.text.clone(),
+        };
+        let findings = Findings {
+            basis: self.findings.basis.clone(),
+            text,
+        };
+        Self {
+            criterion: self.criterion.clone(),
+            trajectory,
+            error: self.error.clone(),
+            findings,
+            ..*self
+        }
+    }
+
+    /// This evaluation with its explanation alone, for a trajectory whose calls are not all kept.
+    pub fn with_explanation_only(&self, trajectory: Arc<Trajectory>) -> Self {
+        Self {
+            criterion: self.criterion.clone(),
+            trajectory,
+            error: self.error.clone(),
+            findings: EvaluationText::from(self.explanation().to_owned()).into(),
+            ..*self
+        }
+    }
+
     fn text(&self) -> &EvaluationText {
         self.findings.text.get_or_init(|| {
             let text = match (&self.findings.basis, &self.criterion) {
