@@ -36,6 +36,8 @@ pub struct AdminPort {
     pub guard: Arc<Guard>,
     /// The API, made by other rooms.
     pub api: Router,
+    /// The page that people look at, made by another room. It holds no telemetry.
+    pub page: Router,
 }
 
 /// The bound addresses of the OTLP ports; `None` for one that is off.
@@ -48,12 +50,16 @@ pub struct OtlpAddresses {
 }
 
 impl AdminPort {
-    /// The routes: `/livez`, `/readyz` and `/metrics`, open to every caller, and the API behind its
-    /// guard.
+    /// The routes: `/livez`, `/readyz` and `/metrics`, open to every caller, the API behind its
+    /// guard, and the page behind the same guard without the token, which it asks for itself.
     pub fn router(self) -> Router {
         let api = self.api.clone().layer(middleware::from_fn_with_state(
             self.guard.clone(),
             guard::guarded,
+        ));
+        let page = self.page.clone().layer(middleware::from_fn_with_state(
+            self.guard.clone(),
+            guard::guarded_page,
         ));
         Router::new()
             .route("/livez", get(livez))
@@ -64,6 +70,7 @@ impl AdminPort {
             .fallback(not_found)
             .with_state(self)
             .merge(api)
+            .merge(page)
     }
 }
 

@@ -113,6 +113,7 @@ pub mod tls;
 #[doc(hidden)]
 pub mod listen;
 
+pub mod page;
 #[doc(hidden)]
 pub mod register;
 

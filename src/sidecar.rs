@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use axum::Router;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -30,6 +31,7 @@ use crate::export::{self, ExportError, Exporter};
 use crate::forward::{self, ForwardError};
 use crate::journal::{JournalError, Keeping, OpenLog};
 use crate::listen::BindError;
+use crate::page::{Page, PageSetup};
 use crate::pipeline::{Judged, Rules};
 use crate::receive::{self, Receiver};
 use crate::register::{self, ConfigOrigin, Register, StateError};
@@ -259,8 +261,16 @@ impl Sidecar {
         let (end_watching, ended) = oneshot::channel::<Infallible>();
         let ended = async move { drop(ended.await) };
         watching.spawn(reloader.run(telemetry.heartbeat("register", started.instant), ended));
+        let page = config.admin.page.enabled.then(|| {
+            Page::new(PageSetup {
+                capacity: budgets.page,
+                links: config.admin.links.clone(),
+                register: register.clone(),
+                clock: now,
+            })
+        });
         let (scoring, thread) = if config.scoring.enabled {
-            let judge = judge(exporter.clone(), coverage.clone(), observer);
+            let judge = judge(exporter.clone(), coverage.clone(), page.clone(), observer);
             let (scoring, thread) = ScoringQueue::start(
                 config.assemble_settings(&budgets),
                 budgets.scoring_queue,
@@ -307,8 +317,14 @@ impl Sidecar {
             coverage_metrics(coverage),
         ];
         metrics.extend(journal_metrics);
-        let api = register::routes(&register).merge(scores);
-        let page = AdminPort {
+        let mut api = register::routes(&register).merge(scores);
+        let mut assets = Router::new();
+        if let Some(page) = page {
+            metrics.push(page.metrics());
+            api = api.merge(page.api());
+            assets = page.assets();
+        }
+        let port = AdminPort {
             telemetry: telemetry.clone(),
             metrics,
             started_unix_nanos: started.unix_nanos,
@@ -318,10 +334,11 @@ impl Sidecar {
             },
             guard,
             api,
+            page: assets,
         };
         admin.open(
             ports.admin,
-            TowerToHyperService::new(page.router()),
+            TowerToHyperService::new(port.router()),
             &telemetry,
         );
         telemetry.enter(Phase::Serving);

@@ -133,9 +133,37 @@ impl Guard {
         if is_cross_origin(headers, authority.as_ref()) {
             return Err(GuardRefusal::CrossOrigin);
         }
+        self.check_caller(request, authority.as_ref())
+    }
+
+    /// The files of the page hold no telemetry. A link on another page may lead to them, and a
+    /// browser that follows it cannot show a token.
+    fn check_page(&self, request: &Request) -> Result<(), GuardRefusal> {
+        let authority = authority(request);
+        let is = |name: &str, expected: &[u8]| {
+            let value = request.headers().get(name);
+            value.is_some_and(|value| value.as_bytes() == expected)
+        };
+        let is_followed_link =
+            is("sec-fetch-mode", b"navigate") && is("sec-fetch-dest", b"document");
+        if !is_followed_link && is_cross_origin(request.headers(), authority.as_ref()) {
+            return Err(GuardRefusal::CrossOrigin);
+        }
+        match self.check_caller(request, authority.as_ref()) {
+            Err(GuardRefusal::NoToken | GuardRefusal::WrongToken) => Ok(()),
+            checked => checked,
+        }
+    }
+
+    fn check_caller(
+        &self,
+        request: &Request,
+        authority: Option<&Authority>,
+    ) -> Result<(), GuardRefusal> {
+        let headers = request.headers();
         match &self.rule {
             Rule::Closed => Err(GuardRefusal::Closed),
-            Rule::Loopback if authority.as_ref().is_some_and(is_loopback_name) => Ok(()),
+            Rule::Loopback if authority.is_some_and(is_loopback_name) => Ok(()),
             Rule::Loopback => Err(GuardRefusal::ForeignHost),
             Rule::Credentials {
                 certificate: true, ..
@@ -169,31 +197,51 @@ impl Guard {
     }
 }
 
+impl Guard {
+    async fn run(
+        &self,
+        checked: Result<(), GuardRefusal>,
+        request: Request,
+        next: Next,
+    ) -> Response {
+        let Err(refusal) = checked else {
+            return next.run(request).await;
+        };
+        ApiRefused {
+            reason: refusal.reason(),
+            remedy: refusal.detail(),
+        }
+        .emit(&self.telemetry);
+        let is_grpc = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        if is_grpc {
+            refusal.status().into_http()
+        } else {
+            refusal.response()
+        }
+    }
+}
+
 /// The layer around the API's routes.
 pub(super) async fn guarded(
     State(guard): State<Arc<Guard>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match guard.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => {
-            ApiRefused {
-                reason: refusal.reason(),
-                remedy: refusal.detail(),
-            }
-            .emit(&guard.telemetry);
-            let is_grpc = request
-                .headers()
-                .get(header::CONTENT_TYPE)
-                .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-            if is_grpc {
-                refusal.status().into_http()
-            } else {
-                refusal.response()
-            }
-        }
-    }
+    let checked = guard.check(&request);
+    guard.run(checked, request, next).await
+}
+
+/// The layer around the files of the page.
+pub(super) async fn guarded_page(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checked = guard.check_page(&request);
+    guard.run(checked, request, next).await
 }
 
 /// Compares in a time that reveals neither where the tokens differ nor how long the expected one

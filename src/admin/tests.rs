@@ -45,6 +45,7 @@ fn admin() -> AdminPort {
         },
         guard,
         api: Router::new(),
+        page: Router::new(),
     }
 }
 

@@ -41,7 +41,7 @@ impl Cli {
     fn unused_option(&self) -> Option<String> {
         let Global { config, set } = &self.global;
         let subcommand = match &self.command {
-            Some(Command::Demo) => "demo",
+            Some(Command::Demo(_)) => "demo",
             Some(Command::Init(_)) => "init",
             Some(Command::Schema) => "schema",
             Some(Command::Completions(_)) => "completions",
@@ -100,7 +100,7 @@ pub enum Command {
     /// Receive OTLP, forward it and score finished traces (the default).
     Run(Run),
     /// Run a sidecar on a recorded agent session and print its scores.
-    Demo,
+    Demo(Demo),
     /// Score recorded traces.
     Replay(Replay),
     /// Show the tool calls that spanscore extracts from recorded traces.
@@ -194,6 +194,9 @@ pub struct Replay {
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReplayFormat::Human)]
     pub format: ReplayFormat,
+    /// Also write the runs as a page to look at: one file, opened in a browser without a server.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
     /// Print only verdicts with this label (repeatable); the table and the exit code still count
     /// all.
     #[arg(long, value_name = "LABEL", value_parser = ["pass", "fail", "not_evaluated", "error"])]
@@ -211,6 +214,14 @@ pub struct Replay {
     /// Exit 0 regardless of the scores.
     #[arg(long)]
     pub exit_zero: bool,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Stay up after the session and print the address of the page; Ctrl+C ends it.
+    #[arg(long)]
+    pub keep: bool,
 }
 
 fn zero_to_one(text: &str) -> Result<f64, String> {

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::configuration::Disk;
+use super::run::page_address;
 use super::{Exit, Streams, inspect, rules};
 use crate::config::{Config, Protocol, Signal, Sources};
 use crate::evaluate::Evaluation;
@@ -51,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_SHOWN: usize = 80;
 
 /// Runs the command.
-pub(super) fn demo(streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn demo(is_kept: bool, streams: &mut Streams<'_>) -> io::Result<Exit> {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -63,7 +64,7 @@ pub(super) fn demo(streams: &mut Streams<'_>) -> io::Result<Exit> {
                 .map(|()| Exit::NoStart);
         }
     };
-    let shown = match runtime.block_on(show(streams)) {
+    let shown = match runtime.block_on(show(is_kept, streams)) {
         Ok(shown) => shown,
         Err(DemoError::Output(error)) => return Err(error),
         Err(error) => return streams.complain(&error.to_string()).map(|()| Exit::NoStart),
@@ -84,7 +85,7 @@ enum DemoError {
     Output(#[from] io::Error),
 }
 
-async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
+async fn show(is_kept: bool, streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
     let backend = Backend::start().await?;
     let (mut judged, sidecar, moved) = start(&backend).await?;
     let Addresses { grpc, http, admin } = sidecar.addresses;
@@ -134,6 +135,19 @@ async fn show(streams: &mut Streams<'_>) -> Result<Exit, DemoError> {
     )?;
     for evaluation in &evaluations {
         writeln!(out, "{}", score_line::human(evaluation, look).trim_end())?;
+    }
+    if is_kept {
+        let page = page_address(admin, false);
+        writeln!(
+            out,
+            "\nLook at the run at {page} and send it your own (OTLP/gRPC {}, OTLP/HTTP {}). Ctrl+C \
+             ends the demo.",
+            shown(grpc),
+            shown(http)
+        )?;
+        out.flush()?;
+        tokio::signal::ctrl_c().await?;
+        writeln!(out)?;
     }
     out.flush()?;
 
@@ -278,8 +292,10 @@ struct Backend {
 }
 
 #[derive(Default)]
-struct Taken(Mutex<Vec<Bytes>>);
+struct Taken(Mutex<Arrived>);
 
+/// The received requests, classified by comparing them with the sent ones.
+#[derive(Default, Clone, Copy)]
 struct Arrived {
     n_originals: usize,
     n_original_bytes: usize,
@@ -320,18 +336,8 @@ impl Backend {
         })
     }
 
-    /// The received requests, classified by comparing them with the sent ones.
     fn stop(self) -> Arrived {
-        let taken = self.taken.0.lock();
-        let originals: Vec<&Bytes> = taken
-            .iter()
-            .filter(|body| RECORDING.contains(&&body[..]))
-            .collect();
-        Arrived {
-            n_originals: originals.len(),
-            n_original_bytes: originals.iter().map(|body| body.len()).sum(),
-            n_scores: taken.len() - originals.len(),
-        }
+        *self.taken.0.lock()
     }
 }
 
@@ -345,7 +351,13 @@ impl RequestSink for Taken {
     }
 
     fn offer(&self, received: Received) -> Result<Acknowledgement, QueueRefusal> {
-        self.0.lock().push(received.body);
+        let mut arrived = self.0.lock();
+        if RECORDING.contains(&&received.body[..]) {
+            arrived.n_originals += 1;
+            arrived.n_original_bytes += received.body.len();
+        } else {
+            arrived.n_scores += 1;
+        }
         Ok(Acknowledgement::Now)
     }
 }

@@ -192,7 +192,7 @@ fn dispatch(
             let seen = (!args.from.is_empty()).then(trajectories);
             return init::init(args, seen.as_deref(), streams.out, streams.err);
         }
-        Command::Demo => demo::demo(streams)?,
+        Command::Demo(args) => demo::demo(args.keep, streams)?,
         Command::Criteria(args) => match load(global, environment, streams)? {
             Some((loaded, _)) => criteria::criteria(args, &loaded.config, streams)?,
             None => Exit::Usage,
@@ -240,7 +240,10 @@ fn dispatch(
             None => Exit::Usage,
         },
         Command::Replay(args) => match load(global, environment, streams)? {
-            Some((loaded, _)) => replay::replay(args, &rules(&loaded.config), streams)?,
+            Some((loaded, _)) => {
+                let links = &loaded.config.admin.links;
+                replay::replay(args, &rules(&loaded.config), links, streams)?
+            }
             None => Exit::Usage,
         },
         Command::Learn(args) => match load(global, environment, streams)? {

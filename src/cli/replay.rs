@@ -1,18 +1,30 @@
 //! `spanscore replay`: scores recorded traces, with an exit code for CI. Knows neither how
 //! recordings are read nor how results are laid out.
 
-use std::io;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use super::args::{Replay, ReplayFormat};
 use super::replayed::{self, Replayed};
-use super::{Exit, Streams, examples, junit, report};
+use super::{Exit, Streams, examples, junit, report as layout};
+use crate::config::PageLink;
 use crate::evaluate::{Coverage, Evaluation, Verdict};
 use crate::export::score_line::{self, Clean};
+use crate::page::report::{self, Report};
 use crate::pipeline::{Judged, Rules};
+use crate::sidecar;
+use crate::span::TraceId;
 use crate::text::{counted, wrapped};
 
 /// Runs the command.
-pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) -> io::Result<Exit> {
+pub(super) fn replay(
+    args: &Replay,
+    rules: &Rules,
+    links: &[PageLink],
+    streams: &mut Streams<'_>,
+) -> io::Result<Exit> {
     let examples = match &args.examples {
         Some(path) => match examples::read(path, args.exact_match, rules, streams)? {
             Some(examples) => Some(examples),
@@ -56,6 +68,15 @@ pub(super) fn replay(args: &Replay, rules: &Rules, streams: &mut Streams<'_>) ->
     );
     print(args, &replayed, &coverage, streams)?;
     streams.out.flush()?;
+    if let Some(path) = &args.report
+        && let Err(error) = write_report(path, &replayed, rules, links)
+    {
+        streams.complain(&format!(
+            "cannot write the report `{}`: {error}",
+            path.display()
+        ))?;
+        return Ok(Exit::Usage);
+    }
     let fits = report_coverage(&coverage, args.examples.is_some(), streams)?;
     let failed = failed(args, rules, &replayed, streams)? || (args.strict && !fits);
     Ok(match failed && !args.exit_zero {
@@ -79,8 +100,8 @@ fn print(
     let evaluations = &replayed.judged.evaluations;
     match args.format {
         ReplayFormat::Human => {
-            report::write_runs(replayed, is_shown, look, out)?;
-            report::write_table(coverage, evaluations, look.width, out)?;
+            layout::write_runs(replayed, is_shown, look, out)?;
+            layout::write_table(coverage, evaluations, look.width, out)?;
             writeln!(out, "{}", wrapped(&summary(replayed), look.width))
         }
         ReplayFormat::Jsonl => {
@@ -94,6 +115,44 @@ fn print(
             out.write_all(report.as_bytes())
         }
     }
+}
+
+/// Writes the runs as a page, in the order of the recording.
+fn write_report(
+    path: &Path,
+    replayed: &Replayed,
+    rules: &Rules,
+    links: &[PageLink],
+) -> io::Result<()> {
+    let Judged {
+        evaluations,
+        trajectories,
+        ..
+    } = &replayed.judged;
+    let mut by_run: HashMap<TraceId, Vec<Evaluation>> = HashMap::new();
+    for evaluation in evaluations {
+        let of_run = by_run.entry(evaluation.trajectory.trace_id).or_default();
+        of_run.push(evaluation.clone());
+    }
+    let runs = trajectories.iter().map(|trajectory| {
+        let evaluations = by_run.remove(&trajectory.trace_id).unwrap_or_default();
+        (trajectory.clone(), evaluations)
+    });
+    let report = Report {
+        title: format!(
+            "{} of {}",
+            counted(evaluations.len(), "evaluation", "evaluations"),
+            counted(trajectories.len(), "run", "runs")
+        ),
+        written_unix_nanos: sidecar::now().unix_nanos,
+        criteria: &rules.criteria,
+        links,
+        has_values: rules.explain.values,
+        runs: runs.collect(),
+    };
+    let mut out = BufWriter::new(File::create(path)?);
+    report::write(&report, &mut out)?;
+    out.flush()
 }
 
 /// Reports criteria that select no run, or name tools that no run calls (unless examples replace
@@ -187,7 +246,7 @@ fn failed(
         let not_evaluated = args.strict && is_any(Verdict::NotEvaluated);
         return Ok(not_evaluated || is_any(Verdict::Fail) || is_any(Verdict::Error));
     };
-    let below = report::means_below(floor, evaluations);
+    let below = layout::means_below(floor, evaluations);
     for (criterion, mean) in &below {
         streams.complain(&format!(
             "the mean score of criterion `{}` is {mean:.4}, below --fail-under {floor}",

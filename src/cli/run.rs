@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -78,7 +79,7 @@ pub(super) fn run(
                 .map(|()| Exit::NoStart);
         }
     };
-    let exit = match runtime.block_on(until_stopped(plan)) {
+    let exit = match runtime.block_on(until_stopped(plan, streams)) {
         Ok(exit) => exit,
         Err(error) => {
             streams.complain(&error.to_string())?;
@@ -90,7 +91,7 @@ pub(super) fn run(
     Ok(exit)
 }
 
-async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
+async fn until_stopped(plan: Plan, streams: &mut Streams<'_>) -> Result<Exit, StartError> {
     // Before any port is bound: a signal during the start must not kill us half way.
     let mut signals = Signals {
         term: signal(SignalKind::terminate())?,
@@ -99,7 +100,14 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
     let mut drain = signal(SignalKind::user_defined1())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let exit_undelivered = plan.config.shutdown.exit_undelivered;
+    let has_page = plan.config.admin.page.enabled && io::stdout().is_terminal();
+    let has_tls = plan.config.admin.tls.is_some();
     let sidecar = Sidecar::start(plan).await?;
+    if has_page {
+        let page = page_address(sidecar.addresses.admin, has_tls);
+        // A closed terminal must not stop the sidecar.
+        let _ = streams.tell(&format!("look at the runs at {page}"));
+    }
     let name = loop {
         tokio::select! {
             name = signals.next() => break name,
@@ -116,6 +124,15 @@ async fn until_stopped(plan: Plan) -> Result<Exit, StartError> {
             Ok(if exit_undelivered && is_incomplete { Exit::Undelivered } else { Exit::Fine })
         }
         _ = signals.next() => Ok(Exit::Cut),
+    }
+}
+
+/// Where a browser on this machine finds the page.
+pub(super) fn page_address(admin: SocketAddr, has_tls: bool) -> String {
+    let scheme = if has_tls { "https" } else { "http" };
+    match admin.ip().is_unspecified() || admin.ip().is_loopback() {
+        true => format!("{scheme}://localhost:{}/", admin.port()),
+        false => format!("{scheme}://{admin}/"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use super::runtime::OWN_USE;
 use super::units::Amount;
-use super::{Config, Duration};
+use super::{Config, Duration, PageLink};
 use crate::located::{MapEntry, Node, NodeValue, Problem, Problems, Spot, Texts};
 
 /// Reports values that contradict each other.
@@ -30,6 +30,7 @@ pub(super) fn check(
     check.amounts();
     check.journal();
     check.times();
+    check.links();
     check.peers();
     check.conventions();
     check.criteria();
@@ -183,6 +184,24 @@ impl Check<'_> {
                 ),
                 format!("requests of more than {largest} bytes will be refused as too large"),
             );
+        }
+    }
+
+    fn links(&mut self) {
+        for link in self.config.admin.links.clone() {
+            let remedy = if !link.url.starts_with("http://") && !link.url.starts_with("https://") {
+                "write an address that begins with `http://` or `https://`".to_owned()
+            } else if let Some(unknown) = unknown_placeholder(&link.url) {
+                let known = PageLink::PLACEHOLDERS.map(|name| format!("`{{{name}}}`"));
+                format!(
+                    "`{{{unknown}}}` is no placeholder; there are {}",
+                    known.join(", ")
+                )
+            } else {
+                continue;
+            };
+            let title = format!("`{}` is no link for `{}`", link.url, link.name);
+            self.wrong(&["admin.links"], title, remedy);
         }
     }
 
@@ -466,4 +485,14 @@ fn field_of<'a>(item: &'a Node, evaluator: &str, warning: &str) -> Option<&'a Ma
     let field = warning.split('`').nth(1)?;
     item.find_entry(&[field])
         .or_else(|| item.find_entry(&["evaluate", evaluator, field]))
+}
+
+/// The first placeholder of a link that stands for nothing.
+fn unknown_placeholder(url: &str) -> Option<&str> {
+    let names = url
+        .split('{')
+        .skip(1)
+        .map(|rest| rest.split('}').next().unwrap_or(rest));
+    let mut unknown = names.filter(|name| !PageLink::PLACEHOLDERS.contains(name));
+    unknown.next()
 }

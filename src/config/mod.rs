@@ -47,7 +47,8 @@ pub use learned::{LearnedGroup, group_of_run, group_text, learned_criteria};
 pub use load::{Loaded, Origins, Sources};
 pub use peer::OtlpPeer;
 pub use receivers::{
-    Admin, GrpcListener, HttpListener, OtlpReceiver, ReceivedScores, Receivers, ServerTls,
+    Admin, AdminPage, GrpcListener, HttpListener, OtlpReceiver, PageLink, ReceivedScores,
+    Receivers, ServerTls,
 };
 pub use runtime::{AtStart, Budgets, Log, LogFormat, LogLevel, Memory, Reload, Shutdown};
 pub use scores::{

@@ -108,6 +108,47 @@ pub struct Admin {
     /// Keeps criteria registered by the API over restarts; without it they are gone with the
     /// process.
     pub state_file: Option<PathBuf>,
+    /// The page at `/`, and the judged runs that it remembers.
+    pub page: AdminPage,
+    /// Links from a run to the team's tracing backends.
+    pub links: Vec<PageLink>,
+}
+
+/// `admin.page`.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminPage {
+    /// Serve the page and remember judged runs; `false` keeps nothing.
+    pub enabled: bool,
+    /// Most bytes of remembered runs; `auto` is 5 % of `memory.limit` and at most 8 MiB.
+    pub max_size: Amount,
+}
+
+/// One of `admin.links`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PageLink {
+    /// The backend's name, as the page shows it.
+    pub name: String,
+    /// An address of `http` or `https`; `{trace_id}`, `{span_id}`, `{service}`, `{agent}`,
+    /// `{session}`, `{start_ms}` and `{end_ms}` are replaced, percent-encoded.
+    pub url: String,
+}
+
+impl PageLink {
+    /// The words that stand for parts of a run.
+    pub(super) const PLACEHOLDERS: [&str; 7] = [
+        "trace_id", "span_id", "service", "agent", "session", "start_ms", "end_ms",
+    ];
+}
+
+impl Default for AdminPage {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_size: Amount::Auto,
+        }
+    }
 }
 
 impl Default for OtlpReceiver {
@@ -149,6 +190,8 @@ impl Default for Admin {
             token_file: None,
             tls: None,
             state_file: None,
+            page: AdminPage::default(),
+            links: Vec::new(),
         }
     }
 }

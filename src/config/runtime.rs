@@ -128,6 +128,9 @@ pub struct Budgets {
     pub connections: usize,
     /// 2.5 % and 0.5 MiB: connections of the admin port.
     pub admin_connections: usize,
+    /// 5 %, at most 8 MiB, out of the share of recently closed traces: judged runs that the page
+    /// remembers. 0 without the page.
+    pub page: usize,
 }
 
 /// The limit where neither the configuration nor a cgroup sets one.
@@ -144,6 +147,9 @@ pub(super) const LEAST_CONNECTIONS: usize = 2 << 20;
 /// reserve, an overload before a fast backend took 121 of 128 MiB for our own memory.
 const KERNELS_SHARE: usize = 8;
 
+/// Most bytes of judged runs that the page remembers, unless `admin.page.max_size` says otherwise.
+const MAX_PAGE: usize = 8 << 20;
+
 /// The least that is shared out, however small the limit is.
 const LEAST_SHARED: usize = 8 << 20;
 
@@ -159,6 +165,10 @@ impl Config {
             .saturating_sub(OWN_USE)
             .max(LEAST_SHARED);
         let percent = |share: usize| limit / 100 * share;
+        let page = match self.admin.page.enabled {
+            true => percent(5).min(MAX_PAGE),
+            false => 0,
+        };
         let connections = percent(10) + LEAST_CONNECTIONS;
         // The rest is left to the page cache, which the cgroup counts.
         let forward_share = if self.journal.directory.is_some() {
@@ -171,11 +181,15 @@ impl Config {
             forward_queue: self.forward.queue.max_size.or(percent(forward_share)),
             in_flight: self.receivers.otlp.max_in_flight.or(percent(10)),
             open: self.assemble.open.max_size.or(percent(20)),
-            recent: self.assemble.recent.max_size.or(percent(10)),
+            recent: self.assemble.recent.max_size.or(percent(10) - page),
             scores: self.scores.queue.max_size.or(percent(10)),
             scoring_queue: self.scoring.queue.or(percent(10)),
             connections: connections / 4 * 3,
             admin_connections: connections / 4,
+            page: match self.admin.page.enabled {
+                true => self.admin.page.max_size.or(page),
+                false => 0,
+            },
         }
     }
 }

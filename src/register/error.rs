@@ -39,6 +39,8 @@ pub(crate) enum ApiError {
     Unsupported(String),
     /// Too many calls at once.
     Busy,
+    /// Every place is taken.
+    Full(String),
     /// The sidecar failed.
     Internal(String),
 }
@@ -56,7 +58,7 @@ impl ApiError {
             Self::Limit(_) => (StatusCode::CONFLICT, Code::ResourceExhausted),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
             Self::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument),
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            Self::Busy | Self::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
         }
     }
@@ -82,6 +84,7 @@ impl ApiError {
             | Self::Limit(detail)
             | Self::TooLarge(detail)
             | Self::Unsupported(detail)
+            | Self::Full(detail)
             | Self::Internal(detail) => detail.clone(),
         }
     }

@@ -40,8 +40,8 @@ use set::RegisterState;
 use state::StateFile;
 
 pub(crate) use error::ApiError;
-pub(crate) use rest::Query;
 pub use reload::{ConfigOrigin, Reloader, SETTLE_TIME, Start};
+pub(crate) use rest::Query;
 pub use set::{Register, ReloadOutcome, ReloadStopped};
 pub use state::StateError;
 

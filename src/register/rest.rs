@@ -17,11 +17,14 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::evaluate::EvaluateRequest;
-use super::limits::{MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, check_ttl};
+use super::limits::{
+    MAX_BODY_SIZE, MAX_PAGE_SIZE, PAGE_SIZE, PATTERN_LIMITS, check_criterion, check_ttl,
+};
 use super::openapi;
 use super::set::{ChangeOptions, EtagMatch, Precondition, Register, ReloadOutcome, UpsertOutcome};
 use super::view::page_after;
 use crate::config;
+use crate::evaluate::Criterion;
 use crate::text::truncated;
 
 /// Longest time that a body may take to arrive.
@@ -282,7 +285,7 @@ fn etags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<EtagMatch>, Ap
 }
 
 /// The body as text: YAML or JSON, which is YAML.
-pub(super) async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
+async fn text(register: &Register, request: Request) -> Result<String, ApiError> {
     if let Some(kind) = request.headers().get(CONTENT_TYPE) {
         let kind = kind
             .to_str()
@@ -348,6 +351,24 @@ pub(super) async fn text(register: &Register, request: Request) -> Result<String
             error.utf8_error().valid_up_to()
         ),
     })
+}
+
+impl Register {
+    /// Reads the body of a request, of which only a few may arrive at once.
+    pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
+        text(self, request).await
+    }
+
+    /// Reads a criterion that is tried and not registered, under the limits of those that are.
+    pub(crate) fn read_criterion(
+        &self,
+        text: &str,
+        name: Option<&str>,
+    ) -> Result<Criterion, ApiError> {
+        let criterion = config::criterion(text, name, PATTERN_LIMITS)?;
+        check_criterion(&criterion)?;
+        Ok(criterion)
+    }
 }
 
 /// The query parameters, each given at most once.

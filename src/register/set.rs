@@ -170,6 +170,7 @@ impl Register {
             .map(|coverage| {
                 json!({
                     "criterion": coverage.criterion,
+                    "since": coverage.since_unix_nanos.map(rfc3339),
                     "seen": coverage.n_seen,
                     "matched": coverage.n_matched,
                     "problem": coverage.problem,
@@ -363,7 +364,8 @@ impl Register {
     fn swap(&self, next: CriteriaSet, rules: Rules, cause: &'static str) -> Arc<CriteriaSet> {
         let next = Arc::new(next);
         let before = self.0.set.swap(next.clone());
-        self.0.coverage.lock().follow(&rules.criteria);
+        let now = self.unix_nanos();
+        self.0.coverage.lock().follow(&rules.criteria, Some(now));
         self.0.rules.store(Arc::new(rules));
         let changes = before.changes_to(&next);
         let n_api = next.registrations().len();
@@ -398,18 +400,6 @@ impl Register {
             }));
         }
         next
-    }
-
-    /// Reads the body of a request, of which only a few may arrive at once.
-    pub(crate) async fn body_of(&self, request: Request) -> Result<String, ApiError> {
-        rest::text(self, request).await
-    }
-
-    /// Reads a criterion that is tried and not registered, under the limits of those that are.
-    pub(crate) fn read_criterion(&self, text: &str, name: &str) -> Result<Criterion, ApiError> {
-        let criterion = config::criterion(text, Some(name), PATTERN_LIMITS)?;
-        check_criterion(&criterion)?;
-        Ok(criterion)
     }
 
     /// Runs slow work on a thread that may block, a few calls at a time.

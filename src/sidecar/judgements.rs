@@ -7,15 +7,17 @@ use super::scoring::Judge;
 use super::{Observer, now};
 use crate::evaluate::Coverage;
 use crate::export::Exporter;
+use crate::page::Page;
 use crate::pipeline::Judged;
 use crate::sync::Mutex;
 use crate::telemetry::{CoverageProblem, MetricsSource, write_coverage};
 
 /// Exports each judgement on the scoring thread, counts what each criterion selects, and shows the
-/// judgement to the observer.
+/// judgement to the page and the observer.
 pub(super) fn judge(
     exporter: Exporter,
     coverage: Arc<Mutex<Coverage>>,
+    page: Option<Page>,
     mut observer: Option<Observer>,
 ) -> Judge {
     Box::new(move |judged, rules| {
@@ -42,6 +44,9 @@ pub(super) fn judge(
         }
         if !judged.evaluations.is_empty() {
             exporter.export(&judged.evaluations, &rules.explain, now().unix_nanos);
+        }
+        if let Some(page) = &page {
+            page.note(judged, rules, now().unix_nanos);
         }
         if let Some(observer) = &mut observer {
             observer(judged, rules);

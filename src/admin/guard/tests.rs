@@ -251,3 +251,55 @@ fn a_token_file_that_holds_no_token_is_refused_at_the_start() {
     std::fs::write(&file, "a".repeat(5000)).unwrap();
     assert!(error().contains("more than one word"), "{}", error());
 }
+
+#[tokio::test]
+async fn the_page_needs_no_token_and_may_be_linked_to_but_not_used_by_other_origins() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let with_token = guard(OUTSIDE, &admin(Some(&token), false));
+    let with_certificate = guard(OUTSIDE, &admin(None, true));
+    let (loopback, closed) = (
+        guard(LOOPBACK, &Admin::default()),
+        guard(OUTSIDE, &Admin::default()),
+    );
+    let followed: &[(&str, &str)] = &[
+        ("host", "localhost:13133"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    let framed = [&followed[..3], &[("sec-fetch-dest", "iframe")]].concat();
+    let included: &[(&str, &str)] = &[
+        ("host", "localhost:13133"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "no-cors"),
+    ];
+    let rebound: &[(&str, &str)] = &[("host", "evil.example:13133")];
+    let cases = [
+        (&loopback, followed, 200),
+        (&loopback, framed.as_slice(), 403),
+        (&loopback, included, 403),
+        (&loopback, rebound, 403),
+        (&with_token, followed, 200),
+        (&with_token, included, 403),
+        (&with_certificate, followed, 403),
+        (&closed, followed, 403),
+    ];
+    for (guard, headers, status) in cases {
+        let layer = axum::middleware::from_fn_with_state(guard.clone(), guarded_page);
+        let router = Router::new()
+            .route("/", get(|| async { "in" }))
+            .layer(layer);
+        let mut request = Request::get("/").body(Body::empty()).unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(
+                header::HeaderName::try_from(*name).unwrap(),
+                HeaderValue::from_str(value).unwrap(),
+            );
+        }
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{headers:?}");
+    }
+    assert_eq!(send(&with_token, followed, false).await.0, 403, "the API");
+}

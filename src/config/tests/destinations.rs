@@ -173,7 +173,11 @@ fn memory_is_divided_by_percent_after_our_own_share() {
     assert_eq!(budgets.in_flight, 488 * mib / 100 * 10);
     assert_eq!(budgets.open, 488 * mib / 100 * 20);
     assert_eq!(
-        (budgets.recent, budgets.scores, budgets.scoring_queue),
+        (
+            budgets.recent + budgets.page,
+            budgets.scores,
+            budgets.scoring_queue
+        ),
         (budgets.in_flight, budgets.in_flight, budgets.in_flight)
     );
     assert_eq!(
@@ -218,6 +222,7 @@ fn the_shares_add_up_to_the_limit() {
             scoring_queue,
             connections,
             admin_connections,
+            page,
         } = config.budgets(None);
         let own = OWN_USE - LEAST_CONNECTIONS;
         let counted = forward_queue
@@ -227,7 +232,8 @@ fn the_shares_add_up_to_the_limit() {
             + scores
             + scoring_queue
             + connections
-            + admin_connections;
+            + admin_connections
+            + page;
         assert_eq!(shared + OWN_USE, limit * mib);
         let spare = (limit * mib).checked_sub(own + counted);
         // Percents are rounded down.

@@ -202,6 +202,11 @@ const CASES: &[(&str, &str)] = &[
         "a listen address without host",
         "admin:\n  listen: \":13133\"\n",
     ),
+    (
+        "links that lead nowhere",
+        "admin:\n  links:\n    - { name: Files, url: \"file:///{trace_id}\" }\n    - { name: \
+         Jaeger, url: \"http://jaeger/{trace}\" }\n",
+    ),
     ("a port alone", "admin:\n  listen: 13133\n"),
     ("a port too large", "admin:\n  listen: 127.0.0.1:99999\n"),
     // === spellings of the reference documents ===

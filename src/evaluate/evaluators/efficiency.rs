@@ -203,7 +203,10 @@ impl Evaluate for Efficiency {
             let most = self.most(found.limit).unwrap_or_default();
             let row = AlignmentRow::kept(
                 found.kept.known(),
-                format!("at most {most}{unit} {}", found.limit.as_str()),
+                format!(
+                    "at most {most}{unit} {}",
+                    found.limit.as_str().trim_start_matches("max_")
+                ),
             );
             let row = row.of(found.calls.iter().copied());
             match (found.kept, found.actual) {

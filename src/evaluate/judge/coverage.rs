@@ -41,6 +41,8 @@ pub struct CriterionCoverage<'a> {
     pub n_seen: u64,
     /// How many of them it selected.
     pub n_matched: u64,
+    /// When it came into force, Unix nanoseconds.
+    pub since_unix_nanos: Option<u64>,
     /// The probable mistake: it selects none of them, or names tools that no run calls.
     pub problem: Option<String>,
 }
@@ -48,6 +50,7 @@ pub struct CriterionCoverage<'a> {
 #[derive(Debug)]
 struct Tally {
     criterion: Arc<Criterion>,
+    since_unix_nanos: Option<u64>,
     n_seen: u64,
     n_matched: u64,
     /// The trajectory that was counted last: with `scope: agent` it can have many evaluations.
@@ -86,7 +89,7 @@ impl Coverage {
         trajectories: &[Arc<Trajectory>],
         evaluations: &[Evaluation],
     ) {
-        self.follow(criteria);
+        self.follow(criteria, None);
         for tally in &mut self.criteria {
             tally.n_seen += trajectories.len() as u64;
         }
@@ -143,7 +146,7 @@ impl Coverage {
     }
 
     /// Counts for these criteria from now on. One that did not change keeps its counts.
-    pub fn follow(&mut self, criteria: &[Arc<Criterion>]) {
+    pub fn follow(&mut self, criteria: &[Arc<Criterion>], now_unix_nanos: Option<u64>) {
         let is_same = |(tally, criterion): (&Tally, &Arc<Criterion>)| {
             Arc::ptr_eq(&tally.criterion, criterion)
         };
@@ -162,7 +165,7 @@ impl Coverage {
                     criterion: criterion.clone(),
                     ..before.swap_remove(idx)
                 },
-                None => Tally::new(criterion.clone()),
+                None => Tally::new(criterion.clone(), now_unix_nanos),
             }
         };
         self.criteria = criteria.iter().map(tally).collect();
@@ -172,9 +175,10 @@ impl Coverage {
 // === impl Tally ===
 
 impl Tally {
-    fn new(criterion: Arc<Criterion>) -> Self {
+    fn new(criterion: Arc<Criterion>, since_unix_nanos: Option<u64>) -> Self {
         Self {
             criterion,
+            since_unix_nanos,
             n_seen: 0,
             n_matched: 0,
             last_matched: None,
@@ -209,6 +213,7 @@ impl Tally {
             criterion: &self.criterion.name,
             n_seen: self.n_seen,
             n_matched: self.n_matched,
+            since_unix_nanos: self.since_unix_nanos,
             problem,
         }
     }

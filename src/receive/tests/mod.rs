@@ -107,6 +107,7 @@ pub(super) async fn serve(change: impl FnOnce(&mut Config, &mut Budgets)) -> Ser
         scoring_queue: 64 << 20,
         connections: 64 << 20,
         admin_connections: 64 << 20,
+        page: 8 << 20,
     };
     change(&mut config, &mut budgets);
     let settings = Settings::try_new(

@@ -434,8 +434,13 @@ async fn the_openapi_document_lists_every_route_and_explains_every_status() {
     let register = register(FILE);
     let (_, _, document) = call(&register, "GET", "/v1/openapi.json", &[], "").await;
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 6);
-    for (path, operations) in paths {
+    // The page's tests call its own routes.
+    let is_of_page = |path: &str| {
+        let of_page = ["/v1/runs", "/v1/history", "/v1/page"];
+        of_page.iter().any(|start| path.starts_with(start))
+    };
+    assert_eq!(paths.len(), 13);
+    for (path, operations) in paths.iter().filter(|(path, _)| !is_of_page(path)) {
         for method in ["get", "put", "post", "delete"] {
             let path_of_a = path.replace("{name}", "a");
             let (status, _, answer) =

@@ -116,3 +116,23 @@ fn a_case_of_junit_keeps_its_name_in_the_next_recording() {
         assert!(out.contains(part), "{part}\n{out}");
     }
 }
+
+#[test]
+fn a_report_is_one_file_that_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.html");
+    let path = report.to_str().unwrap();
+    let hostile: (Option<&str>, &[&str]) = (None, &["</script><script>alert(1)</script>"]);
+    let (code, _, err) = replayed(&[GOOD, BAD, hostile], &["--report", path]);
+    assert_eq!(code, 1, "{err}");
+    let text = std::fs::read_to_string(&report).unwrap();
+    assert!(text.contains("default-src 'none'; script-src 'sha256-"));
+    assert!(text.contains("case-7") && text.contains("never-x"));
+    // Two data blocks, a chunk of details, and the one script; nothing of a name became a tag.
+    assert_eq!(text.matches("<script").count(), 4);
+    assert!(!text.contains("<script>alert(1)") && !text.contains(" src="));
+
+    let (code, _, err) = replayed(&[GOOD], &["--report", "/no/such/folder/report.html"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("cannot write the report"), "{err}");
+}

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// lines of `export::score_line`. `receive` imports `transport` for the refusal of its queue, which
 /// is one type from the queue to the answer, and for the largest request that the queue accepts.
 /// `export::score_*` and `export::writer_*` use `config`'s enums and writers of `scores`, so that
-/// none is written twice. `listen` accepts connections for both `receive` and `admin`. A row such
+/// none is written twice. `listen` accepts connections for both `receive` and `admin`. `page` reads
+/// the criteria that a person tries as `register` reads those of its callers. A row such
 /// as `receive::scan` also covers `receive::scan_logs`, and files inside a room import their own
 /// room freely.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -55,6 +56,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "evaluate",
             "extract",
             "export",
+            "telemetry",
+        ],
+    ),
+    ("page::view", &["span", "config", "extract", "evaluate"]),
+    (
+        "page",
+        &[
+            "span",
+            "config",
+            "extract",
+            "evaluate",
+            "pipeline",
+            "register",
             "telemetry",
         ],
     ),
@@ -342,6 +356,7 @@ fn translators_do_no_input_or_output() {
         "export::score",
         "export::writer",
         "register::merge",
+        "page::view",
     ];
     let mut wrong = Vec::new();
     for file in sources() {

@@ -1,0 +1,155 @@
+// What all views share: the view library, addresses, and words for values. Text from spans is only
+// ever given to the view library as text, never as markup.
+
+const { h, render, Fragment } = preact;
+const { useState, useEffect, useRef, useMemo, useCallback } = preactHooks;
+const html = htm.bind(h);
+
+const LABELS = {
+  pass: { word: "pass", sign: "✓" },
+  fail: { word: "fail", sign: "✕" },
+  not_evaluated: { word: "not evaluated", sign: "–" },
+  error: { word: "error", sign: "!" },
+};
+const SEVERITY = ["pass", "not_evaluated", "error", "fail"];
+
+// --- text
+
+// Control characters, changes of writing direction and invisible characters are shown by number: a
+// name must not look like another one, nor reorder what stands beside it.
+const HIDDEN =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+
+function clean(text) {
+  const shown = (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  return String(text ?? "").replace(HIDDEN, shown);
+}
+
+// A longer text of ours may have line ends and tabs.
+function cleanLines(text) {
+  return String(text ?? "")
+    .split("\n")
+    .map((line) => line.split("\t").map(clean).join("  "))
+    .join("\n");
+}
+
+function counted(n, one, many) {
+  return `${number(n)} ${n === 1 ? one : many ?? one + "s"}`;
+}
+
+const numbers = new Intl.NumberFormat("en-US");
+function number(n) {
+  return numbers.format(n);
+}
+
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let at = 0;
+  while (n >= 1024 && at < units.length - 1) {
+    n /= 1024;
+    at += 1;
+  }
+  return `${n >= 100 || at === 0 ? Math.round(n) : n.toFixed(1)} ${units[at]}`;
+}
+
+function score(value) {
+  return value === null || value === undefined ? "" : value.toFixed(2);
+}
+
+function percent(share) {
+  const rounded = Math.round(share * 1000) / 10;
+  return `${rounded} %`;
+}
+
+// --- time
+
+function duration(ms) {
+  if (ms < 0) return "–";
+  if (ms === 0) return "0 s";
+  if (ms < 1) return `${Math.round(ms * 1000)} µs`;
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
+}
+
+function pad(n) {
+  return String(n).padStart(2, "0");
+}
+
+// Local time; the day only where it is not today.
+function localTime(date) {
+  const clock = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
+  return { clock, day, isToday: new Date().toDateString() === date.toDateString() };
+}
+
+function utc(date) {
+  return `${date.toISOString().replace("T", " ").replace("Z", "")} UTC`;
+}
+
+// Unix nanoseconds, as decimal text, relative to others, in milliseconds: doubles cannot hold them.
+function millisBetween(from, to) {
+  return Number(BigInt(to) - BigInt(from)) / 1e6;
+}
+
+// --- addresses: the view and its filter stand behind the `#`, so that a link keeps both
+
+function readAddress() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const decode = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  };
+  return {
+    path: (path || "runs").split("/").map(decode),
+    query: Object.fromEntries(new URLSearchParams(query || "")),
+  };
+}
+
+function address(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value);
+  const text = new URLSearchParams(given).toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+// Replaces the address without a new entry in the browser's history: a filter is typed letter by
+// letter.
+function replaceAddress(path, query) {
+  history.replaceState(null, "", address(path, query));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+function useAddress() {
+  const [current, setCurrent] = useState(readAddress);
+  useEffect(() => {
+    const read = () => setCurrent(readAddress());
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, []);
+  return current;
+}
+
+// --- links to other systems
+
+// `{trace_id}` and the like are replaced by the run's own values, percent-encoded. Links of other
+// schemes than http and https are not made.
+function backendLink(template, run) {
+  const time = (text) => (text ? String(Date.parse(text)) : "");
+  const values = {
+    trace_id: run.trace_id,
+    span_id: run.span_id,
+    service: run.service,
+    agent: run.agent,
+    session: run.session,
+    start_ms: time(run.start),
+    end_ms: time(run.time),
+  };
+  const filled = template.replace(/\{(\w+)\}/g, (all, name) =>
+    name in values ? encodeURIComponent(values[name] ?? "") : all,
+  );
+  return /^https?:\/\//.test(filled) ? filled : null;
+}

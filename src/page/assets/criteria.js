@@ -1,0 +1,335 @@
+// The criteria in force, and the place where one is tried before it is trusted.
+
+const REFRESH_MILLIS = 10_000;
+
+// Asks again now and then while the view is open and in front.
+function usePolled(ask, keys) {
+  const [tick, setTick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && setTick((n) => n + 1), REFRESH_MILLIS);
+    return () => clearInterval(timer);
+  }, []);
+  return useAsked(ask, [...keys, tick]);
+}
+
+function Criteria({ source }) {
+  useSource(source);
+  const { value: criteria, failure } = usePolled(() => source.criteria(), [source.state]);
+  const { value: verdicts } = usePolled(
+    () => (source.isReport ? Promise.resolve(null) : source.verdicts()),
+    [source.state],
+  );
+  const { value: status } = usePolled(
+    () => (source.isReport ? Promise.resolve(null) : source.status()),
+    [source.state],
+  );
+  if (failure && !criteria) return html`<main><${Failure} failure=${failure} /></main>`;
+  if (!criteria) return html`<main><p class="dim">Loading …</p></main>`;
+  const counts = new Map((verdicts?.criteria ?? []).map((series) => [series.criterion, series]));
+  const coverage = new Map((status?.coverage ?? []).map((found) => [found.criterion, found]));
+  return html`<main class="criteria">
+    <div class="head">
+      <h1>Criteria in force</h1>
+      ${!source.isReport && html`<a class="button primary" href="#/try" onClick=${() => setDraft("")}>Write a criterion</a>`}
+    </div>
+    ${criteria.length === 0 &&
+    html`<${Empty} title="No criterion is in force">
+      <p>Open a run and make a criterion of it, or write one here.</p>
+    <//>`}
+    ${criteria.map(
+      (entry) => html`<${CriterionCard}
+        key=${entry.name}
+        source=${source}
+        entry=${entry}
+        series=${counts.get(entry.name)}
+        minute=${verdicts?.minute}
+        coverage=${coverage.get(entry.name)}
+      />`,
+    )}
+  </main>`;
+}
+
+function originOf(entry, coverage) {
+  const from = entry.source === "api" ? "registered by the API" : "from a file";
+  const over = entry.shadows ? ", in place of the file's" : "";
+  const until = entry.expires_at
+    ? html`, until <${Time} at=${entry.expires_at} />`
+    : "";
+  const since = coverage?.since ? html` since <${Time} at=${coverage.since} />` : "";
+  return html`${from}${over}${since}${until}`;
+}
+
+function CriterionCard({ source, entry, series, minute, coverage }) {
+  const { criterion } = entry;
+  const evaluator = Object.keys(criterion.evaluate)[0];
+  const failures = useMemo(
+    () =>
+      source.runs
+        .newestFirst()
+        .filter(runFilter({ criterion: entry.name, label: "fail" }))
+        .slice(0, 4),
+    [source.runs.version],
+  );
+  const nSelected = useMemo(
+    () => source.runs.newestFirst().filter(runFilter({ criterion: entry.name })).length,
+    [source.runs.version],
+  );
+  return html`<article class="criterion">
+    <div class="about">
+      <h2><${Name} text=${entry.name} max=${80} /></h2>
+      ${criterion.description && html`<p>${clean(criterion.description)}</p>`}
+      <p class="dim">
+        <span class="evaluator">${evaluator}</span> · threshold ${score(criterion.threshold)} · ${source.isReport ? `judged ${counted(nSelected, "run")}` : originOf(entry, coverage)}
+      </p>
+      ${(entry.warnings ?? []).map((warning) => html`<p class="warning">${clean(warning)}</p>`)}
+      ${coverage?.problem && html`<p class="warning">${clean(coverage.problem)}</p>`}
+      <details>
+        <summary>YAML</summary>
+        <pre class="yaml" tabindex="0">${cleanLines(criterionYaml(criterion))}</pre>
+      </details>
+    </div>
+    <div class="numbers">
+      ${source.isReport
+        ? html`<${RecordedRate} source=${source} name=${entry.name} />`
+        : html`<${Rate} title="last hour" counts=${series?.minutes} step="minute" />
+            <${Rate} title="last day" counts=${series?.quarters} step="quarter of an hour" />
+            ${coverage && html`<p class="dim">selected ${number(coverage.matched)} of ${counted(coverage.seen, "run")}</p>`}`}
+    </div>
+    <div class="failures">
+      <h3>Last failures</h3>
+      ${failures.length === 0
+        ? html`<p class="dim">none among the runs that are remembered</p>`
+        : html`<ul>
+            ${failures.map(
+              (run) => html`<li>
+                <a href=${address(["run", run.trace_id], { criterion: entry.name })}><${Name} text=${run.agent ?? run.root} max=${28} /></a>
+                ${" "}<${Time} at=${run.time} />
+              </li>`,
+            )}
+          </ul>`}
+      <p class="links">
+        <a href=${address(["runs"], { criterion: entry.name })}>All its runs</a>
+        ${!source.isReport && html` · <a href=${address(["try", entry.name])} onClick=${() => setDraft("")}>Try a change</a>`}
+      </p>
+    </div>
+  </article>`;
+}
+
+function sum(counts) {
+  const total = [0, 0, 0, 0];
+  for (const one of counts) one.forEach((n, at) => (total[at] += n));
+  return total;
+}
+
+// The share that passed of the runs that were passed or failed.
+function Rate({ title, counts, step }) {
+  const [pass, fail] = sum(counts ?? []);
+  const judged = pass + fail;
+  const words = judged === 0 ? "no verdict" : `${percent(pass / judged)} of ${number(judged)} passed`;
+  return html`<div class="rate">
+    <p><span class="dim">${title}</span> <strong>${words}</strong></p>
+    ${judged > 0 && html`<${Plot} counts=${counts} label=${`${title}: ${words}, one point for each ${step}`} />`}
+  </div>`;
+}
+
+function RecordedRate({ source, name }) {
+  const [pass, fail] = useMemo(() => {
+    const total = [0, 0];
+    for (const run of source.runs.newestFirst()) {
+      for (const found of run.evaluations) {
+        if (found.criterion === name && found.label === "pass") total[0] += 1;
+        if (found.criterion === name && found.label === "fail") total[1] += 1;
+      }
+    }
+    return total;
+  }, []);
+  const judged = pass + fail;
+  return html`<div class="rate">
+    <p><strong>${judged === 0 ? "no verdict" : `${percent(pass / judged)} of ${number(judged)} passed`}</strong></p>
+    ${judged > 0 && html`<div class="share" role="img" aria-label=${`${pass} passed, ${fail} failed`}><span class="pass" style=${{ width: `${(pass / judged) * 100}%` }}></span></div>`}
+  </div>`;
+}
+
+// Passed and failed runs over time, as bars that stand on each other.
+function Plot({ counts, label }) {
+  const box = useRef(null);
+  useEffect(() => {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const bars = uPlot.paths.bars({ size: [0.8, 12] });
+    const times = counts.map((_, at) => at);
+    const judged = counts.map(([pass, fail]) => pass + fail || null);
+    const passed = counts.map(([pass]) => pass || null);
+    const series = (name) => ({ paths: bars, fill: colour(name), stroke: colour(name), width: 0, points: { show: false } });
+    const options = {
+      width: Math.max(box.current.clientWidth, 60),
+      height: 44,
+      cursor: { show: false },
+      legend: { show: false },
+      select: { show: false },
+      padding: [2, 0, 2, 0],
+      axes: [{ show: false }, { show: false }],
+      scales: { x: { time: false, range: [-1, counts.length] }, y: { range: (_, __, most) => [0, most || 1] } },
+      series: [{}, series("--fail-solid"), series("--pass-solid")],
+    };
+    const plot = new uPlot(options, [times, judged, passed], box.current);
+    const observer = new ResizeObserver(() => plot.setSize({ width: Math.max(box.current.clientWidth, 60), height: 44 }));
+    observer.observe(box.current);
+    return () => {
+      observer.disconnect();
+      plot.destroy();
+    };
+  }, [JSON.stringify(counts)]);
+  return html`<div class="plot" ref=${box} role="img" aria-label=${label}></div>`;
+}
+
+// --- try it
+
+const EXAMPLE = `description: the stock is checked before an order is created
+select: { calls: create_order }
+evaluate:
+  tool_call_order: { tool_calls_order: [check_stock, create_order] }
+threshold: 1.0
+`;
+
+let draft = "";
+
+function setDraft(text) {
+  draft = text;
+}
+
+// The name that a draft gives itself.
+function nameIn(text) {
+  const line = /^name:[ \t]*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^#\n]*))/m.exec(text);
+  return (line?.[1] ?? line?.[2] ?? line?.[3] ?? "").trim();
+}
+
+function Try({ source, name: edited }) {
+  useSource(source);
+  const [text, setText] = useState(() => draft || (edited ? "" : `name: my-criterion\n${EXAMPLE}`));
+  const [origin, setOrigin] = useState(null);
+  const [answer, setAnswer] = useState({});
+  const [saved, setSaved] = useState(null);
+  const change = (next) => {
+    draft = next;
+    setSaved(null);
+    setText(next);
+  };
+  // The version that is edited, for `If-Match`.
+  const load = async () => {
+    const entry = await source.json(`/v1/criteria/${encodeURIComponent(edited)}`);
+    setOrigin(entry);
+    return entry;
+  };
+  useEffect(() => {
+    if (!edited) return;
+    load().then(
+      (entry) => draft || change(criterionYaml(entry.criterion)),
+      (failure) => setAnswer({ failure }),
+    );
+  }, [edited, source.state]);
+  const name = nameIn(text) || edited || "draft";
+  // Judged while typing, once the hands rest.
+  useEffect(() => {
+    if (!text.trim()) return;
+    let isCurrent = true;
+    const timer = setTimeout(async () => {
+      try {
+        const outcome = await source.attempt(name, text);
+        if (isCurrent) setAnswer({ outcome });
+      } catch (failure) {
+        if (isCurrent) setAnswer((before) => ({ outcome: before.outcome, isStale: true, failure }));
+      }
+    }, 300);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [text, name, source.state]);
+  const { outcome, failure, isStale } = answer;
+  const errors = failure?.errors ?? [];
+  const known = useAsked(() => source.criteria(), [saved, source.state]).value ?? [];
+  const existing = known.find((entry) => entry.name === name);
+  const ofFile = existing && existing.source === "file";
+  const save = async () => {
+    try {
+      const etag = origin && origin.name === name ? origin.etag : undefined;
+      const entry = await source.save(name, text, etag);
+      setOrigin(entry);
+      setSaved({ entry });
+    } catch (failure) {
+      setSaved({ failure });
+    }
+  };
+  return html`<main class="try">
+    <a class="back" href="#/criteria">← Criteria</a>
+    <h1>${edited ? html`Try a change of <${Name} text=${edited} />` : "Try a criterion"}</h1>
+    <p class="dim">It is judged against the runs that the sidecar remembers while you type. Nothing is in force until you save.</p>
+    <div class="columns">
+      <div>
+        <${Editor} text=${text} setText=${change} errors=${errors} label="Criterion, as YAML" />
+        ${failure && errors.length === 0 && html`<${Failure} failure=${failure} />`}
+        <div class="actions">
+          ${ofFile
+            ? html`<${Notice}>A file owns <strong>${clean(name)}</strong>: copy the YAML into it. To try both side by side, give this one another name.<//>
+                <${Copy} text=${text} label="Copy as YAML" />`
+            : html`<button type="button" class="primary" disabled=${Boolean(failure) || !outcome} onClick=${save}>
+                  ${existing ? "Save the change" : "Put into force"}
+                </button>
+                <${Copy} text=${text} label="Copy as YAML" />`}
+        </div>
+        ${saved?.entry && html`<${Notice} kind="good">${clean(saved.entry.name)} is in force, revision <code>${saved.entry.revision}</code>. Runs that end from now on are judged by it.<//>`}
+        ${saved?.failure && html`<${SaveFailure} failure=${saved.failure} isNew=${!origin} reload=${async () => {
+          await load();
+          setSaved(null);
+        }} name=${name} />`}
+      </div>
+      <${Outcome} outcome=${outcome} isStale=${isStale} source=${source} />
+    </div>
+  </main>`;
+}
+
+function SaveFailure({ failure, isNew, reload, name }) {
+  if (failure.status !== 412) return html`<${Failure} failure=${failure} />`;
+  return html`<${Notice} kind="bad">
+    ${isNew
+      ? html`There is a criterion named <strong>${clean(name)}</strong> already. Choose another name, or <a href=${address(["try", name])}>open that one</a>.`
+      : html`Somebody else changed <strong>${clean(name)}</strong> after you opened it, and nothing was overwritten. Your text is kept.
+          <button type="button" onClick=${reload}>Take theirs as read, so that saving replaces it</button>`}
+  <//>`;
+}
+
+function Outcome({ outcome, isStale, source }) {
+  if (!outcome) return html`<section class="outcome"><p class="dim">Nothing was judged yet.</p></section>`;
+  const { labels, selected, judged, remembered, changed, without_values } = outcome;
+  const share = (n) => ({ width: `${selected > 0 ? (n / selected) * 100 : 0}%` });
+  return html`<section class=${`outcome ${isStale ? "stale" : ""}`} aria-live="polite">
+    <h2>Against ${counted(judged, "remembered run")}</h2>
+    ${isStale && html`<p class="warning">The text has mistakes: this is the outcome of its last good version.</p>`}
+    <div class="share" role="img" aria-label=${`${labels.pass} pass, ${labels.fail} fail, ${labels.not_evaluated} not evaluated, ${labels.error} in error`}>
+      ${Object.keys(LABELS).map((label) => html`<span class=${label} style=${share(labels[label])}></span>`)}
+    </div>
+    <ul class="tally">
+      ${Object.keys(LABELS).map((label) => html`<li><${Sign} label=${label} /> ${number(labels[label])} ${LABELS[label].word}</li>`)}
+    </ul>
+    <ul class="notes">
+      <li>It selects ${number(selected)} of them.${selected === 0 && judged > 0 && " Check `select`: the names must be those of your runs."}</li>
+      ${changed > 0 && html`<li><strong>${counted(changed, "run")}</strong> would get another verdict than now.</li>`}
+      ${without_values > 0 && html`<li>${counted(without_values, "run")} cannot be judged: the criterion reads arguments or results, and values are not kept (<code>explain.values: true</code> keeps them).</li>`}
+      ${judged < remembered && html`<li>${counted(remembered - judged, "older run")} were left out: the criterion is too expensive to try on all of them.</li>`}
+      ${outcome.warnings.map((warning) => html`<li class="warning">${clean(warning)}</li>`)}
+    </ul>
+    <ul class="tried">
+      ${outcome.runs.slice(0, 100).map(
+        (run) => html`<li>
+          <a href=${address(["run", run.trace_id])}>
+            <${Sign} label=${run.label} />
+            <span class="title"><${Name} text=${source.runs.byId.get(run.trace_id)?.agent ?? run.root} max=${40} />
+              ${run.before && run.before !== run.label && html`<span class="flag">was ${LABELS[run.before].word}</span>`}</span>
+            <span class="explanation"><${Sentence} text=${explanationOf(run.explanation)} /></span>
+          </a>
+        </li>`,
+      )}
+    </ul>
+  </section>`;
+}

@@ -1,0 +1,129 @@
+// An editor for the YAML of one criterion: a text area with line numbers, and marks where mistakes
+// are. The browser's own text area knows undo, selection, keyboards and screen readers.
+
+// The places of mistakes, as parts of the text: `{ text, isMark }`.
+function marked(text, errors) {
+  const lines = text.split("\n");
+  const spots = errors
+    .filter((error) => error.line)
+    .map(({ line, column }) => {
+      const before = lines.slice(0, line - 1).reduce((n, part) => n + part.length + 1, 0);
+      const own = lines[line - 1] ?? "";
+      const start = Math.min(column - 1, Math.max(own.length - 1, 0));
+      const word = /^[^\s,:{}[\]]+/.exec(own.slice(start))?.[0].length ?? 1;
+      return [before + start, before + start + word];
+    })
+    .sort((a, b) => a[0] - b[0]);
+  const parts = [];
+  let at = 0;
+  for (const [start, end] of spots) {
+    if (start < at) continue;
+    parts.push({ text: text.slice(at, start) }, { text: text.slice(start, end), isMark: true });
+    at = end;
+  }
+  parts.push({ text: text.slice(at) });
+  return parts;
+}
+
+function Editor({ text, setText, errors, label }) {
+  const area = useRef(null);
+  const behind = useRef(null);
+  const gutter = useRef(null);
+  const follow = () => {
+    behind.current.scrollTop = area.current.scrollTop;
+    behind.current.scrollLeft = area.current.scrollLeft;
+    gutter.current.scrollTop = area.current.scrollTop;
+  };
+  useEffect(follow, [text]);
+  // Tab moves on to the next field, as everywhere: nobody is caught in the editor.
+  const nLines = text.split("\n").length;
+  const isWrong = new Set(errors.map((error) => error.line));
+  const toError = ({ line, column }) => {
+    const before = text.split("\n").slice(0, line - 1).reduce((n, part) => n + part.length + 1, 0);
+    area.current.focus();
+    area.current.setSelectionRange(before + column - 1, before + column - 1);
+  };
+  return html`<div class="editor-box">
+    <div class="editor">
+      <div class="gutter" ref=${gutter} aria-hidden="true">
+        ${Array.from({ length: Math.min(nLines, 5000) }, (_, at) => html`<span class=${isWrong.has(at + 1) ? "wrong" : ""}>${at + 1}</span>`)}
+      </div>
+      <div class="editor-text">
+        <pre ref=${behind} aria-hidden="true">${marked(text, errors).map((part) => (part.isMark ? html`<mark>${part.text}</mark>` : part.text))}${"\n"}</pre>
+        <textarea
+          ref=${area}
+          value=${text}
+          aria-label=${label}
+          aria-invalid=${errors.length > 0}
+          aria-describedby="mistakes"
+          spellcheck="false"
+          autocapitalize="off"
+          autocomplete="off"
+          wrap="off"
+          onInput=${(event) => setText(event.target.value)}
+          onScroll=${follow}
+        ></textarea>
+      </div>
+    </div>
+    <ul class="mistakes" id="mistakes" aria-live="polite">
+      ${errors.map(
+        (error) => html`<li>
+          ${error.line
+            ? html`<button type="button" class="plain" onClick=${() => toError(error)}>line ${error.line}, column ${error.column}</button>`
+            : html`<span class="dim">criterion</span>`}
+          <span class="message">${clean(error.message)}</span>
+          ${error.remedy && html`<span class="remedy">${clean(error.remedy)}</span>`}
+        </li>`,
+      )}
+    </ul>
+  </div>`;
+}
+
+// --- YAML of a value, for criteria that the API answers as JSON
+
+function isPlain(text) {
+  return /^[A-Za-z_][\w ./-]*$/.test(text) && !/^(true|false|null|yes|no|on|off|y|n)$/i.test(text) && !text.endsWith(" ");
+}
+
+function yamlScalar(value) {
+  return typeof value === "string" && isPlain(value) ? value : JSON.stringify(value);
+}
+
+function yamlInline(value) {
+  if (Array.isArray(value)) return `[${value.map(yamlInline).join(", ")}]`;
+  if (value && typeof value === "object") {
+    const entries = Object.entries(value);
+    return entries.length === 0
+      ? "{}"
+      : `{ ${entries.map(([key, item]) => `${yamlScalar(key)}: ${yamlInline(item)}`).join(", ")} }`;
+  }
+  return yamlScalar(value);
+}
+
+function yaml(value, indent = "") {
+  const lines = [];
+  const isLeaf = (item) => !item || typeof item !== "object" || indent.length + yamlInline(item).length <= 76;
+  const isList = Array.isArray(value);
+  for (const [key, item] of isList ? value.map((item) => [null, item]) : Object.entries(value)) {
+    const head = isList ? `${indent}- ` : `${indent}${yamlScalar(key)}:`;
+    if (isLeaf(item)) lines.push(`${head}${isList ? "" : " "}${yamlInline(item)}`);
+    else if (isList) {
+      const [first, ...rest] = yaml(item, `${indent}  `).split("\n");
+      lines.push(`${head}${first.trimStart()}`, ...rest);
+    } else lines.push(head, yaml(item, `${indent}  `));
+  }
+  return lines.join("\n");
+}
+
+// A criterion as a person would write it: without what is left out.
+function criterionYaml(criterion) {
+  const { name, description, select, scope, evaluate, threshold } = criterion;
+  const written = { name };
+  if (description) written.description = description;
+  const selected = Object.entries(select ?? {}).filter(([, value]) => value !== null && (typeof value !== "object" || Object.keys(value).length > 0));
+  if (selected.length > 0) written.select = Object.fromEntries(selected);
+  if (scope && scope !== "trace") written.scope = scope;
+  written.evaluate = evaluate;
+  if (threshold !== 1) written.threshold = threshold;
+  return `${yaml(written)}\n`;
+}

@@ -1,0 +1,388 @@
+// One run: where it parted from what was expected, and what happened when.
+
+const KINDS = {
+  match: { word: "as expected", sign: "✓" },
+  missing: { word: "missing", sign: "−" },
+  extra: { word: "extra", sign: "+" },
+  moved: { word: "moved", sign: "↕" },
+  forbidden: { word: "forbidden", sign: "⊘" },
+  wrong_arguments: { word: "wrong arguments", sign: "≠" },
+  replaced: { word: "another call", sign: "≠" },
+  broken: { word: "broken", sign: "✕" },
+  open: { word: "open", sign: "?" },
+};
+
+function RunView({ source, id, query }) {
+  useSource(source);
+  const version = source.runs.byId.get(id)?.change;
+  const { value: run, failure } = useAsked(() => source.detail(id), [id, version, source.state]);
+  const back = html`<a class="back" href=${address(["runs"], query)}>← Runs</a>`;
+  if (failure && !run) {
+    return html`<main class="run">${back}<${Failure} failure=${failure} /></main>`;
+  }
+  if (!run) return html`<main class="run">${back}<p class="dim">Loading …</p></main>`;
+  const isShown = (found) => !query.criterion || found.criterion === query.criterion;
+  const evaluations = [...run.evaluations].sort(
+    (a, b) =>
+      Number(isShown(b)) - Number(isShown(a)) ||
+      SEVERITY.indexOf(b.label) - SEVERITY.indexOf(a.label),
+  );
+  return html`<main class="run">
+    ${back}
+    <${RunHead} source=${source} run=${run} />
+    <section aria-labelledby="verdicts">
+      <h2 id="verdicts">Verdicts</h2>
+      ${evaluations.length === 0 && html`<p class="dim">No criterion in force selects this run.</p>`}
+      ${evaluations.map((found, at) => html`<${Verdict} key=${at} run=${run} evaluation=${found} />`)}
+    </section>
+    <section aria-labelledby="timeline">
+      <h2 id="timeline">Timeline</h2>
+      <${Timeline} run=${run} />
+    </section>
+    <section aria-labelledby="calls">
+      <h2 id="calls">Calls</h2>
+      <${Calls} run=${run} />
+    </section>
+  </main>`;
+}
+
+function RunHead({ source, run }) {
+  const verdict = verdictOf(run);
+  const took = run.start && run.time ? Date.parse(run.time) - Date.parse(run.start) : null;
+  const links = source.settings.links
+    .map((link) => ({ name: link.name, href: backendLink(link.url, run) }))
+    .filter((link) => link.href);
+  const facts = [
+    ["service", run.service],
+    ["agent", run.agent],
+    ["session", run.session],
+    ["case", run.case_id],
+  ].filter(([, value]) => value);
+  return html`<header class="run-head">
+    <div class="run-title">
+      ${verdict && html`<${Sign} label=${verdict} />`}
+      <h1><${Name} text=${run.root || run.agent || "run"} max=${80} /></h1>
+      <span class="actions">
+        ${links.map((link) => html`<a class="button" href=${link.href} target="_blank" rel="noopener noreferrer">${clean(link.name)} ↗</a>`)}
+        ${!source.isReport && html`<${Propose} source=${source} run=${run} />`}
+      </span>
+    </div>
+    <dl class="facts">
+      ${facts.map(([word, value]) => html`<div><dt>${word}</dt><dd><${Name} text=${value} max=${80} /></dd></div>`)}
+      <div><dt>ended</dt><dd><${Time} at=${run.time} long /></dd></div>
+      ${took !== null && html`<div><dt>took</dt><dd>${duration(took)}</dd></div>`}
+      <div><dt>spans</dt><dd>${number(run.n_spans)}</dd></div>
+      <div>
+        <dt>trace</dt>
+        <dd><code>${run.trace_id}</code> <${Copy} text=${run.trace_id} /></dd>
+      </div>
+    </dl>
+    <${Uncertain} run=${run} />
+  </header>`;
+}
+
+// What is uncertain, in words.
+function Uncertain({ run }) {
+  const notes = [];
+  if (run.cut_short) {
+    notes.push(
+      `${completenessWords(run.completeness)} Only what is certain was judged: a missing call may be among the spans that spanscore did not see.`,
+    );
+  } else if (run.completeness !== "root_ended") {
+    notes.push(completenessWords(run.completeness));
+  }
+  if (run.clock_adjusted) {
+    notes.push("The clocks of two hosts disagree: a span began before its parent. Calls were ordered as if that clock had been shifted.");
+  }
+  if (run.from_messages) {
+    notes.push("No span reports a tool call: the calls were read from the models' messages, which have no times and no failures of their own.");
+  }
+  if (run.n_calls > run.tool_calls.length) {
+    notes.push(`The run made ${number(run.n_calls)} calls; the first ${number(run.tool_calls.length)} of them are shown.`);
+  }
+  if (run.revision > 0) notes.push(`Spans came late and changed a verdict: this is revision ${run.revision}.`);
+  return notes.length > 0 && html`<ul class="notes">${notes.map((note) => html`<li>${note}</li>`)}</ul>`;
+}
+
+// --- verdicts
+
+function Verdict({ run, evaluation }) {
+  const { label, alignment } = evaluation;
+  return html`<article class=${`verdict ${label}`}>
+    <header>
+      <${Sign} label=${label} />
+      <h3><${Name} text=${evaluation.criterion} max=${80} /></h3>
+      ${evaluation.agent && html`<span class="dim">agent <${Name} text=${evaluation.agent} /></span>`}
+      <span class="evaluator">${evaluation.evaluator}</span>
+      <${ScoreBar} evaluation=${evaluation} />
+    </header>
+    <p class="explanation">
+      <${Sentence} text=${alignment.length > 0 ? explanationOf(evaluation.explanation) : evaluation.explanation} />
+    </p>
+    ${alignment.length > 0 && html`<${AlignmentTable} run=${run} rows=${alignment} />`}
+  </article>`;
+}
+
+function ScoreBar({ evaluation }) {
+  if (evaluation.score === null) {
+    return html`<span class="score none">${LABELS[evaluation.label].word}</span>`;
+  }
+  const value = score(evaluation.score);
+  const threshold = score(evaluation.threshold);
+  return html`<span class="score">
+    <span class="bar" aria-hidden="true"
+      ><span class=${`fill ${evaluation.label}`} style=${{ width: `${evaluation.score * 100}%` }}></span
+      ><span class="threshold" style=${{ left: `${evaluation.threshold * 100}%` }}></span
+    ></span>
+    <span><strong>${value}</strong> <span class="dim">threshold ${threshold}</span></span>
+  </span>`;
+}
+
+// Long runs of rows that are as expected are folded, so that the place where they part is in sight.
+function foldRows(rows) {
+  const folded = [];
+  let at = 0;
+  while (at < rows.length) {
+    const isQuiet = (row) => row && !row.fault;
+    let end = at;
+    while (isQuiet(rows[end]) && rows[end].kind === rows[at].kind) end += 1;
+    if (end - at > 7) {
+      folded.push(...rows.slice(at, at + 2), { fold: rows.slice(at + 2, end - 2) });
+      folded.push(...rows.slice(end - 2, end));
+      at = end;
+    } else {
+      const next = Math.max(end, at + 1);
+      folded.push(...rows.slice(at, next));
+      at = next;
+    }
+  }
+  return folded;
+}
+
+function AlignmentTable({ run, rows }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const shown = useMemo(() => (isOpen ? rows.slice(0, 1000) : foldRows(rows).slice(0, 200)), [rows, isOpen]);
+  return html`<table class="alignment">
+    <thead>
+      <tr><th scope="col">Verdict</th><th scope="col">Expected</th><th scope="col">Called</th></tr>
+    </thead>
+    <tbody>
+      ${shown.map((row) =>
+        row.fold
+          ? html`<tr class="fold"><td colspan="3"><button type="button" class="plain" onClick=${() => setIsOpen(true)}>… ${counted(row.fold.length, "more row")}, ${KINDS[row.fold[0].kind].word}</button></td></tr>`
+          : html`<${AlignmentRow} run=${run} rows=${rows} row=${row} />`,
+      )}
+      ${isOpen && rows.length > 1000 && html`<tr class="fold"><td colspan="3">${counted(rows.length - 1000, "more row")}</td></tr>`}
+    </tbody>
+  </table>`;
+}
+
+// Which way a call moved: the row stands where it was expected.
+function movedNote(rows, row) {
+  const before = rows.slice(0, rows.indexOf(row)).filter((other) => other.kind === "match");
+  const isEarly = before.some((other) => other.calls[0] > row.calls[0]);
+  return isEarly ? "called too early" : "called too late";
+}
+
+function AlignmentRow({ run, rows, row }) {
+  const { word, sign } = KINDS[row.kind] ?? KINDS.open;
+  const called = row.calls.slice(0, 12);
+  const note = row.note ?? (row.kind === "moved" ? movedNote(rows, row) : "");
+  return html`<tr class=${`${row.kind} ${row.fault ? "fault" : "fine"}`}>
+    <td><span class="kind"><span class="shape" aria-hidden="true">${sign}</span> ${word}</span></td>
+    <td>${row.expected ? html`<span class="call"><${Sentence} text=${row.expected} /></span>` : html`<span class="nothing">nothing</span>`}</td>
+    <td>
+      ${row.visited !== undefined && html`<${Name} text=${row.visited} class="call" />`}
+      ${called.map((at) => html`<${CallRef} run=${run} at=${at} />`)}
+      ${row.calls.length > called.length && html`<span class="dim"> and ${row.calls.length - called.length} more</span>`}
+      ${row.calls.length === 0 && row.visited === undefined && html`<span class="nothing">${row.kind === "match" || row.kind === "broken" || row.kind === "open" ? "" : "not called"}</span>`}
+      ${note && html`<span class="note"><${Sentence} text=${note} /></span>`}
+    </td>
+  </tr>`;
+}
+
+function CallRef({ run, at }) {
+  const call = run.tool_calls[at];
+  const name = call ? html`<${Name} text=${call.name} />` : "";
+  return html`<span class=${`call ${call?.error ? "failed" : ""}`} title=${call?.error ? "this call failed" : undefined}
+    ><span class="position">${at + 1}</span>${name}</span
+  > `;
+}
+
+// --- timeline
+
+const MAX_BARS = 300;
+
+// Calls in lanes: one agent after the other, and calls that overlap below each other.
+function lanesOf(run) {
+  const calls = run.tool_calls
+    .map((call, at) => ({ ...call, at }))
+    .filter((call) => call.start !== "0")
+    .slice(0, MAX_BARS);
+  const agents = new Map();
+  for (const call of calls) {
+    const agent = call.agent ?? run.agent ?? "";
+    if (!agents.has(agent)) agents.set(agent, []);
+    const lanes = agents.get(agent);
+    const free = lanes.find((lane) => BigInt(lane[lane.length - 1].end) <= BigInt(call.start));
+    if (free) free.push(call);
+    else lanes.push([call]);
+  }
+  return { calls, agents };
+}
+
+function Timeline({ run }) {
+  const { calls, agents } = useMemo(() => lanesOf(run), [run]);
+  if (calls.length === 0) {
+    return html`<p class="dim">${run.n_calls === 0 ? "The run made no tool call." : "The calls have no times: they were read from messages."}</p>`;
+  }
+  const starts = [...calls.map((call) => BigInt(call.start)), ...run.agent_runs.map((agent) => BigInt(agent.start)).filter((at) => at > 0n)];
+  const ends = [...calls.map((call) => BigInt(call.end)), ...run.agent_runs.map((agent) => BigInt(agent.end))];
+  const least = starts.reduce((a, b) => (b < a ? b : a));
+  const most = ends.reduce((a, b) => (b > a ? b : a), least + 1n);
+  const total = Number(most - least) / 1e6;
+  const place = (nanos) => Math.min(100, Math.max(0, (Number(BigInt(nanos) - least) / 1e6 / total) * 100));
+  const turns = [];
+  for (const call of calls) {
+    if (turns.length === 0 || turns[turns.length - 1].step !== call.step) {
+      if (!turns.some((turn) => turn.step === call.step)) turns.push({ step: call.step, at: place(call.start) });
+    }
+  }
+  const ticks = [0, 0.25, 0.5, 0.75, 1];
+  return html`<div class="timeline" role="group" aria-label="When each call ran" tabindex="0">
+    <div class="canvas">
+      <div class="turns">
+        <span class="lane-name">model turn</span>
+        <span class="track" aria-hidden="true">
+          ${turns.map((turn, at) => {
+            const isNear = at > 0 && turn.at - turns[at - 1].at < 4;
+            return html`<span class="turn" style=${{ left: `${turn.at}%` }}>${isNear ? "" : turn.step + 1}</span>`;
+          })}
+        </span>
+      </div>
+      ${[...agents].map(
+        ([agent, lanes]) => html`<div class="agent">
+          <span class="lane-name"><${Name} text=${agent || "agent"} max=${24} /></span>
+          <div class="lanes">
+            ${lanes.map(
+              (lane) => html`<div class="track">
+                ${turns.map((turn) => html`<span class="turn-line" style=${{ left: `${turn.at}%` }}></span>`)}
+                ${lane.map((call) => html`<${Bar} call=${call} left=${place(call.start)} right=${place(call.end)} />`)}
+              </div>`,
+            )}
+          </div>
+        </div>`,
+      )}
+      <div class="axis">
+        <span class="lane-name"></span>
+        <span class="track">${ticks.map((tick) => html`<span class="tick" style=${{ left: `${tick * 100}%` }}>${duration(total * tick)}</span>`)}</span>
+      </div>
+    </div>
+    ${run.tool_calls.length > MAX_BARS && html`<p class="dim">The first ${MAX_BARS} calls are drawn.</p>`}
+  </div>`;
+}
+
+function Bar({ call, left, right }) {
+  const took = millisBetween(call.start, call.end);
+  const words = `call ${call.at + 1}, ${clean(call.name)}, ${call.ended ? duration(took) : "not ended"}${call.error ? ", failed" : ""}, turn ${call.step + 1}`;
+  // A name stands inside its bar if there is room, and beside it where not.
+  const isWide = right - left > 14;
+  const isAtEnd = left > 70;
+  const side = isWide ? "inside" : isAtEnd ? "before" : "after";
+  return html`<span
+    class=${`bar-call ${call.error ? "failed" : ""} ${call.group !== null ? "grouped" : ""}`}
+    style=${{ left: `${left}%`, width: `${Math.max(right - left, 0.4)}%` }}
+    title=${words}
+    role="img"
+    aria-label=${words}
+    ><span class=${`bar-name ${side}`} aria-hidden="true">${call.error ? "✕ " : ""}${clean(call.name).slice(0, 40)}</span></span
+  >`;
+}
+
+// --- calls
+
+function Calls({ run }) {
+  const [max, setMax] = useState(100);
+  if (run.tool_calls.length === 0) return html`<p class="dim">None.</p>`;
+  const shown = run.tool_calls.slice(0, max);
+  return html`<div class="wide" tabindex="0" role="group" aria-label="Table of calls">
+    <table class="calls">
+      <thead>
+        <tr><th scope="col">#</th><th scope="col">Call</th><th scope="col">Agent</th><th scope="col">Turn</th><th scope="col">Group</th><th scope="col">Took</th><th scope="col">Outcome</th></tr>
+      </thead>
+      <tbody>
+        ${shown.map(
+          (call, at) => html`<${Fragment} key=${at}>
+            <tr>
+              <td class="position">${at + 1}</td>
+              <td><${Name} text=${call.name} class="call" /></td>
+              <td><${Name} text=${call.agent ?? ""} max=${32} /></td>
+              <td>${call.step + 1}</td>
+              <td>${call.group === null ? "" : call.group + 1}</td>
+              <td>${call.start === "0" ? "" : call.ended ? duration(millisBetween(call.start, call.end)) : "not ended"}</td>
+              <td>${call.error ? html`<span class="badge fail"><span class="shape" aria-hidden="true">✕</span>failed</span>` : html`<span class="dim">ok</span>`}</td>
+            </tr>
+            ${(call.args !== undefined || call.result !== undefined) &&
+            html`<tr class="values"><td></td><td colspan="6">
+              ${call.args !== undefined && html`<div><span class="dim">args</span> <code>${clean(call.args)}</code></div>`}
+              ${call.result !== undefined && html`<div><span class="dim">result</span> <code>${clean(call.result)}</code></div>`}
+            </td></tr>`}
+          <//>`,
+        )}
+      </tbody>
+    </table>
+    ${run.tool_calls.length > max && html`<button type="button" onClick=${() => setMax(max + 500)}>Show more</button>`}
+    ${!run.has_values && html`<p class="dim">Arguments and results are private: <code>explain.values: true</code> shows them.</p>`}
+  </div>`;
+}
+
+// --- a criterion from a run
+
+// The list of one criterion, as `init --from` writes it, as that criterion alone.
+function firstCriterion(yaml) {
+  const lines = yaml.split("\n");
+  const start = lines.findIndex((line) => line.startsWith("  - "));
+  if (start < 0) return yaml;
+  const own = [lines[start].slice(4)];
+  for (const line of lines.slice(start + 1)) {
+    if (line.startsWith("  - ")) break;
+    own.push(line.slice(4));
+  }
+  return `${own.join("\n").trimEnd()}\n`;
+}
+
+function Propose({ source, run }) {
+  const [yaml, setYaml] = useState(null);
+  const [failure, setFailure] = useState(null);
+  const ask = () => source.proposal(run.trace_id).then(setYaml, setFailure);
+  const close = () => {
+    setYaml(null);
+    setFailure(null);
+  };
+  return html`<button type="button" class="primary" onClick=${ask}>Make a criterion of this run</button>
+    ${(yaml || failure) &&
+    html`<${Dialog} title="A criterion of this run" close=${close}>
+      ${failure
+        ? html`<${Failure} failure=${failure} />`
+        : html`<p>This is what the run did, which need not be what it should do. Take out the calls that do not matter.</p>
+            <pre class="yaml" tabindex="0">${yaml}</pre>
+            <div class="dialog-actions">
+              <${Copy} text=${yaml} label="Copy as YAML" />
+              <a class="button primary" href="#/try" onClick=${() => setDraft(firstCriterion(yaml))}>Try it</a>
+            </div>`}
+    <//>`}`;
+}
+
+function Dialog({ title, close, children }) {
+  const box = useRef(null);
+  useEffect(() => {
+    box.current.showModal();
+  }, []);
+  return html`<dialog ref=${box} onClose=${close} aria-labelledby="dialog-title">
+    <div class="dialog-head">
+      <h2 id="dialog-title">${title}</h2>
+      <button type="button" class="plain" onClick=${() => box.current.close()}>Close</button>
+    </div>
+    ${children}
+  </dialog>`;
+}

@@ -1,0 +1,254 @@
+// The list of runs: live, the newest first, with a filter that stands in the address.
+
+const ROW_HEIGHT = 88;
+const NARROW_ROW_HEIGHT = 114;
+
+// The worst verdict of a run.
+function verdictOf(run) {
+  let worst = -1;
+  for (const { label } of run.evaluations) worst = Math.max(worst, SEVERITY.indexOf(label));
+  return worst < 0 ? null : SEVERITY[worst];
+}
+
+// A run is selected if everything that is given matches; a label and a criterion together ask for
+// this label of this criterion.
+function runFilter({ label, criterion, agent, service, text }) {
+  const wanted = text?.toLowerCase();
+  const has = (name) => name && name.toLowerCase().includes(wanted);
+  return (run) =>
+    (!agent || run.agent === agent) &&
+    (!service || run.service === service) &&
+    ((!label && !criterion) ||
+      (label === "none" && !criterion
+        ? run.evaluations.length === 0
+        : run.evaluations.some(
+            (found) =>
+              (!label || found.label === label) && (!criterion || found.criterion === criterion),
+          ))) &&
+    (!wanted ||
+      run.trace_id.includes(wanted) ||
+      has(run.root) ||
+      has(run.service) ||
+      has(run.agent) ||
+      has(run.session) ||
+      has(run.case_id) ||
+      has(run.why) ||
+      run.calls.some((call) => has(call.name)));
+}
+
+// The names to choose from, the most frequent first.
+function namesOf(runs, names) {
+  const counts = new Map();
+  for (const run of runs) {
+    for (const name of names(run)) {
+      if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
+  }
+  const sorted = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  return sorted.slice(0, 200).map(([name]) => name);
+}
+
+function Runs({ source, query }) {
+  useSource(source);
+  const isNarrow = useNarrow();
+  const all = source.runs.newestFirst();
+  // While the list is paused it stays as it was; what arrives is counted.
+  const [frozen, setFrozen] = useState(null);
+  const listed = frozen ?? all;
+  const nNew = frozen ? Math.max(0, all.length - frozen.length) : 0;
+  const newest = all[0]?.number ?? 0;
+  const nSince = frozen ? Math.max(nNew, newest - (frozen[0]?.number ?? 0)) : 0;
+  const others = useMemo(
+    () => listed.filter(runFilter({ ...query, label: "" })),
+    [listed, query.criterion, query.agent, query.service, query.text],
+  );
+  const runs = useMemo(
+    () => (query.label ? others.filter(runFilter(query)) : others),
+    [others, query.label],
+  );
+  const counts = useMemo(() => {
+    const counts = { pass: 0, fail: 0, not_evaluated: 0, error: 0 };
+    for (const run of others) {
+      const labels = new Set();
+      for (const found of run.evaluations) {
+        if (!query.criterion || found.criterion === query.criterion) labels.add(found.label);
+      }
+      for (const label of labels) counts[label] += 1;
+    }
+    return counts;
+  }, [others]);
+  const set = (changes) => replaceAddress(["runs"], { ...query, ...changes });
+  const isFiltered = Object.values(query).some(Boolean);
+  return html`<main class="runs">
+    <h1 class="hidden">Runs</h1>
+    <${FilterBar}
+      runs=${listed}
+      nShown=${runs.length}
+      counts=${counts}
+      nAll=${others.length}
+      query=${query}
+      set=${set}
+    >
+      ${!source.isReport &&
+      html`<button
+        type="button"
+        class=${`pause ${frozen ? "on" : ""}`}
+        aria-pressed=${Boolean(frozen)}
+        onClick=${() => setFrozen(frozen ? null : all)}
+      >
+        ${frozen ? `Resume${nSince ? ` · ${number(nSince)} new` : ""}` : "Pause"}
+      </button>`}
+    <//>
+    ${runs.length === 0
+      ? html`<${NoRuns} source=${source} isFiltered=${isFiltered} clear=${() => replaceAddress(["runs"], {})} />`
+      : html`<${VirtualList}
+          items=${runs}
+          height=${isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
+          keyOf=${(run) => run.trace_id}
+          label="Runs, the newest first"
+          row=${(run) => html`<${RunRow} run=${run} query=${query} isNarrow=${isNarrow} />`}
+        />`}
+    <${Remembered} source=${source} nShown=${runs.length} />
+  </main>`;
+}
+
+function FilterBar({ runs, counts, nAll, query, set, children }) {
+  const options = useMemo(
+    () => ({
+      criterion: namesOf(runs, (run) => run.evaluations.map((found) => found.criterion)),
+      agent: namesOf(runs, (run) => [run.agent]),
+      service: namesOf(runs, (run) => [run.service]),
+    }),
+    [Math.floor(runs.length / 20), runs.length < 200 ? runs : null],
+  );
+  const labels = ["", "fail", "error", "not_evaluated", "pass"];
+  const choice = (key) => {
+    const names = options[key];
+    const all = query[key] && !names.includes(query[key]) ? [query[key], ...names] : names;
+    return html`<label class="choice">
+      <span class="hidden">${key}</span>
+      <select value=${query[key] ?? ""} onChange=${(event) => set({ [key]: event.target.value })}>
+        <option value="">any ${key}</option>
+        ${all.map((name) => html`<option value=${name} selected=${query[key] === name}>${clean(name).slice(0, 60)}</option>`)}
+      </select>
+    </label>`;
+  };
+  return html`<form class="filters" onSubmit=${(event) => event.preventDefault()}>
+    <div class="labels" role="group" aria-label="Verdict">
+      ${labels.map(
+        (label) => html`<button
+          type="button"
+          class=${`label ${label}`}
+          aria-pressed=${(query.label ?? "") === label}
+          onClick=${() => set({ label })}
+        >
+          ${label && html`<span class="shape" aria-hidden="true">${LABELS[label].sign}</span>`}${label
+            ? LABELS[label].word
+            : "all"}
+          <span class="count">${number(label ? counts[label] : nAll)}</span>
+        </button>`,
+      )}
+    </div>
+    <label class="search">
+      <span class="hidden">Search names of calls, agents, services, sessions and trace ids</span>
+      <input
+        type="search"
+        placeholder="Search calls, agents, trace ids …"
+        value=${query.text ?? ""}
+        maxlength="200"
+        onInput=${(event) => set({ text: event.target.value })}
+      />
+    </label>
+    ${choice("criterion")} ${choice("agent")} ${choice("service")} ${children}
+  </form>`;
+}
+
+function RunRow({ run, query, isNarrow }) {
+  const verdict = verdictOf(run);
+  // The badges that matter most come first: room is short.
+  const sorted = useMemo(
+    () =>
+      [...run.evaluations].sort(
+        (a, b) => SEVERITY.indexOf(b.label) - SEVERITY.indexOf(a.label),
+      ),
+    [run],
+  );
+  const max = isNarrow ? 2 : 3;
+  const badges = sorted.slice(0, max);
+  const more = sorted.slice(max);
+  const hint = more.map((found) => `${LABELS[found.label].word}: ${clean(found.criterion)}`);
+  return html`<a
+    class=${`run-row ${verdict ?? "unjudged"}`}
+    href=${address(["run", run.trace_id], query)}
+  >
+    <span class="when"><${Time} at=${run.time ?? run.judged} /></span>
+    <span class="what">
+      <span class="title">
+        <${Name} text=${run.agent ?? run.root} class="strong" max=${48} />
+        ${run.agent && !isNarrow && !run.root.endsWith(run.agent) && html`<${Name} text=${run.root} class="dim" max=${40} />`}
+        <${Name} text=${run.service || "(no service)"} class="service" max=${36} />
+        ${run.cut_short && html`<span class="flag" title=${completenessWords(run.completeness)}>${run.completeness.replace("_", " ")}</span>`}
+        ${run.revision > 0 && html`<span class="flag" title="late spans changed a verdict">revision ${run.revision}</span>`}
+      </span>
+      <${Chips} calls=${run.calls} total=${run.n_calls} max=${isNarrow ? 5 : 12} />
+      <span class="why">${run.why && html`<${Sentence} text=${explanationOf(run.why)} />`}</span>
+    </span>
+    <span class="badges">
+      ${badges.map((found) => html`<${Badge} evaluation=${found} />`)}
+      ${more.length > 0 && html`<span class="badge more" title=${hint.join("\n")}>+${more.length}</span>`}
+      ${sorted.length === 0 && html`<span class="dim">no criterion applies</span>`}
+    </span>
+  </a>`;
+}
+
+function NoRuns({ source, isFiltered, clear }) {
+  if (isFiltered && source.runs.byId.size > 0) {
+    return html`<${Empty} title="No run matches">
+      <p>${counted(source.runs.byId.size, "run")} are remembered, and none of them fits this filter.</p>
+      <button type="button" onClick=${clear}>Clear the filter</button>
+    <//>`;
+  }
+  if (source.isReport) return html`<${Empty} title="The recording holds no run" />`;
+  if (source.state === "starting" || source.state === "token") {
+    return html`<${Empty} title="Connecting …" />`;
+  }
+  return html`<${Empty} title="Waiting for the first run">
+    <p>Point your agent's OpenTelemetry exporter at this sidecar. A run appears here when it is judged, a few seconds after it has ended.</p>
+    <pre>export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317</pre>
+  <//>`;
+}
+
+// How many runs there are, and why some are not shown.
+function Remembered({ source, nShown }) {
+  const { judged = 0, remembered = 0, passed_over = 0 } = source.totals;
+  if (source.isReport) {
+    return html`<p class="foot">${number(nShown)} of ${counted(judged, "run")} in this report.</p>`;
+  }
+  const forgotten = judged - remembered - passed_over;
+  return html`<p class="foot" aria-live="off">
+    ${number(nShown)} shown · ${number(remembered)} remembered · ${number(judged)} judged since the
+    start${forgotten > 0 && html` · ${number(forgotten)} older ones gave way (<code>admin.page.max_size</code>)`}${passed_over > 0 &&
+    html` · ${number(passed_over)} not remembered, too many came at once`}
+  </p>`;
+}
+
+// The rows show the alignment that the text of an explanation ends with.
+function explanationOf(text) {
+  return text.replace(/\.? Alignment \(\+ called.*$/s, "");
+}
+
+const COMPLETENESS = {
+  root_ended: "The root span ended and no span followed: spanscore saw the whole run.",
+  no_root: "The recording was over before a root span had ended.",
+  inactive: "No span came for a while, and no root span had ended.",
+  span_limit: "The trace has more spans than assemble.span_limit: it was cut short.",
+  size_limit: "The trace is larger than assemble.size_limit: it was cut short.",
+  evicted: "The memory for open traces was full: the run was judged early.",
+  expired: "The trace was open for too long: it was judged as it was.",
+  shutdown: "spanscore was stopped while the run was open.",
+  incomplete: "Spans of the run passed unjudged, or before spanscore started.",
+};
+
+function completenessWords(word) {
+  return COMPLETENESS[word] ?? word;
+}

@@ -1,0 +1,98 @@
+//! Selects remembered runs, as callers of the API ask for them. Must not know how runs are kept.
+
+use super::memory::RememberedRun;
+use crate::evaluate::{Evaluation, Verdict};
+use crate::extract::glob_matches;
+use crate::register::{ApiError, Query};
+use crate::text::truncated;
+
+/// Longest value: matching a glob takes pattern × text at worst.
+const MAX_VALUE: usize = 256;
+
+/// The parameters of a filter.
+pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
+
+/// Selects runs: everything that is given must match. `criterion`, `agent` and `service` are globs.
+#[derive(Debug, Default)]
+pub(super) struct RunFilter {
+    label: Option<Verdict>,
+    criterion: Option<String>,
+    agent: Option<String>,
+    service: Option<String>,
+    /// In lower case.
+    text: Option<String>,
+}
+
+impl RunFilter {
+    /// Takes the filter out of a query.
+    pub(super) fn take(query: &mut Query) -> Result<Self, ApiError> {
+        let mut value = |name: &'static str| match query.take(name).filter(|text| !text.is_empty())
+        {
+            Some(text) if text.len() > MAX_VALUE => Err(ApiError::Argument {
+                name,
+                detail: format!("longer than {MAX_VALUE} bytes"),
+            }),
+            value => Ok(value),
+        };
+        let [label, criterion, agent, service, text] = PARAMETERS.map(&mut value);
+        Ok(Self {
+            label: label?.as_deref().map(label_named).transpose()?,
+            criterion: criterion?,
+            agent: agent?,
+            service: service?,
+            text: text?.map(|text| text.to_lowercase()),
+        })
+    }
+
+    pub(super) fn wants(&self, run: &RememberedRun) -> bool {
+        let trajectory = &run.trajectory;
+        let globbed = |glob: &Option<String>, text: &str| {
+            glob.as_ref().is_none_or(|glob| glob_matches(glob, text))
+        };
+        let is_judged_so = |found: &Evaluation| {
+            self.label.is_none_or(|label| found.verdict == label)
+                && globbed(&self.criterion, found.criterion.name())
+        };
+        let asks_for_judgement = self.label.is_some() || self.criterion.is_some();
+        (!asks_for_judgement || run.evaluations.iter().any(is_judged_so))
+            && globbed(&self.service, &trajectory.service)
+            && globbed(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
+            && self.text.as_ref().is_none_or(|text| contains(run, text))
+    }
+}
+
+/// Does any of the names of a run contain this text, or its trace id?
+fn contains(run: &RememberedRun, text: &str) -> bool {
+    let trajectory = &run.trajectory;
+    let names = [
+        Some(&trajectory.root),
+        Some(&trajectory.service),
+        trajectory.agent.as_ref(),
+        trajectory.session.as_ref(),
+        trajectory.expectation_attributes.case_id.as_ref(),
+    ];
+    let calls = trajectory.tool_calls.iter().map(|call| &call.name);
+    names
+        .into_iter()
+        .flatten()
+        .chain(calls)
+        .any(|name| name.to_lowercase().contains(text))
+        || trajectory.trace_id.to_string().contains(text)
+}
+
+fn label_named(word: &str) -> Result<Verdict, ApiError> {
+    const LABELS: [Verdict; 4] = [
+        Verdict::Pass,
+        Verdict::Fail,
+        Verdict::NotEvaluated,
+        Verdict::Error,
+    ];
+    let found = LABELS.into_iter().find(|label| label.as_str() == word);
+    found.ok_or_else(|| ApiError::Argument {
+        name: "label",
+        detail: format!(
+            "`{}` is none of `pass`, `fail`, `not_evaluated`, `error`",
+            truncated(word, 60)
+        ),
+    })
+}

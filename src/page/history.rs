@@ -1,0 +1,140 @@
+//! Counts verdicts by criterion and time: each of the last sixty minutes, and each quarter of an
+//! hour of the last day. Pure; time is an argument. Must not know why a verdict was given.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::evaluate::{Evaluation, Verdict};
+
+/// Most criteria that are counted: about 3 KiB each.
+const MAX_CRITERIA: usize = 256;
+const MINUTES: usize = 60;
+const QUARTERS: usize = 96;
+
+/// The verdicts of each criterion over time.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    of_criterion: BTreeMap<String, Series>,
+}
+
+#[derive(Debug)]
+struct Series {
+    minutes: Ring<MINUTES>,
+    quarters: Ring<QUARTERS>,
+}
+
+/// Counts of the latest times; each place belongs to one time.
+#[derive(Debug)]
+struct Ring<const N: usize> {
+    counts: Box<[Counts; N]>,
+    latest: u64,
+}
+
+/// Passed, failed, not evaluated, in error.
+type Counts = [u32; 4];
+
+impl History {
+    /// Counts first judgements: a revision corrects one and adds none.
+    pub(super) fn note(&mut self, evaluations: &[Evaluation], unix_nanos: u64) {
+        let minute = unix_nanos / 60_000_000_000;
+        for evaluation in evaluations.iter().filter(|found| found.revision == 0) {
+            let name = evaluation.criterion.name();
+            if !self.of_criterion.contains_key(name) && self.of_criterion.len() < MAX_CRITERIA {
+                let fresh = Series::new(minute);
+                self.of_criterion.insert(name.to_owned(), fresh);
+            }
+            let Some(series) = self.of_criterion.get_mut(name) else {
+                continue;
+            };
+            let place = match evaluation.verdict {
+                Verdict::Pass => 0,
+                Verdict::Fail => 1,
+                Verdict::NotEvaluated => 2,
+                Verdict::Error => 3,
+            };
+            series.minutes.count(minute, place);
+            series.quarters.count(minute / 15, place);
+        }
+    }
+
+    /// The counts of each criterion, the oldest time first.
+    pub(super) fn to_json(&self, unix_nanos: u64) -> Value {
+        let minute = unix_nanos / 60_000_000_000;
+        let series = self.of_criterion.iter().map(|(name, series)| {
+            json!({
+                "criterion": name,
+                "minutes": series.minutes.until(minute),
+                "quarters": series.quarters.until(minute / 15),
+            })
+        });
+        json!({
+            "labels": ["pass", "fail", "not_evaluated", "error"],
+            "minute": minute,
+            "criteria": series.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Series {
+    fn new(minute: u64) -> Self {
+        Self {
+            minutes: Ring::new(minute),
+            quarters: Ring::new(minute / 15),
+        }
+    }
+}
+
+impl<const N: usize> Ring<N> {
+    fn new(latest: u64) -> Self {
+        Self {
+            counts: Box::new([Counts::default(); N]),
+            latest,
+        }
+    }
+
+    fn count(&mut self, time: u64, place: usize) {
+        // A clock that jumps back counts for the latest time there was.
+        for passed in (self.latest + 1..=time).take(N) {
+            self.counts[(passed % N as u64) as usize] = Counts::default();
+        }
+        if time > self.latest + N as u64 {
+            *self.counts = [Counts::default(); N];
+        }
+        self.latest = self.latest.max(time);
+        let counts = &mut self.counts[(self.latest % N as u64) as usize];
+        counts[place] = counts[place].saturating_add(1);
+    }
+
+    fn until(&self, time: u64) -> Vec<Counts> {
+        let first = (time + 1).saturating_sub(N as u64);
+        (first..=time)
+            .map(
+                |time| match time + (N as u64) > self.latest && time <= self.latest {
+                    true => self.counts[(time % N as u64) as usize],
+                    false => Counts::default(),
+                },
+            )
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_times_are_forgotten_and_a_clock_may_jump() {
+        let mut ring = Ring::<4>::new(10);
+        ring.count(10, 0);
+        ring.count(12, 1);
+        assert_eq!(ring.until(12), [[0; 4], [1, 0, 0, 0], [0; 4], [0, 1, 0, 0]]);
+        ring.count(11, 1);
+        assert_eq!(ring.until(12)[3], [0, 2, 0, 0], "time does not run back");
+        ring.count(1_000_000, 2);
+        assert_eq!(ring.until(1_000_000)[3], [0, 0, 1, 0]);
+        assert_eq!(ring.until(1_000_000)[..3], [[0; 4]; 3]);
+        assert_eq!(ring.until(1_000_009), [[0; 4]; 4]);
+        assert_eq!(Ring::<4>::new(1).until(2).len(), 3);
+    }
+}

@@ -1,0 +1,387 @@
+//! Remembers judged runs, the latest ones, within a number of bytes. Must not know how runs are
+//! shown, nor what asks for them.
+//!
+//! Judging must not become slower because somebody might look at a page. So a run is copied without
+//! its values and not rendered, and only so many a second are copied while nobody looks.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
+use crate::evaluate::{Evaluation, Verdict};
+use crate::extract::Trajectory;
+use crate::pipeline::{Judged, Rules};
+use crate::span::TraceId;
+
+/// Runs that are remembered at once after a quiet time, and then each second: while nobody looks,
+/// and while somebody does. Failed runs have an allowance of their own.
+const MAX_AT_ONCE: u64 = 1_000;
+const A_SECOND: u64 = 50;
+const A_SECOND_WATCHED: u64 = 1_000;
+
+/// A run that would take more than this share of the memory is kept with its first calls only.
+const LARGEST_SHARE: usize = 8;
+/// Calls of such a run that are kept.
+const MAX_CALLS_OF_LARGE: usize = 500;
+
+/// A judged run.
+#[derive(Debug)]
+pub(crate) struct RememberedRun {
+    /// Runs are numbered as they are first judged, from 1.
+    pub(super) number: u64,
+    /// The number of its last change. Streams resume from it.
+    pub(super) change: u64,
+    /// When it was last judged, Unix nanoseconds; 0 in a report.
+    pub(super) judged_unix_nanos: u64,
+    /// What the agent did.
+    pub(super) trajectory: Arc<Trajectory>,
+    /// How many calls it made; more than the trajectory has if only its first calls are kept.
+    pub(super) n_calls: usize,
+    /// Its evaluations, each with its latest revision.
+    pub(super) evaluations: Vec<Evaluation>,
+    /// Are values kept?
+    pub(super) has_values: bool,
+    size: usize,
+    /// Rendered when it is first read.
+    pub(super) summary: OnceLock<Bytes>,
+}
+
+/// Judged runs, the latest ones.
+#[derive(Debug)]
+pub(super) struct RunMemory {
+    capacity: usize,
+    size: usize,
+    oldest_first: VecDeque<Arc<RememberedRun>>,
+    /// The number of each remembered run.
+    numbers: HashMap<TraceId, u64>,
+    totals: Totals,
+    allowance: [Allowance; 2],
+}
+
+/// Counts since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Judged runs.
+    pub(super) n_judged: u64,
+    /// Those of them that were not remembered, since too many came at once.
+    pub(super) n_passed_over: u64,
+    /// Changes of the memory.
+    pub(super) n_changes: u64,
+}
+
+/// So many runs at once, and so many a second.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    left: u64,
+    second: u64,
+}
+
+// === impl RunMemory ===
+
+impl RunMemory {
+    pub(super) fn new(capacity: usize) -> Self {
+        let full = Allowance {
+            left: MAX_AT_ONCE,
+            second: 0,
+        };
+        Self {
+            capacity,
+            size: 0,
+            oldest_first: VecDeque::new(),
+            numbers: HashMap::new(),
+            totals: Totals::default(),
+            allowance: [full; 2],
+        }
+    }
+
+    /// Remembers what was judged. `is_watched` says whether somebody looks at the runs now.
+    pub(super) fn note(
+        &mut self,
+        judged: &Judged,
+        rules: &Rules,
+        is_watched: bool,
+        unix_nanos: u64,
+    ) {
+        let mut first = judged.trajectories.iter().peekable();
+        let trace_id = |evaluation: &Evaluation| evaluation.trajectory.trace_id;
+        let groups = judged
+            .evaluations
+            .chunk_by(|one, other| trace_id(one) == trace_id(other));
+        let copy = CopyRules {
+            has_values: rules.explain.values,
+            max_size: self.capacity / LARGEST_SHARE,
+        };
+        for group in groups {
+            let id = trace_id(&group[0]);
+            // Trajectories and evaluations come in one order. A group without a new trajectory
+            // revises a run that was judged before.
+            if !first.clone().any(|trajectory| trajectory.trace_id == id) {
+                self.revise(group, copy, unix_nanos);
+                continue;
+            }
+            for trajectory in first.by_ref() {
+                let is_its = trajectory.trace_id == id;
+                let evaluations = if is_its { group } else { &[] };
+                self.take(trajectory, evaluations, copy, is_watched, unix_nanos);
+                if is_its {
+                    break;
+                }
+            }
+        }
+        for trajectory in first {
+            self.take(trajectory, &[], copy, is_watched, unix_nanos);
+        }
+    }
+
+    fn take(
+        &mut self,
+        trajectory: &Arc<Trajectory>,
+        evaluations: &[Evaluation],
+        copy: CopyRules,
+        is_watched: bool,
+        unix_nanos: u64,
+    ) {
+        self.totals.n_judged += 1;
+        let has_failed = evaluations
+            .iter()
+            .any(|evaluation| matches!(evaluation.verdict, Verdict::Fail | Verdict::Error));
+        let a_second = if is_watched {
+            A_SECOND_WATCHED
+        } else {
+            A_SECOND
+        };
+        let allowance = &mut self.allowance[usize::from(has_failed)];
+        if !allowance.take(a_second, unix_nanos / 1_000_000_000) {
+            self.totals.n_passed_over += 1;
+            return;
+        }
+        self.totals.n_changes += 1;
+        let mut run = RememberedRun::new(trajectory, evaluations, copy);
+        run.number = self.totals.n_judged;
+        run.change = self.totals.n_changes;
+        run.judged_unix_nanos = unix_nanos;
+        // One run of very many agents must not push all others out.
+        if run.size > self.capacity / 2 {
+            self.totals.n_passed_over += 1;
+            return;
+        }
+        self.size += run.size;
+        self.numbers.insert(trajectory.trace_id, run.number);
+        self.oldest_first.push_back(Arc::new(run));
+        self.shrink();
+    }
+
+    /// Late spans changed judgements. A run that is forgotten stays so.
+    fn revise(&mut self, evaluations: &[Evaluation], copy: CopyRules, unix_nanos: u64) {
+        let Some(idx) = self.idx_of(evaluations[0].trajectory.trace_id) else {
+            return;
+        };
+        let before = &self.oldest_first[idx];
+        let whole = evaluations.iter().map(|evaluation| &evaluation.trajectory);
+        // An evaluation of one agent run has only the calls of that run.
+        let whole = whole.max_by_key(|trajectory| trajectory.tool_calls.len());
+        let whole = whole.filter(|whole| whole.tool_calls.len() >= before.n_calls);
+        let mut all: Vec<Evaluation> = before.evaluations.clone();
+        for evaluation in evaluations {
+            all.retain(|earlier| !replaces(evaluation, earlier));
+            all.push(evaluation.clone());
+        }
+        let mut run = RememberedRun::new(whole.unwrap_or(&before.trajectory), &all, copy);
+        self.totals.n_changes += 1;
+        run.number = before.number;
+        run.change = self.totals.n_changes;
+        run.judged_unix_nanos = unix_nanos;
+        run.n_calls = run.n_calls.max(before.n_calls);
+        self.size = self.size + run.size - before.size;
+        self.oldest_first[idx] = Arc::new(run);
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.size > self.capacity
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.size -= oldest.size;
+            let trace_id = oldest.trajectory.trace_id;
+            // The trace may have been judged as a new one since.
+            if self.numbers.get(&trace_id) == Some(&oldest.number) {
+                self.numbers.remove(&trace_id);
+            }
+        }
+    }
+
+    fn idx_of(&self, trace_id: TraceId) -> Option<usize> {
+        let number = self.numbers.get(&trace_id)?;
+        let of_number = |run: &Arc<RememberedRun>| run.number;
+        self.oldest_first
+            .binary_search_by_key(number, of_number)
+            .ok()
+    }
+
+    /// A remembered run.
+    pub(super) fn get(&self, trace_id: TraceId) -> Option<Arc<RememberedRun>> {
+        self.idx_of(trace_id)
+            .map(|idx| Arc::clone(&self.oldest_first[idx]))
+    }
+
+    /// The remembered runs, the newest first.
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Arc<RememberedRun>> {
+        self.oldest_first.iter().rev()
+    }
+
+    /// The number of remembered runs, their bytes, and most bytes of them.
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        (self.oldest_first.len(), self.size, self.capacity)
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+}
+
+/// Is this a later judgement of the same criterion and the same span?
+fn replaces(later: &Evaluation, earlier: &Evaluation) -> bool {
+    let subject = |evaluation: &Evaluation| {
+        let subject = evaluation.trajectory.subject.as_ref();
+        subject.map(|subject| subject.span_id)
+    };
+    let previous = match later.previous {
+        Some(previous) => previous.subject,
+        None => subject(later),
+    };
+    later.criterion.name() == earlier.criterion.name()
+        && (subject(earlier) == previous || subject(earlier) == subject(later))
+}
+
+impl Allowance {
+    fn take(&mut self, a_second: u64, second: u64) -> bool {
+        // A clock that jumps back gives nothing and takes nothing.
+        let elapsed = second.saturating_sub(self.second);
+        self.left = MAX_AT_ONCE.min(self.left.saturating_add(elapsed.saturating_mul(a_second)));
+        self.second = second;
+        let is_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_left
+    }
+}
+
+// === impl RememberedRun ===
+
+/// How a run is copied.
+#[derive(Debug, Clone, Copy)]
+struct CopyRules {
+    has_values: bool,
+    /// Most bytes of one run.
+    max_size: usize,
+}
+
+impl RememberedRun {
+    /// A run of a recording, for a report.
+    pub(crate) fn recorded(
+        number: u64,
+        trajectory: &Arc<Trajectory>,
+        evaluations: Vec<Evaluation>,
+        has_values: bool,
+    ) -> Self {
+        Self {
+            number,
+            change: 0,
+            judged_unix_nanos: 0,
+            trajectory: Arc::clone(trajectory),
+            n_calls: trajectory.tool_calls.len(),
+            evaluations,
+            has_values,
+            size: 0,
+            summary: OnceLock::new(),
+        }
+    }
+
+    fn new(trajectory: &Arc<Trajectory>, evaluations: &[Evaluation], copy: CopyRules) -> Self {
+        let n_calls = trajectory.tool_calls.len();
+        let size = size_of_run(trajectory, evaluations, copy.has_values);
+        let (n_kept, is_large) = match size > copy.max_size {
+            true => (MAX_CALLS_OF_LARGE.min(n_calls), true),
+            false => (n_calls, false),
+        };
+        let kept = |trajectory: &Arc<Trajectory>| match copy.has_values && !is_large {
+            true => Arc::clone(trajectory),
+            false => Arc::new(trajectory.without_values(n_kept)),
+        };
+        let own = kept(trajectory);
+        let evaluations = evaluations.iter().map(|evaluation| {
+            let of_all = Arc::ptr_eq(&evaluation.trajectory, trajectory);
+            match is_large {
+                true => evaluation.with_explanation_only(Arc::clone(&own)),
+                false if of_all => evaluation.with_trajectory(Arc::clone(&own)),
+                false => evaluation.with_trajectory(kept(&evaluation.trajectory)),
+            }
+        });
+        let evaluations: Vec<Evaluation> = evaluations.collect();
+        let size = match is_large {
+            true => size_of_run(&own, &evaluations, false),
+            false => size,
+        };
+        Self {
+            number: 0,
+            change: 0,
+            judged_unix_nanos: 0,
+            trajectory: own,
+            n_calls,
+            evaluations,
+            has_values: copy.has_values && !is_large,
+            size,
+            summary: OnceLock::new(),
+        }
+    }
+}
+
+/// Bytes of a run, the rendered summary and its place in the memory included.
+fn size_of_run(trajectory: &Trajectory, evaluations: &[Evaluation], has_values: bool) -> usize {
+    const OF_RUN: usize = mem::size_of::<RememberedRun>() + mem::size_of::<Trajectory>() + 1_024;
+    let listed = trajectory.tool_calls.iter().take(MAX_LISTED_CALLS);
+    let of_summary = listed.map(|call| call.name.len().min(MAX_LISTED_NAME) + 40);
+    // Evidence holds a few numbers for each call, and some for each expectation.
+    const OF_EVIDENCE: usize = 24;
+    let of_agents = trajectory.agent_runs.iter().map(|run| {
+        let attributes = run.subject.attributes.iter();
+        let attributes: usize = attributes.map(|(_, text)| text.len() + 48).sum();
+        mem::size_of_val(run) + run.name.len() + attributes
+    });
+    let subject = trajectory.subject.as_ref();
+    let of_subject = subject.map_or(0, |subject| {
+        let attributes = subject.attributes.iter();
+        let attributes: usize = attributes.map(|(_, text)| text.len() + 48).sum();
+        subject.resource.size() + subject.name.len() + attributes
+    });
+    let of_calls = trajectory.tool_calls.iter().map(|call| {
+        let values = [&call.args, &call.result];
+        let values = values.into_iter().flatten().map(|value| match has_values {
+            // As text, and as JSON once a criterion that is tried has read it.
+            true => value.text.len() * 4 + 64,
+            false => 64,
+        });
+        // Most names are shared by the calls of a run, but need not be.
+        let names = call.name.len() + call.call_id.as_deref().map_or(0, str::len);
+        mem::size_of_val(call) + names + values.sum::<usize>()
+    });
+    let of_nodes = trajectory.node_visits.iter().map(|name| name.len() + 32);
+    let of_calls: usize = of_calls.sum();
+    let of_evaluations = evaluations.iter().map(|evaluation| {
+        let is_narrowed = evaluation.trajectory.arrival == trajectory.arrival
+            && evaluation.trajectory.tool_calls.len() != trajectory.tool_calls.len();
+        let copied = if is_narrowed { of_calls } else { 0 };
+        let per_call = evaluation.trajectory.tool_calls.len() * OF_EVIDENCE;
+        mem::size_of_val(evaluation) + 384 + per_call + evaluation.n_expected * 32 + copied
+    });
+    OF_RUN
+        + of_summary.sum::<usize>()
+        + of_subject
+        + of_calls
+        + of_agents.sum::<usize>()
+        + of_nodes.sum::<usize>()
+        + of_evaluations.sum::<usize>()
+}

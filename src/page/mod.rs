@@ -1,0 +1,196 @@
+//! What a person looks at: the runs that were judged lately, the page that shows them, and the same
+//! page as a file. Must not know how runs are judged, nor change what is judged.
+//!
+//! The scoring thread hands over each judgement and never waits: it copies runs into a bounded
+//! memory. Whoever looks reads from there at a speed of their own, so a slow page holds nothing up
+//! and makes nothing grow.
+
+mod limits;
+
+mod history;
+mod memory;
+
+mod view;
+
+mod changes;
+
+mod attempt;
+mod filter;
+mod stream;
+
+mod assets;
+
+pub mod report;
+
+mod api;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use serde_json::{Value, json};
+
+use crate::config;
+use crate::pipeline::{Judged, Rules};
+use crate::register::Register;
+use crate::span::Now;
+use crate::sync::Mutex;
+use crate::telemetry::{MetricKind, MetricsSource};
+
+use history::History;
+use memory::RunMemory;
+
+/// Most spans that looked like tool calls and are remembered, one of each name and service.
+const MAX_UNRECOGNISED: usize = 32;
+
+/// The page and what it shows. Clones share one.
+#[derive(Clone)]
+pub struct Page(Arc<PageState>);
+
+/// What a page is made of.
+pub struct PageSetup {
+    /// Most bytes of remembered runs.
+    pub capacity: usize,
+    /// Links to the team's tracing backends.
+    pub links: Vec<config::PageLink>,
+    /// Reads the criteria that are tried.
+    pub register: Register,
+    /// The one clock.
+    pub clock: fn() -> Now,
+}
+
+struct PageState {
+    runs: Mutex<RunMemory>,
+    history: Mutex<History>,
+    unrecognised: Mutex<VecDeque<UnrecognisedSeen>>,
+    /// How many pages receive runs as they are judged.
+    n_streams: Arc<AtomicUsize>,
+    links: Vec<config::PageLink>,
+    register: Register,
+    clock: fn() -> Now,
+}
+
+/// A span that looks like a tool call, in traces in which nothing was recognised.
+struct UnrecognisedSeen {
+    service: Arc<str>,
+    span_name: Option<Arc<str>>,
+    n_models: usize,
+    n_seen: u64,
+}
+
+impl Page {
+    /// An empty page.
+    pub fn new(setup: PageSetup) -> Self {
+        let PageSetup {
+            capacity,
+            links,
+            register,
+            clock,
+        } = setup;
+        Self(Arc::new(PageState {
+            runs: Mutex::new(RunMemory::new(capacity)),
+            history: Mutex::default(),
+            unrecognised: Mutex::default(),
+            n_streams: Arc::default(),
+            links,
+            register,
+            clock,
+        }))
+    }
+
+    /// Remembers what was judged.
+    pub fn note(&self, judged: &Judged, rules: &Rules, unix_nanos: u64) {
+        let Judged {
+            evaluations,
+            trajectories,
+            unrecognised,
+            ..
+        } = judged;
+        if let Some(unrecognised) = unrecognised {
+            self.note_unrecognised(unrecognised);
+        }
+        if evaluations.is_empty() && trajectories.is_empty() {
+            return;
+        }
+        self.0.history.lock().note(evaluations, unix_nanos);
+        let is_watched = self.0.n_streams.load(Ordering::Relaxed) > 0;
+        let mut runs = self.0.runs.lock();
+        runs.note(judged, rules, is_watched, unix_nanos);
+    }
+
+    fn note_unrecognised(&self, found: &crate::extract::Unrecognised) {
+        let mut seen = self.0.unrecognised.lock();
+        let known = seen
+            .iter_mut()
+            .find(|seen| seen.service == found.service && seen.span_name == found.span_name);
+        match known {
+            Some(known) => known.n_seen += 1,
+            None => {
+                if seen.len() == MAX_UNRECOGNISED {
+                    seen.pop_front();
+                }
+                seen.push_back(UnrecognisedSeen {
+                    service: Arc::clone(&found.service),
+                    span_name: found.span_name.clone(),
+                    n_models: found.n_models,
+                    n_seen: 1,
+                });
+            }
+        }
+    }
+
+    /// The API of the page, for those who may use the API.
+    pub fn api(&self) -> Router {
+        api::routes(self.clone())
+    }
+
+    /// The page itself. It holds no telemetry.
+    pub fn assets(&self) -> Router {
+        assets::routes()
+    }
+
+    /// How much is remembered, for `/metrics`.
+    pub fn metrics(&self) -> MetricsSource {
+        let page = self.clone();
+        Arc::new(move |metrics| {
+            let runs = page.0.runs.lock();
+            let (n_runs, size, capacity) = runs.sizes();
+            let n_passed_over = runs.totals().n_passed_over;
+            drop(runs);
+            let name = "spanscore_page_passed_over_runs";
+            let help = "Judged runs that the page does not remember, since too many came at once";
+            metrics.metric(name, MetricKind::Counter, help);
+            metrics.sample(&format!("{name}_total"), [], n_passed_over);
+            metrics.gauge(
+                "spanscore_page_runs",
+                "Runs that the page remembers",
+                n_runs,
+            );
+            let help = "Bytes of the runs that the page remembers";
+            metrics.gauge("spanscore_page_bytes", help, size);
+            let help = "Most bytes of the runs that the page remembers";
+            metrics.gauge("spanscore_page_capacity_bytes", help, capacity);
+        })
+    }
+
+    fn unix_nanos(&self) -> u64 {
+        (self.0.clock)().unix_nanos
+    }
+
+    fn unrecognised_json(&self) -> Value {
+        let seen = self.0.unrecognised.lock();
+        let seen = seen.iter().rev().map(|seen| {
+            json!({
+                "service": &*seen.service,
+                "span_name": seen.span_name.as_deref(),
+                "models": seen.n_models,
+                "seen": seen.n_seen,
+            })
+        });
+        json!({ "unrecognised": seen.collect::<Vec<_>>() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

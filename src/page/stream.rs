@@ -1,0 +1,76 @@
+//! Streams runs to pages as they are judged, as server-sent events. Must not know what a run is.
+//!
+//! Nothing waits in a queue: each stream looks at the memory at its own pace and remembers only how
+//! far it has read. For a browser that stops reading nothing is done; it receives the latest runs
+//! when it reads again.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::IntervalStream;
+
+use super::Page;
+use super::changes::Changes;
+use crate::register::ApiError;
+
+/// Most pages that receive runs as they are judged; further ones poll.
+pub(super) const MAX_STREAMS: usize = 32;
+/// Time between two looks at the memory.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// A comment follows this much silence; without it neither side would notice that the other is
+/// gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// A page that is being streamed to.
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    fn take(n_streams: &Arc<AtomicUsize>) -> Option<Self> {
+        let n_before = n_streams.fetch_add(1, Ordering::Relaxed);
+        let slot = Self(Arc::clone(n_streams));
+        (n_before < MAX_STREAMS).then_some(slot)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The changes of the memory after `since`, for as long as somebody reads.
+pub(super) fn stream(page: Page, since: u64) -> Result<Response, ApiError> {
+    let slot = Slot::take(&page.0.n_streams).ok_or_else(|| {
+        ApiError::Full(format!(
+            "all {MAX_STREAMS} streams are taken: poll GET /v1/runs?since=… instead"
+        ))
+    })?;
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut since, mut last_sent) = (since, Instant::now());
+    let mut is_first = true;
+    let frames = IntervalStream::new(ticks).filter_map(move |now| {
+        let _held_as_long_as_somebody_reads = &slot;
+        let changes = Changes::after(&page, since);
+        let frame = match changes.change > since || is_first {
+            true => format!("event: runs\ndata: {}\n\n", changes.text()),
+            false if now.saturating_duration_since(last_sent) >= HEARTBEAT => ":\n\n".to_owned(),
+            false => return None,
+        };
+        (since, last_sent, is_first) = (changes.change, now, false);
+        Some(Ok::<_, Infallible>(Bytes::from(frame)))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, Body::from_stream(frames)).into_response())
+}

@@ -1,0 +1,369 @@
+//! Hands judgements of recorded and made-up runs to a page and calls its API, without a socket or a
+//! browser. Time is an argument. They do not prove that the page can be looked at: tests/page opens
+//! it in a browser.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::*;
+use crate::assemble::Settings;
+use crate::cli::configuration::Disk;
+use crate::config::{Config, Sources};
+use crate::pipeline::Pipeline;
+use crate::receive::json;
+use crate::register::{RegisterSetup, merge};
+use crate::sidecar;
+
+const CRITERIA: &str = r#"
+criteria:
+  - name: order
+    evaluate: { tool_call_order: { tool_calls_order: [validate, check, create] } }
+  - name: item
+    evaluate: { tool_call_args: { tool_calls: [{ name: create, args: { item: book } }] } }
+"#;
+
+/// A page with its rules, and a clock in Unix nanoseconds.
+struct Sight {
+    page: Page,
+    rules: Rules,
+    unix_nanos: u64,
+}
+
+impl Sight {
+    fn new(text: &str, capacity: usize) -> Self {
+        let sources = Sources {
+            file: Some(("spanscore.yaml".as_ref(), text)),
+            environment: &Default::default(),
+            flags: &[],
+            files: &Disk,
+        };
+        let config = Config::load(&sources).unwrap().config;
+        let rules = merge::rules(&config, config.criteria.clone(), None);
+        let links = config.admin.links.clone();
+        let setup = RegisterSetup {
+            config,
+            origin: None,
+            rules: Arc::new(ArcSwap::from_pointee(rules.clone())),
+            coverage: Arc::default(),
+            clock: sidecar::now,
+        };
+        let (register, _) = crate::register::open(setup, &Arc::default()).unwrap();
+        let page = Page::new(PageSetup {
+            capacity,
+            links,
+            register,
+            clock: sidecar::now,
+        });
+        Self {
+            page,
+            rules,
+            unix_nanos: 1_795_000_000_000_000_000,
+        }
+    }
+
+    /// Judges runs, each with its trace id and its calls, and hands them to the page.
+    fn judge(&mut self, runs: &[(u64, &[&str])]) {
+        let spans = runs.iter().flat_map(|(id, calls)| spans(*id, calls));
+        let body = serde_json::json!({ "resourceSpans": [{
+            "resource": { "attributes": [text("service.name", "shop")] },
+            "scopeSpans": [{ "spans": spans.collect::<Vec<_>>() }],
+        }] });
+        let body = json::traces(body.to_string().as_bytes()).unwrap();
+        let scanned = crate::receive::scan::scan(&body, Some(self.rules.keys())).unwrap();
+        let now = sidecar::now();
+        let mut pipeline = Pipeline::new(Settings::replay(), now);
+        pipeline.accept(&self.rules, scanned.batch, now);
+        let judged = pipeline.end_of_input(&self.rules, now, |_| ());
+        self.page.note(&judged, &self.rules, self.unix_nanos);
+    }
+
+    async fn call(&self, method: &str, path: &str, body: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let routes = self.page.api().merge(self.page.assets());
+        let response = routes.oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = to_bytes(body, 64 << 20).await.unwrap().to_vec();
+        (parts.status.as_u16(), parts.headers, body)
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let (status, _, body) = self.call("GET", path, "").await;
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    async fn attempt(&self, criterion: &str) -> (u16, Value) {
+        let (status, _, body) = self.call("POST", "/v1/runs/evaluate", criterion).await;
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+}
+
+fn text(key: &str, value: &str) -> Value {
+    serde_json::json!({ "key": key, "value": { "stringValue": value } })
+}
+
+fn spans(id: u64, calls: &[&str]) -> Vec<Value> {
+    let span = |at: u64, name: &str, attributes: Vec<Value>| {
+        serde_json::json!({
+            "traceId": format!("{id:032x}"),
+            "spanId": format!("{:016x}", id * 100_000 + at + 1),
+            "parentSpanId": match at {
+                0 => String::new(),
+                _ => format!("{:016x}", id * 100_000 + 1),
+            },
+            "name": name,
+            "startTimeUnixNano": (1_000 + at * 10).to_string(),
+            "endTimeUnixNano": (1_005 + at * 10 + if at == 0 { 1_000_000 } else { 0 }).to_string(),
+            "attributes": attributes,
+        })
+    };
+    let root = span(
+        0,
+        "invoke_agent checkout",
+        vec![
+            text("gen_ai.operation.name", "invoke_agent"),
+            text("gen_ai.agent.name", "checkout"),
+        ],
+    );
+    let calls = calls.iter().zip(1..).map(|(name, at)| {
+        let attributes = vec![
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", name),
+            text(
+                "gen_ai.tool.call.arguments",
+                r#"{"item":"book","secret":"s3cret"}"#,
+            ),
+        ];
+        span(at, "execute_tool", attributes)
+    });
+    std::iter::once(root).chain(calls).collect()
+}
+
+fn id(number: u64) -> String {
+    format!("{number:032x}")
+}
+
+#[tokio::test]
+async fn a_failed_run_shows_where_it_parted_and_no_value() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    sight.judge(&[
+        (1, &["validate", "check", "create"]),
+        (2, &["validate", "create", "check"]),
+    ]);
+    let (_, list) = sight.get("/v1/runs?label=fail").await;
+    assert_eq!(list["runs"].as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list["runs"][0]["trace_id"], id(2));
+    assert_eq!(
+        (&list["judged"], &list["remembered"]),
+        (&2.into(), &2.into())
+    );
+    let (_, run) = sight.get(&format!("/v1/runs/{}", id(2))).await;
+    let rows = run["evaluations"][0]["alignment"].as_array().unwrap();
+    let kinds: Vec<_> = rows
+        .iter()
+        .map(|row| row["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["match", "match", "moved"]);
+    assert_eq!(rows[2]["calls"], serde_json::json!([1]));
+    assert!(!run.to_string().contains("s3cret"), "{run}");
+    let (status, _, yaml) = sight
+        .call("GET", &format!("/v1/runs/{}/criterion", id(1)), "")
+        .await;
+    let yaml = String::from_utf8(yaml).unwrap();
+    assert_eq!(status, 200);
+    assert!(yaml.contains("[validate, check, create]"), "{yaml}");
+}
+
+#[tokio::test]
+async fn values_are_kept_only_where_explanations_may_show_them() {
+    let mut sight = Sight::new(&format!("explain: {{ values: true }}{CRITERIA}"), 1 << 20);
+    sight.judge(&[(1, &["validate", "check", "create"])]);
+    let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+    assert!(
+        run["tool_calls"][0]["args"]
+            .as_str()
+            .unwrap()
+            .contains("s3cret")
+    );
+}
+
+#[tokio::test]
+async fn a_criterion_is_tried_on_remembered_runs() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    sight.judge(&[
+        (1, &["validate", "check", "create"]),
+        (2, &["validate", "create", "check"]),
+    ]);
+    let (status, tried) = sight
+        .attempt(
+            "name: order\nthreshold: 0.5\nevaluate:\n  tool_call_order: { tool_calls_order: \
+             [validate, check, create] }\n",
+        )
+        .await;
+    assert_eq!(status, 200, "{tried}");
+    assert_eq!(tried["labels"]["pass"], 2);
+    assert_eq!(tried["changed"], 1);
+    assert_eq!(tried["runs"][0]["before"], "fail");
+
+    let (_, tried) = sight
+        .attempt(
+            "name: draft\nevaluate:\n  tool_call_args: { tool_calls: [{ name: create, args: { item: \
+             book } }] }\n",
+        )
+        .await;
+    assert_eq!(
+        (&tried["without_values"], &tried["labels"]["not_evaluated"]),
+        (&2.into(), &2.into())
+    );
+
+    let (status, problem) = sight
+        .attempt("name: draft\nevaluate:\n  tool_call_ordr: {}\n")
+        .await;
+    assert_eq!(status, 400);
+    assert_eq!(
+        (
+            &problem["errors"][0]["line"],
+            &problem["errors"][0]["column"]
+        ),
+        (&3.into(), &3.into())
+    );
+    let huge = format!(
+        "name: a\nevaluate: {{ tool_call_order: {{ tool_calls_order: [{}] }} }}",
+        "x, ".repeat(400_000)
+    );
+    let (status, problem) = sight.attempt(&huge).await;
+    assert!((400..500).contains(&status), "{problem}");
+}
+
+#[tokio::test]
+async fn the_memory_keeps_the_latest_runs_within_its_bytes() {
+    let mut sight = Sight::new(CRITERIA, 64 << 10);
+    for number in 1..=200 {
+        sight.unix_nanos += 1_000_000_000;
+        sight.judge(&[(number, &["validate", "check", "create"])]);
+    }
+    let (_, list) = sight.get("/v1/runs?limit=1000").await;
+    let runs = list["runs"].as_array().unwrap();
+    assert_eq!(list["judged"], 200);
+    assert!((5..100).contains(&runs.len()), "{}", runs.len());
+    assert_eq!(runs[0]["trace_id"], id(200));
+    let (n_runs, size, capacity) = sight.page.0.runs.lock().sizes();
+    assert_eq!(n_runs, runs.len());
+    assert!(size <= capacity);
+    assert_eq!(sight.get(&format!("/v1/runs/{}", id(1))).await.0, 404);
+    let (_, older) = sight.get("/v1/runs?before=198&limit=1").await;
+    assert_eq!(older["runs"][0]["number"], 197);
+}
+
+#[tokio::test]
+async fn a_run_of_many_calls_is_kept_with_its_first_ones() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    sight.judge(&[(1, &["validate"; 5_000])]);
+    let (_, run) = sight.get(&format!("/v1/runs/{}", id(1))).await;
+    assert_eq!(run["n_calls"], 5_000);
+    assert_eq!(run["tool_calls"].as_array().unwrap().len(), 500);
+    let evaluation = &run["evaluations"][0];
+    assert_eq!(evaluation["label"], "fail");
+    assert!(!evaluation["explanation"].as_str().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn too_many_runs_at_once_are_counted_and_failed_ones_have_places_of_their_own() {
+    let mut sight = Sight::new(CRITERIA, 64 << 20);
+    let good: &[&str] = &["validate", "check", "create"];
+    let all: Vec<(u64, &[&str])> = (1..=1_500).map(|number| (number, good)).collect();
+    sight.judge(&all);
+    sight.judge(&[(2_000, &["create"])]);
+    let (_, list) = sight.get("/v1/runs").await;
+    assert_eq!(list["passed_over"], 500);
+    assert_eq!(list["runs"][0]["trace_id"], id(2_000));
+    sight.unix_nanos += 1_000_000_000;
+    sight.judge(&[(3_000, good)]);
+    let (_, list) = sight.get("/v1/runs").await;
+    assert_eq!(list["runs"][0]["trace_id"], id(3_000));
+    let (_, history) = sight.get("/v1/history").await;
+    assert_eq!(history["criteria"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn every_route_is_in_the_openapi_document() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    sight.judge(&[(1, &["validate"])]);
+    let document: Value = serde_saphyr::from_str(include_str!("../register/openapi.yaml")).unwrap();
+    let mut n_paths = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        if !["/v1/runs", "/v1/history", "/v1/page"]
+            .iter()
+            .any(|start| path.starts_with(start))
+            || path == "/v1/runs/events"
+        {
+            continue;
+        }
+        n_paths += 1;
+        for method in ["get", "put", "post", "delete"] {
+            let with_id = path.replace("{trace_id}", &id(1));
+            let (status, ..) = sight.call(&method.to_uppercase(), &with_id, "{").await;
+            let operation = &operations[method];
+            assert_eq!(
+                status == 405,
+                operation.is_null(),
+                "{method} {path}: {status}"
+            );
+            assert!(
+                operation.is_null() || operation["responses"][status.to_string()].is_object(),
+                "{method} {path}: {status}"
+            );
+        }
+    }
+    assert_eq!(n_paths, 6);
+    let (status, problem) = sight.get("/v1/runs?label=bad").await;
+    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("`bad`"));
+    assert_eq!(
+        sight.get("/v1/runs?criterion=zzz").await.1["runs"],
+        serde_json::json!([])
+    );
+}
+
+#[tokio::test]
+async fn the_page_loads_nothing_from_elsewhere_and_is_small() {
+    let sight = Sight::new("", 1 << 20);
+    let mut size = 0;
+    for path in ["/", "/page/page.js", "/page/page.css", "/page/icon.svg"] {
+        let request = Request::get(path).header("accept-encoding", "gzip");
+        let response = sight
+            .page
+            .assets()
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await;
+        let (parts, body) = response.unwrap().into_parts();
+        let header = |name: &str| parts.headers[name].to_str().unwrap().to_owned();
+        assert_eq!(header("content-encoding"), "gzip", "{path}");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        let policy = header("content-security-policy");
+        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"));
+        assert!(!parts.headers.contains_key("set-cookie"));
+        size += to_bytes(body, 1 << 20).await.unwrap().len();
+    }
+    assert!(size < 200 << 10, "{size} bytes");
+    // Inside a report the script stands between tags.
+    let script = assets::script();
+    assert!(!script.contains("</script") && !script.contains('\r') && !script.contains("<!--"));
+    assert!(!assets::style().contains("</style"));
+}
+
+#[tokio::test]
+async fn thirty_two_pages_stream_and_further_ones_are_told_to_poll() {
+    let sight = Sight::new("", 1 << 20);
+    let mut streams = Vec::new();
+    for _ in 0..stream::MAX_STREAMS {
+        streams.push(stream::stream(sight.page.clone(), 0).unwrap());
+    }
+    assert_eq!(sight.get("/v1/runs/events").await.0, 503);
+    drop(streams);
+    assert!(stream::stream(sight.page.clone(), 0).is_ok());
+}
