@@ -10,13 +10,12 @@
 mod cross_trace_results;
 mod judged;
 mod reported;
+mod span_calls;
 
-use std::collections::VecDeque;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, HashSet};
+use hashbrown::DefaultHashBuilder;
 
 use crate::assemble::{
     CloseReason, Closed, Inserted, Settings, Stats, TornTraces, Trace, TraceBuffer, TraceIdFilter,
@@ -27,6 +26,7 @@ use crate::span::{Batch, KeptAttributesBuilder, KeySet, Now, TraceId};
 
 use cross_trace_results::CrossTraceResults;
 use reported::Reported;
+use span_calls::SpanCalls;
 
 pub use judged::{Judged, JudgementSink};
 
@@ -154,6 +154,8 @@ pub struct Intake {
     pub n_late: usize,
     /// Spans that were not taken: their trace is full, or its other spans are forgotten.
     pub n_too_late: usize,
+    /// Those of them whose trace was forgotten because the memory of closed traces was full.
+    pub n_forgotten: usize,
     /// Log records of tool calls that name no prompt, no session and no span.
     pub n_ungrouped: usize,
 }
@@ -164,6 +166,10 @@ impl Intake {
             Inserted::Taken | Inserted::Known => self.n_taken += 1,
             Inserted::Late => self.n_late += 1,
             Inserted::TooLate => self.n_too_late += 1,
+            Inserted::Forgotten => {
+                self.n_too_late += 1;
+                self.n_forgotten += 1;
+            }
         }
     }
 }
@@ -371,9 +377,10 @@ impl Pipeline {
             look(&closed.trace);
             let trajectory = extract::trajectory(&closed.trace, &rules.recogniser);
             if let Some(trajectory) = &trajectory {
-                self.span_calls.note(trajectory);
-                for contested in self.results.ask(trajectory) {
-                    self.buffer.reopen(&contested, now);
+                let groups = self.span_calls.note(closed.trace.trace_id, trajectory);
+                let contested = self.results.ask(trajectory);
+                for changed in groups.iter().chain(&contested) {
+                    self.buffer.reopen(changed, now);
                 }
             }
             for result in extract::cross_trace_results(&closed.trace, &rules.recogniser) {
@@ -388,7 +395,20 @@ impl Pipeline {
             if closed.first {
                 self.judged.reasons.push(closed.trace.reason);
             }
-            match trajectory.and_then(|trajectory| self.span_calls.without_known(trajectory)) {
+            match trajectory.map(|trajectory| self.span_calls.without_known(trajectory)) {
+                // Spans report all calls of this group of records.
+                Some(trajectory)
+                    if trajectory.subject.is_none() && trajectory.tool_calls.is_empty() =>
+                {
+                    if closed.first {
+                        self.judged.n_no_trajectory += 1;
+                    }
+                    let (trajectory, memo) = (Arc::new(trajectory), &mut closed.memo);
+                    let revising = memo.revise(&rules.criteria, &trajectory, &self.hasher);
+                    for evaluation in revising.withdraw() {
+                        self.judged.add(evaluation);
+                    }
+                }
                 Some(mut trajectory) => {
                     self.results.fill(&mut trajectory);
                     let trajectory = Arc::new(trajectory);
@@ -456,57 +476,4 @@ impl Pipeline {
 fn hand_on(judged: &mut Judged, sink: &mut impl JudgementSink) {
     sink.take(judged);
     judged.clear();
-}
-
-// === SpanCalls ===
-
-/// Number of remembered call ids, the latest ones: at most 1.5 MiB.
-const MAX_SPAN_CALLS: usize = 65_536;
-
-/// The ids of calls that spans reported: an agent that also writes a log record about each call has
-/// made it once. Spans are judged first: their trace closes when its root has ended, a prompt's
-/// records only after a long quiet time.
-#[derive(Debug, Default)]
-struct SpanCalls {
-    known: HashSet<u64>,
-    oldest_first: VecDeque<u64>,
-    hasher: DefaultHashBuilder,
-}
-
-impl SpanCalls {
-    fn note(&mut self, trajectory: &Trajectory) {
-        // Calls from a model's messages have no span of their own.
-        if trajectory.subject.is_none() || trajectory.from_messages {
-            return;
-        }
-        for id in trajectory
-            .tool_calls
-            .iter()
-            .filter_map(|call| call.call_id.as_deref())
-        {
-            let id = self.hasher.hash_one(id);
-            if self.known.insert(id) {
-                self.oldest_first.push_back(id);
-            }
-        }
-        while self.oldest_first.len() > MAX_SPAN_CALLS {
-            self.oldest_first
-                .pop_front()
-                .map(|oldest| self.known.remove(&oldest));
-        }
-    }
-
-    /// Removes the calls that spans reported from a trajectory made of log records. `None` if no
-    /// call is left.
-    fn without_known(&self, mut trajectory: Trajectory) -> Option<Trajectory> {
-        if trajectory.subject.is_none() {
-            trajectory.tool_calls.retain(|call| {
-                call.call_id
-                    .as_deref()
-                    .is_none_or(|id| !self.known.contains(&self.hasher.hash_one(id)))
-            });
-            return Some(trajectory).filter(|trajectory| !trajectory.tool_calls.is_empty());
-        }
-        Some(trajectory)
-    }
 }

@@ -401,7 +401,10 @@ impl<M: Memo> TraceBuffer<M> {
             }
             None => {
                 self.recent.touch(recent, tick);
-                Err(Inserted::TooLate)
+                Err(match self.recent.is_forgotten(recent) {
+                    true => Inserted::Forgotten,
+                    false => Inserted::TooLate,
+                })
             }
         }
     }

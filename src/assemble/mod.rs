@@ -112,8 +112,11 @@ pub enum Inserted {
     /// It is part of a trace that was reported before. If that was closed, it is open again, to
     /// settle.
     Late,
-    /// Not taken: a limit has closed its trace, or the other spans of its trace are forgotten.
+    /// Not taken: a limit has closed its trace.
     TooLate,
+    /// Not taken: the other spans of its trace are forgotten, since the memory of closed traces was
+    /// full. What it would change stays as it was reported.
+    Forgotten,
 }
 
 /// The pipeline's memory of a trace: its reported results.

@@ -31,6 +31,8 @@ struct ClosedTrace<M> {
     hash: u64,
     /// `None` while it is judged, and after its spans were dropped.
     trace: Option<Box<BufferedTrace<M>>>,
+    /// Its spans were dropped because memory was full.
+    is_forgotten: bool,
 }
 
 impl<M: Memo> RecentlyClosed<M> {
@@ -50,7 +52,11 @@ impl<M: Memo> RecentlyClosed<M> {
 
     /// Adds a trace that was closed and is being judged.
     pub(super) fn insert(&mut self, hash: u64, now: Tick) {
-        let slot = self.entries.insert(ClosedTrace { hash, trace: None });
+        let slot = self.entries.insert(ClosedTrace {
+            hash,
+            trace: None,
+            is_forgotten: false,
+        });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |&slot| {
             entries.get(slot).map_or(0, |entry| entry.hash)
@@ -78,7 +84,17 @@ impl<M: Memo> RecentlyClosed<M> {
             && let Some((oldest, _)) = self.whole.first(0)
         {
             self.drop_spans(oldest);
+            if let Some(entry) = self.entries.get_mut(oldest) {
+                entry.is_forgotten = true;
+            }
         }
+    }
+
+    /// Were the spans of a remembered trace dropped because memory was full?
+    pub(super) fn is_forgotten(&self, slot: Slot) -> bool {
+        self.entries
+            .get(slot)
+            .is_some_and(|entry| entry.is_forgotten)
     }
 
     /// Finds a remembered trace. Without its spans only the hash is compared.

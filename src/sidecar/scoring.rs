@@ -250,6 +250,7 @@ fn run(
             SpansLate {
                 n_taken: intake.n_late,
                 n_refused: intake.n_too_late,
+                n_forgotten: intake.n_forgotten,
             }
             .emit(&shared.telemetry);
         }

@@ -95,6 +95,8 @@ metrics! {
     registrations_expired: Counter[] = "spanscore_registrations_expired_total";
     /// Failed attempts to remove expired registrations: the state file could not be written
     registrations_kept: Counter[] = "spanscore_registrations_kept_total";
+    /// Late spans without effect because the memory of closed traces was full
+    revisions_lost: Counter[] = "spanscore_revisions_lost_total";
     /// Scores dropped, by shape and reason
     scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
     /// Scores acknowledged by their destination, by shape

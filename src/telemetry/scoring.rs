@@ -50,11 +50,22 @@ pub struct SpansLate {
     pub n_taken: usize,
     /// Not accepted: their traces are full or forgotten.
     pub n_refused: usize,
+    /// Those of them whose trace was forgotten because the memory of closed traces was full.
+    pub n_forgotten: usize,
 }
 
 impl SpansLate {
-    /// Counts it.
+    /// Counts it. The first revision that is lost for lack of memory is a warning.
     pub fn emit(self, telemetry: &Telemetry) {
+        let n_forgotten = self.n_forgotten as u64;
+        if n_forgotten > 0 && telemetry.metrics.revisions_lost.add([], n_forgotten) == n_forgotten {
+            tracing::warn!(
+                n_spans = n_forgotten,
+                "late spans change no verdict: the memory of closed traces was full and their \
+                 trace is forgotten (further spans are only counted); raise \
+                 assemble.recent.max_size or memory.limit"
+            );
+        }
         if self.n_taken + self.n_refused > 0 {
             telemetry
                 .metrics

@@ -70,7 +70,7 @@ fn facts_go_oldest_first_and_a_late_span_is_known_to_be_late_without_them() {
     }
     let stats = buffer.buffer.stats();
     assert_eq!((stats.n_recent, stats.n_recent_whole), (3, 2));
-    assert_eq!(buffer.send(span(2).under(1).of(1)), Inserted::TooLate);
+    assert_eq!(buffer.send(span(2).under(1).of(1)), Inserted::Forgotten);
     assert_eq!(buffer.send(span(2).under(1).of(2)), Inserted::Late);
     assert_eq!(traces(&buffer.finish()), [trace_id(2)]);
 }

@@ -29,6 +29,11 @@ impl KeyBits {
         Self([a | d, b | e, c | f])
     }
 
+    pub(crate) const fn without(self, other: Self) -> Self {
+        let ([a, b, c], [d, e, f]) = (self.0, other.0);
+        Self([a & !d, b & !e, c & !f])
+    }
+
     pub(crate) fn intersection(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);
         Self([a & d, b & e, c & f])

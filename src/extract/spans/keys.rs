@@ -221,6 +221,33 @@ const _: () = assert!(
 /// Keys that give a span a kind, in any convention.
 pub(crate) const KINDS: KeyBits = of_class(Class::Kind);
 
+/// Keys with names so general that applications use them, too, and the words with which a
+/// convention gives a span a kind in them.
+pub(super) const GENERAL_KINDS: &[(KeyId, &[&str])] = &[
+    (
+        SPAN_TYPE,
+        &[
+            "agent",
+            "embedding",
+            "guardrail",
+            "llm",
+            "memory",
+            "middleware",
+            "retriever",
+            "scorer",
+            "summary",
+            "tool",
+            "vector",
+            "workflow",
+            "workflow-step",
+        ],
+    ),
+    (SPAN_TYPE_FLAT, &["agentRun", "completion"]),
+];
+
+/// The other keys that give a span a kind, whatever their value.
+pub(super) const OWN_KINDS: KeyBits = KINDS.without(KeyBits::new(&[SPAN_TYPE, SPAN_TYPE_FLAT]));
+
 /// Keys by which some convention recognises a span.
 pub(super) const MARKS: KeyBits = KINDS.union(of_class(Class::Mark));
 

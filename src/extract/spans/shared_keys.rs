@@ -20,11 +20,7 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     if call.call_id.is_none() {
         call.call_id = span.first_text(keys::CALL_IDS);
     }
-    let shared = |keys: &[KeyId]| {
-        span.has_any(keys::KINDS)
-            .then(|| span.first_raw(keys))
-            .flatten()
-    };
+    let shared = |keys: &[KeyId]| span.names_kind().then(|| span.first_raw(keys)).flatten();
     if call.args.is_none() {
         call.args = shared(keys::ARGS);
     }

@@ -61,6 +61,15 @@ impl<'a> View<'a> {
         self.present().intersects(keys)
     }
 
+    /// Does an attribute give the span a kind, in any convention?
+    pub(crate) fn names_kind(&self) -> bool {
+        self.has_any(keys::OWN_KINDS)
+            || self.has_any(keys::KINDS)
+                && keys::GENERAL_KINDS
+                    .iter()
+                    .any(|(key, words)| words.iter().any(|word| self.is(*key, word)))
+    }
+
     pub(crate) fn has(&self, key: KeyId) -> bool {
         self.attributes.has(key)
     }

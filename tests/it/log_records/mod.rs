@@ -12,7 +12,7 @@ use spanscore::evaluate::Verdict;
 use spanscore::extract::ToolCall;
 use spanscore::pipeline::{Intake, Judged, Pipeline};
 use spanscore::sidecar;
-use spanscore::span::Now;
+use spanscore::span::{Batch, Now};
 
 use crate::support::records::{
     SECOND, START, attributes, claude, logs, names, record, replay, rules, span, spans, text,
@@ -289,4 +289,49 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
         "attributes": attributes(&values),
     });
     assert_eq!(replay([spans(&[forged])]).trajectories.len(), 0);
+}
+
+#[test]
+fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
+    let start = sidecar::now().instant;
+    let at = |seconds| Now {
+        instant: start + Duration::from_secs(seconds),
+        unix_nanos: START + seconds * SECOND,
+    };
+    let settings = Settings {
+        inactive: Duration::from_secs(180),
+        settle: Duration::from_secs(5),
+        restart_guard: None,
+        ..Settings::replay()
+    };
+    let mut pipeline = Pipeline::new(settings, at(0));
+    let rules = rules();
+    let mut seen = |batch: Option<Batch>, seconds: u64| {
+        if let Some(batch) = batch {
+            pipeline.accept(&rules, batch, at(seconds - 10));
+        }
+        let evaluations = pipeline.advance(&rules, at(seconds)).evaluations;
+        let seen = evaluations.iter().map(|evaluation| {
+            let is_of_records = evaluation.trajectory.subject.is_none();
+            (is_of_records, evaluation.verdict, evaluation.revision)
+        });
+        seen.collect::<Vec<_>>()
+    };
+    let calls = ["Read", "Edit", "Bash"].into_iter().zip(1..);
+    let records: Vec<Value> = calls
+        .map(|(tool, n)| claude(n, n as i64, tool, &format!("t{n}"), json!({})))
+        .collect();
+    let of_span = |n: u8| Some(span(&format!("{n:032x}"), &format!("t{n}")));
+    assert_eq!(seen(Some(logs(&records)), 20), []);
+    assert_eq!(seen(None, 300), [(true, Verdict::Pass, 0)]);
+    // Spans report one call, then the others: the run is not judged twice.
+    assert_eq!(seen(of_span(1), 310), [(false, Verdict::Fail, 0)]);
+    assert_eq!(seen(None, 600), [(true, Verdict::Fail, 1)]);
+    assert_eq!(seen(of_span(2), 610), [(false, Verdict::Fail, 0)]);
+    assert_eq!(seen(of_span(3), 620), [(false, Verdict::Fail, 0)]);
+    assert_eq!(seen(None, 900), [(true, Verdict::NotEvaluated, 2)]);
+    // An id that two traces have proves nothing: the calls of the records count again.
+    let again = Some(span(&format!("{:032x}", 9), "t1"));
+    assert_eq!(seen(again, 910), [(false, Verdict::Fail, 0)]);
+    assert_eq!(seen(None, 1_200), [(true, Verdict::Fail, 3)]);
 }

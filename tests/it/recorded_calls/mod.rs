@@ -3,6 +3,7 @@
 
 mod capture;
 mod folding;
+mod general_keys;
 mod own_scope;
 
 use serde_json::{Value, json};

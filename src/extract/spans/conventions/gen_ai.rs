@@ -39,7 +39,7 @@ fn roles(span: &View<'_>) -> OwnRoles {
     let Some(operation) = span.str(keys::OPERATION) else {
         return OwnRoles {
             // Older pydantic-ai spans name the tool and no operation.
-            call: span.has(keys::GEN_AI_TOOL_NAME) && !span.has_any(keys::KINDS),
+            call: span.has(keys::GEN_AI_TOOL_NAME) && !span.names_kind(),
             ..OwnRoles::default()
         };
     };

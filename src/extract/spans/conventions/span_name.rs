@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 
 use super::super::convention::{Convention, SpanCall};
-use super::super::keys;
 use super::super::view::{View, name_after};
 
 /// - Tool call: the span's name is `execute_tool X`, and no attribute names a kind of span.
@@ -12,14 +11,14 @@ use super::super::view::{View, name_after};
 pub(super) const SPAN_NAMES: Convention = Convention {
     name: "span_name",
     span_names: &["execute_tool", "invoke_agent"],
-    is_call: Some(|span| tool_name(span).is_some() && !span.has_any(keys::KINDS)),
+    is_call: Some(|span| tool_name(span).is_some() && !span.names_kind()),
     call: Some(|span| SpanCall {
         name: tool_name(span).map(Cow::Borrowed),
         ..SpanCall::default()
     }),
     agent_run: Some(|span| {
         let name = name_after(span.name(), "invoke_agent")?;
-        (!span.has_any(keys::KINDS)).then_some(Cow::Borrowed(name))
+        (!span.names_kind()).then_some(Cow::Borrowed(name))
     }),
     ..Convention::NONE
 };

@@ -20,14 +20,14 @@ pub(super) const TOOL_NAME: Convention = Convention {
     agent_run: Some(|span| {
         let name = span.text(keys::AGENT_NAME)?;
         let names_tool = span.has(keys::TOOL_NAME) || span.has(keys::GEN_AI_TOOL_NAME);
-        (!span.has_any(keys::KINDS) && !names_tool).then_some(name)
+        (!span.names_kind() && !names_tool).then_some(name)
     }),
     ..Convention::NONE
 };
 
 /// Is this a span that names its tool in an attribute of the author's choice?
 pub(crate) fn is_named_in(span: &View<'_>, key: KeyId) -> bool {
-    !span.has_any(keys::KINDS) && span.text(key).is_some()
+    !span.names_kind() && span.text(key).is_some()
 }
 
 /// The call of such a span.
