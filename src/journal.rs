@@ -17,6 +17,8 @@ mod store;
 
 mod keeper;
 
+mod survey;
+
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -33,12 +35,15 @@ use std::thread::{self, JoinHandle};
 pub use keeper::{Clock, Done, JournalLog};
 pub use reader::{LogReader, Stretch};
 pub use store::{AppendError, LogSettings, Record};
+pub use survey::{
+    JournalSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
+};
 
 use crate::telemetry::{
-    JournalCursorLost, JournalDamaged, JournalMetrics, JournalOpened, JournalTailTorn,
-    JournalTooNew, Telemetry,
+    JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
+    JournalTailTorn, JournalTooNew, Telemetry,
 };
-use keeper::{LogKeeper, MAX_WAITING, Refusals, Shared};
+use keeper::{CursorKeeper, LogKeeper, MAX_WAITING, Refusals, Shared};
 use reopen::{OpenError, Recovered};
 use storage::{Folder, Storage};
 use store::Store;
@@ -48,6 +53,11 @@ const REQUESTS: &str = "requests";
 
 /// The folder of what could not be read.
 const DAMAGED: &str = "damaged";
+
+/// Whether the folder of a journal is kept in memory: its requests end with the machine.
+pub fn is_in_memory(directory: &Path) -> bool {
+    storage::is_in_memory(directory)
+}
 
 /// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +194,12 @@ impl JournalFolder {
                 }
             }
         };
+        if is_in_memory(&path) {
+            JournalInMemory {
+                folder: self.path.display().to_string(),
+            }
+            .emit();
+        }
         let (now, _) = clock();
         report(&recovered, &path, telemetry);
         JournalOpened {
@@ -199,7 +215,15 @@ impl JournalFolder {
         let metrics = JournalMetrics::new(REQUESTS, store.capacity());
         let shared = Arc::new(Shared::new(metrics, store.room()));
         let (sender, inbox) = sync_channel(MAX_WAITING);
-        let log = JournalLog::new(sender, Arc::clone(&shared), clock);
+        let (consumed, wakes) = sync_channel(1);
+        let log = JournalLog::new(sender.clone(), consumed, Arc::clone(&shared), clock);
+        let cursor_keeper = CursorKeeper {
+            wakes,
+            progress: store.progress(),
+            shared: Arc::clone(&shared),
+            clock,
+            keeper: sender,
+        };
         let keeper = LogKeeper {
             store,
             inbox,
@@ -213,6 +237,10 @@ impl JournalFolder {
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || keeper.run())
+            .map_err(|error| unusable(&path, error))?;
+        thread::Builder::new()
+            .name("journal-cursor".to_owned())
+            .spawn(move || cursor_keeper.run())
             .map_err(|error| unusable(&path, error))?;
         let keeping = Keeping {
             log: log.clone(),

@@ -36,8 +36,9 @@ pub use forwarding::{
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
 pub use journal::{
-    JournalCursorLost, JournalDamaged, JournalMetrics, JournalOpened, JournalProgressUnwritten,
-    JournalRefuses, JournalResumes, JournalTailTorn, JournalTooNew, JournalUnread,
+    JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
+    JournalProgressUnwritten, JournalRefuses, JournalResumes, JournalTailTorn, JournalTooNew,
+    JournalUnread,
 };
 pub use metrics_page::{MetricKind, MetricsPage};
 pub use receiving::{

@@ -46,6 +46,7 @@ impl Cli {
             Some(Command::Schema) => "schema",
             Some(Command::Completions(_)) => "completions",
             Some(Command::Drain(_)) => "drain",
+            Some(Command::Journal(_)) => "journal",
             Some(Command::Validate(args)) if !args.files.is_empty() && config.is_some() => {
                 return Some(
                     "`--config` would not be read: `validate` checks the files that it is given"
@@ -111,6 +112,8 @@ pub enum Command {
     Drift(Drift),
     /// Stream the scores of a running sidecar.
     Tap(Tap),
+    /// Show what waits in the folder of a journal, and what is damaged.
+    Journal(JournalReport),
     /// Check a configuration and report every problem.
     Validate(Validate),
     /// Write a commented starter configuration.
@@ -240,6 +243,14 @@ pub enum ReplayFormat {
     Jsonl,
     /// JUnit XML: one suite per criterion, one case per run.
     Junit,
+}
+
+/// `journal`.
+#[derive(Debug, Args)]
+pub struct JournalReport {
+    /// The folder (`journal.directory`). Exit code 3 if anything in it is damaged.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
 }
 
 /// `inspect`.
@@ -471,6 +482,7 @@ mod tests {
                 "learn",
                 "drift",
                 "tap",
+                "journal",
                 "validate",
                 "init",
                 "schema",
@@ -550,6 +562,7 @@ mod tests {
             ("learn a.pb", true),
             ("drift --baseline b.json a.pb", true),
             ("tap", true),
+            ("journal folder", false),
             ("validate", true),
             ("init", false),
             ("schema", false),

@@ -14,6 +14,7 @@ mod examples;
 mod health;
 mod init;
 mod inspect;
+mod journal;
 mod junit;
 mod learn;
 mod logging;
@@ -198,6 +199,7 @@ fn dispatch(
             None => Exit::Usage,
         },
         Command::Drain(args) => drain::drain(args, streams)?,
+        Command::Journal(args) => journal::journal(args, streams)?,
         Command::Run(args) => {
             let global = args.applied_to(global);
             let started = match configuration::load(&global, environment) {

@@ -1,5 +1,5 @@
 //! Reads recordings as OTLP request bodies: `.pb` and `.json` bodies, OTLP JSON lines, gzip and
-//! zstd, standard input. Knows nothing of what the bodies are used for.
+//! zstd, segments of a journal, standard input. Knows nothing of what the bodies are used for.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::config::Signal;
+use crate::journal;
 use crate::receive::json;
 
 /// One recorded request body, as protobuf.
@@ -66,6 +67,11 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Unreadable> {
                 inside.push(file);
             }
         }
+        // Beside its segments, the folder of a journal has a file that is none.
+        let is_segment = |file: &PathBuf| file.extension().is_some_and(|end| end == "seg");
+        if inside.iter().any(is_segment) {
+            inside.retain(is_segment);
+        }
         if inside.is_empty() {
             return Err(Unreadable::new(place, "is a folder without recordings"));
         }
@@ -97,6 +103,7 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             path,
             "is empty; expected OTLP request bodies or OTLP JSON lines",
         )),
+        Some(_) if journal::is_segment(&content) => read_segment(path, content.into()),
         // As protobuf, no OTLP request starts with `{` or `[`: they would be a group, or field 11.
         Some(b'{' | b'[') => read_json(path, &content, named),
         Some(_) => Ok(vec![Request {
@@ -105,6 +112,27 @@ pub(super) fn read(path: &Path, signal: Signal) -> Result<Vec<Request>, Unreadab
             place: path.to_owned(),
         }]),
     }
+}
+
+/// The requests in a segment of a journal, delivered or not.
+fn read_segment(path: &str, content: Bytes) -> Result<Vec<Request>, Unreadable> {
+    let Some(requests) = journal::segment_requests(&content) else {
+        return Err(Unreadable::new(
+            path,
+            "is a segment of a journal whose head is damaged, or newer than this spanscore",
+        ));
+    };
+    let requests = requests.into_iter().enumerate();
+    let requests = requests.map(|(idx, request)| Request {
+        signal: match request.signal {
+            0 => Signal::Traces,
+            1 => Signal::Logs,
+            _ => Signal::Metrics,
+        },
+        body: request.body,
+        place: format!("{path}, request {}", idx + 1),
+    });
+    Ok(requests.collect())
 }
 
 fn explain(error: &io::Error) -> String {

@@ -9,6 +9,7 @@ use super::configuration::{self, Unusable};
 use super::terminal;
 use crate::config::Loaded;
 use crate::export::score_line::Look;
+use crate::journal::is_in_memory;
 use crate::text::counted;
 
 /// The name of the configuration if there is no file.
@@ -52,6 +53,15 @@ pub(super) fn validate(
         match result {
             Ok(loaded) => {
                 report_warnings(&loaded, err, look)?;
+                let directory = loaded.config.journal.directory.as_deref();
+                if let Some(directory) = directory.filter(|folder| is_in_memory(folder)) {
+                    writeln!(
+                        err,
+                        "warning: `journal.directory` (`{}`) is on a tmpfs here: what it holds \
+                         does not survive the machine",
+                        directory.display()
+                    )?;
+                }
                 if args.print {
                     if n_files > 1 {
                         writeln!(out, "# {name}")?;

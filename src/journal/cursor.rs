@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::format::{CursorSlot, MAX_RANGES, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
+use crate::sync::Mutex;
 
 /// The file's name.
 pub(super) const CURSOR: &str = "cursor";
@@ -94,6 +95,78 @@ impl Consumed {
     }
 }
 
+/// What is consumed, in memory and on the disk. Written by a thread of its own, which no sync of
+/// records holds up: what a kill finds unwritten is delivered twice.
+#[derive(Debug)]
+pub(super) struct Progress {
+    storage: Arc<dyn Storage>,
+    consumed: Consumed,
+    /// Every record below is durable.
+    durable: u64,
+    cursor: CursorFile,
+    /// Something moved since the cursor was written.
+    has_moved: bool,
+}
+
+/// Shared by the thread that appends and the one that writes the cursor.
+pub(super) type SharedProgress = Arc<Mutex<Progress>>;
+
+impl Progress {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        cursor: CursorFile,
+        consumed: Consumed,
+        durable: u64,
+    ) -> Self {
+        Self {
+            storage,
+            consumed,
+            durable,
+            cursor,
+            has_moved: true,
+        }
+    }
+
+    pub(super) fn consumed(&self) -> &Consumed {
+        &self.consumed
+    }
+
+    pub(super) fn consume(&mut self, range: Range<u64>) {
+        self.consumed.insert(range);
+        self.has_moved = true;
+    }
+
+    pub(super) fn set_durable(&mut self, durable: u64) {
+        self.durable = durable;
+        self.has_moved = true;
+    }
+
+    /// Writes the cursor if anything moved.
+    pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
+        if self.has_moved {
+            let Self {
+                storage,
+                consumed,
+                durable,
+                cursor,
+                ..
+            } = self;
+            cursor.write(&**storage, consumed, *durable, unix_nanos)?;
+            self.has_moved = false;
+        }
+        Ok(())
+    }
+
+    /// The cursor was written and is not durable yet.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.cursor.is_dirty()
+    }
+
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.cursor.sync()
+    }
+}
+
 /// The file `cursor`: two slots. One is as it was last synced, the other is written in place, so
 /// that one of them is whole after every crash.
 #[derive(Debug, Default)]
@@ -158,12 +231,12 @@ impl CursorFile {
         Ok((cursor, found))
     }
 
-    pub(super) fn is_dirty(&self) -> bool {
+    fn is_dirty(&self) -> bool {
         self.is_dirty
     }
 
     /// Writes the state; it survives the end of the process from now on.
-    pub(super) fn write(
+    fn write(
         &mut self,
         storage: &dyn Storage,
         consumed: &Consumed,
@@ -195,7 +268,7 @@ impl CursorFile {
     }
 
     /// Makes what was written durable; it survives the end of the machine from now on.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    fn sync(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.is_dirty) else {
             return Ok(());
         };

@@ -132,6 +132,19 @@ impl SegmentHead {
     }
 }
 
+/// Whether these bytes begin like a segment.
+pub(super) fn is_segment(bytes: &[u8]) -> bool {
+    bytes.starts_with(SEGMENT_MAGIC)
+}
+
+/// The head of a segment, from either of its places.
+pub(super) fn head_of(bytes: &[u8]) -> Option<SegmentHead> {
+    HEADS_AT.into_iter().find_map(|at| {
+        let rest = bytes.get(usize::try_from(at).ok()?..)?;
+        SegmentHead::decode(rest.first_chunk()?).ok()
+    })
+}
+
 impl Seal {
     pub(super) fn encode(self, salt: u64) -> [u8; SEAL] {
         let mut bytes = [0; SEAL];

@@ -1,5 +1,5 @@
-//! The thread that keeps a log: gathers what waits into groups, answers when they are durable, and
-//! writes down what is consumed. No heartbeat watches it: a restart repairs no disk.
+//! The threads that keep a log: one gathers what waits into groups and answers when they are
+//! durable, one writes down what is consumed. No heartbeat watches them: a restart repairs no disk.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
+use super::cursor::SharedProgress;
 use super::store::{AppendError, AppendFailure, Record, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -38,6 +39,8 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct JournalLog {
     sender: SyncSender<Message>,
+    /// Wakes the thread that writes the cursor. One place is enough: it takes all there is.
+    consumed: SyncSender<()>,
     shared: Arc<Shared>,
     clock: Clock,
 }
@@ -79,9 +82,15 @@ impl Debug for Message {
 }
 
 impl JournalLog {
-    pub(super) fn new(sender: SyncSender<Message>, shared: Arc<Shared>, clock: Clock) -> Self {
+    pub(super) fn new(
+        sender: SyncSender<Message>,
+        consumed: SyncSender<()>,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Self {
         Self {
             sender,
+            consumed,
             shared,
             clock,
         }
@@ -119,8 +128,8 @@ impl JournalLog {
     /// Records need not be delivered any more.
     pub fn consume(&self, sequences: impl IntoIterator<Item = u64>) {
         self.shared.consumed.lock().extend(sequences);
-        // A full channel wakes the thread, too.
-        let _ = self.sender.try_send(Message::Consumed);
+        // If it is full, the thread will look anyway.
+        let _ = self.consumed.try_send(());
     }
 
     /// Ends the thread once it has written down what is consumed.
@@ -147,9 +156,46 @@ impl Shared {
             }),
         }
     }
+
+    /// Moves what was consumed into the log's progress. Says whether there was anything.
+    fn take_consumed(&self, progress: &SharedProgress) -> bool {
+        // Locked in this order everywhere.
+        let mut progress = progress.lock();
+        let consumed = mem::take(&mut *self.consumed.lock());
+        for sequence in &consumed {
+            progress.consume(*sequence..*sequence + 1);
+        }
+        !consumed.is_empty()
+    }
 }
 
-/// The thread.
+/// The thread that writes the cursor: at every answer of the destination, however long the disk
+/// takes for records. Ends when all handles of the log are gone.
+pub(super) struct CursorKeeper {
+    pub(super) wakes: Receiver<()>,
+    pub(super) progress: SharedProgress,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    /// The other thread removes segments and syncs.
+    pub(super) keeper: SyncSender<Message>,
+}
+
+impl CursorKeeper {
+    pub(super) fn run(self) {
+        while self.wakes.recv().is_ok() {
+            if !self.shared.take_consumed(&self.progress) {
+                continue;
+            }
+            let (_, unix_nanos) = (self.clock)();
+            // The other thread tries again, and reports a failure.
+            let _ = self.progress.lock().write(unix_nanos);
+            // If it is full, the thread will look anyway.
+            let _ = self.keeper.try_send(Message::Consumed);
+        }
+    }
+}
+
+/// The thread that appends.
 pub(super) struct LogKeeper {
     pub(super) store: Store,
     pub(super) inbox: Receiver<Message>,
@@ -170,9 +216,7 @@ impl LogKeeper {
         loop {
             let mut is_ending = self.wait(&mut waiting);
             is_ending |= self.gather(&mut waiting);
-            for sequence in mem::take(&mut *self.shared.consumed.lock()) {
-                self.store.consume(sequence..sequence + 1);
-            }
+            self.shared.take_consumed(&self.store.progress());
             self.append(&mut waiting);
             self.settle(is_ending);
             self.publish();

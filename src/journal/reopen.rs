@@ -19,7 +19,7 @@ pub(super) enum OpenError {
 }
 
 /// Damage to something that was acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
     /// The segment.
     pub file: String,

@@ -46,6 +46,7 @@ pub(super) trait StoredFile: Debug + Send + Sync {
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    is_writable: bool,
 }
 
 impl Folder {
@@ -63,19 +64,23 @@ impl Folder {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self::at(path))
+        Ok(Self {
+            path: path.to_owned(),
+            is_writable: true,
+        })
     }
 
-    /// A folder that exists.
-    pub(super) fn at(path: &Path) -> Self {
+    /// A folder that exists. Its files are only read.
+    pub(super) fn read_only(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            is_writable: false,
         }
     }
 
     fn file(&self, name: &str, is_new: bool) -> io::Result<Arc<dyn StoredFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).mode(0o600);
+        options.read(true).write(self.is_writable).mode(0o600);
         if is_new {
             options.create(true).truncate(true);
         }
@@ -109,6 +114,22 @@ impl Storage for Folder {
     fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Whether a folder, or the nearest one above it that exists, is kept in memory. What it holds ends
+/// with the machine, and in a container with the pod.
+pub(super) fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: i128 = 0x0102_1994;
+    const RAMFS: i128 = 0x8584_58f6;
+    let file_system = path.ancestors().find_map(|path| {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        rustix::fs::statfs(path).ok()
+    });
+    file_system.is_some_and(|found| [TMPFS, RAMFS].contains(&i128::from(found.f_type)))
 }
 
 /// Most slices of one system call.

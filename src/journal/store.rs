@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cursor::{CURSOR, Consumed, CursorFile, CursorRead};
+use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
 use super::format::{
     ALIGNMENT, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
 };
@@ -124,10 +124,7 @@ pub(super) struct Store {
     spares: Vec<(String, u64)>,
     next_sequence: u64,
     next_group: u64,
-    consumed: Consumed,
-    /// `consumed` or `next_sequence` moved since the cursor was written.
-    has_moved: bool,
-    cursor: CursorFile,
+    progress: SharedProgress,
     rng: fastrand::Rng,
 }
 
@@ -155,6 +152,7 @@ impl Store {
             next_group,
             recovered,
         } = recover(&*storage, damaged, &read)?;
+        let progress = Progress::new(Arc::clone(&storage), cursor, consumed, next_sequence);
         let store = Self {
             storage,
             settings,
@@ -164,9 +162,7 @@ impl Store {
             spares: Vec::new(),
             next_sequence,
             next_group,
-            consumed,
-            has_moved: true,
-            cursor,
+            progress: Arc::new(Mutex::new(progress)),
             rng,
         };
         Ok((store, recovered))
@@ -175,12 +171,18 @@ impl Store {
     /// Reads what waits, from the oldest record on.
     pub(super) fn reader(&self, damaged: Arc<dyn Storage>) -> LogReader {
         let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
-        LogReader::new(storage, damaged, index, self.consumed.clone())
+        let consumed = self.progress.lock().consumed().clone();
+        LogReader::new(storage, damaged, index, consumed)
     }
 
     /// Every record below is consumed.
     pub(super) fn low(&self) -> u64 {
-        self.consumed.low
+        self.progress.lock().consumed().low
+    }
+
+    /// What is consumed, for the thread that writes it down.
+    pub(super) fn progress(&self) -> SharedProgress {
+        Arc::clone(&self.progress)
     }
 
     /// The number of the next record.
@@ -196,10 +198,9 @@ impl Store {
     /// How many segments hold records, and when the oldest that waits arrived.
     pub(super) fn extent(&self) -> (usize, Option<u64>) {
         let index = self.index.lock();
-        let is_waiting = self.consumed.low < self.next_sequence;
-        let oldest = index
-            .iter()
-            .find(|segment| segment.next > self.consumed.low);
+        let low = self.low();
+        let is_waiting = low < self.next_sequence;
+        let oldest = index.iter().find(|segment| segment.next > low);
         let oldest = oldest.filter(|_| is_waiting).map(|segment| segment.oldest);
         (index.len(), oldest)
     }
@@ -257,7 +258,7 @@ impl Store {
         }
         self.next_sequence = sequences.end;
         self.next_group += 1;
-        self.has_moved = true;
+        self.progress.lock().set_durable(self.next_sequence);
         Ok(sequences)
     }
 
@@ -469,24 +470,17 @@ impl Store {
 
     // === consumption ===
 
-    pub(super) fn consume(&mut self, range: Range<u64>) {
-        self.consumed.insert(range);
-        self.has_moved = true;
-    }
-
     /// Writes the cursor if anything moved, and removes segments that are consumed.
     pub(super) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        if self.has_moved {
-            self.write_cursor(unix_nanos)?;
-            self.has_moved = false;
-        }
+        let mut progress = self.progress.lock();
+        progress.write(unix_nanos).map_err(cursor_fault)?;
         let is_tail_open = self.tail.is_some();
         let done: Vec<Segment> = {
             let index = self.index.lock();
             let finished = &index[..index.len() - usize::from(is_tail_open).min(index.len())];
             let is_done = |segment: &&Segment| {
                 let range = segment.head.first..segment.next;
-                self.consumed.rest_of(&range).is_empty()
+                progress.consumed().rest_of(&range).is_empty()
             };
             finished.iter().filter(is_done).cloned().collect()
         };
@@ -494,7 +488,8 @@ impl Store {
             return Ok(());
         }
         // A start takes a segment that is missing for damage, unless the cursor is past it.
-        self.sync_cursor()?;
+        progress.sync().map_err(cursor_fault)?;
+        drop(progress);
         for segment in done {
             self.index.lock().retain(|other| other.name != segment.name);
             let is_usual = segment.size == self.settings.segment_size;
@@ -509,7 +504,7 @@ impl Store {
 
     /// Something was written that is not durable yet.
     pub(super) fn needs_sync(&self) -> bool {
-        self.is_unsynced || self.cursor.is_dirty()
+        self.is_unsynced || self.progress.lock().is_dirty()
     }
 
     /// Makes everything durable.
@@ -528,22 +523,7 @@ impl Store {
             }));
         }
         self.is_unsynced = false;
-        self.sync_cursor()
-    }
-
-    fn write_cursor(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        self.cursor
-            .write(
-                &*self.storage,
-                &self.consumed,
-                self.next_sequence,
-                unix_nanos,
-            )
-            .map_err(cursor_fault)
-    }
-
-    fn sync_cursor(&mut self) -> Result<(), FileFault> {
-        self.cursor.sync().map_err(cursor_fault)
+        self.progress.lock().sync().map_err(cursor_fault)
     }
 }
 

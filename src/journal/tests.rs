@@ -81,7 +81,7 @@ impl Tested {
                     let waiting: Vec<u64> = self.promised.waiting.keys().copied().take(8).collect();
                     if let Some(sequence) = self.rng.choice(waiting) {
                         self.promised.waiting.remove(&sequence);
-                        self.store.consume(sequence..sequence + 1);
+                        self.store.progress().lock().consume(sequence..sequence + 1);
                     }
                 }
                 let _ = self.store.settle(1);
@@ -328,7 +328,11 @@ fn a_full_log_refuses_and_takes_again_once_something_is_consumed() {
         "as much as was said"
     );
     for sequence in 0..4 {
-        tested.store.consume(sequence..sequence + 1);
+        tested
+            .store
+            .progress()
+            .lock()
+            .consume(sequence..sequence + 1);
     }
     tested.store.settle(1).unwrap();
     assert!(
@@ -349,7 +353,11 @@ fn a_record_that_is_never_delivered_holds_only_its_segment() {
             "{sequence}"
         );
         if sequence > 0 {
-            tested.store.consume(sequence..sequence + 1);
+            tested
+                .store
+                .progress()
+                .lock()
+                .consume(sequence..sequence + 1);
         }
         tested.store.settle(1).unwrap();
     }
@@ -465,7 +473,7 @@ fn a_real_folder_keeps_what_it_was_given() {
     assert_eq!(recovered, Recovered::default());
     for n in 0..30 {
         store.append(&[&record(n), &record(1)]).unwrap();
-        store.consume(n..n + 1);
+        store.progress().lock().consume(n..n + 1);
         store.settle(1).unwrap();
     }
     store.sync().unwrap();

@@ -276,6 +276,24 @@ impl JournalDamaged {
     }
 }
 
+/// The journal's folder is kept in memory.
+#[derive(Debug)]
+pub struct JournalInMemory {
+    /// The folder.
+    pub folder: String,
+}
+
+impl JournalInMemory {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::warn!(
+            folder = self.folder,
+            "the journal is on a tmpfs: it survives a restart of the container, not of the \
+             machine, and counts against its memory"
+        );
+    }
+}
+
 /// The journal's cursor cannot be read.
 #[derive(Debug)]
 pub struct JournalCursorLost {

@@ -1,0 +1,214 @@
+//! Reads a journal's folder for people: what waits, since when, and what is damaged. Changes
+//! nothing, and may run beside the process that has the folder.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use super::cursor::{Consumed, CursorFile, CursorRead};
+use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
+use super::recover::{parts_at, scan};
+use super::reopen::Damage;
+use super::segment::{REQUEST, first_of, read_head, read_leniently};
+use super::storage::{Folder, Storage, StoredFile};
+
+/// What a log's folder holds.
+#[derive(Debug, Default)]
+pub struct JournalSurvey {
+    /// The process that has the folder now. Its numbers move.
+    pub in_use_by: Option<String>,
+    /// The version of its files, if it is newer than ours. Nothing else is known then.
+    pub newer: Option<u32>,
+    /// Its segments, oldest first.
+    pub segments: Vec<SurveyedSegment>,
+    /// What cannot be read and was not delivered.
+    pub damage: Vec<Damage>,
+}
+
+/// What a segment holds.
+#[derive(Debug, Default)]
+pub struct SurveyedSegment {
+    /// Its file.
+    pub name: String,
+    /// The bytes of its file.
+    pub size: u64,
+    /// All requests in it.
+    pub n_requests: usize,
+    /// Those that wait for delivery.
+    pub n_waiting: usize,
+    /// Their bytes.
+    pub n_waiting_bytes: u64,
+    /// Their spans, log records and metric points.
+    pub waiting: SignalCounts,
+    /// When the oldest of them arrived, in Unix nanoseconds.
+    pub oldest: Option<u64>,
+}
+
+/// Reads the folder of a journal.
+///
+/// # Errors
+/// It is not the folder of a journal, or cannot be read.
+pub fn survey(directory: &Path) -> io::Result<JournalSurvey> {
+    let mut survey = JournalSurvey {
+        in_use_by: process_with(&directory.join("lock")),
+        ..JournalSurvey::default()
+    };
+    let storage = Folder::read_only(&directory.join(super::REQUESTS));
+    // Before the cursor: what is missing from a later list is consumed by a later cursor.
+    let mut names: Vec<(u64, String)> = storage
+        .names()?
+        .into_iter()
+        .filter_map(|name| Some((first_of(&name)?, name)))
+        .collect();
+    names.sort();
+    let (_, cursor) = CursorFile::open(&storage)?;
+    let first = names.first().map_or(0, |(first, _)| *first);
+    let (consumed, durable) = match cursor {
+        CursorRead::Newer(version) => {
+            survey.newer = Some(version);
+            return Ok(survey);
+        }
+        CursorRead::Slot(slot) => (Consumed::new(slot.low, &slot.ranges), slot.durable),
+        CursorRead::Absent | CursorRead::Damaged => (Consumed::new(first, &[]), 0),
+    };
+    if survey.in_use_by.is_none() && consumed.low < first {
+        let n_lost = count(&consumed, consumed.low..first);
+        if n_lost > 0 {
+            survey.damage.push(Damage {
+                file: names[0].1.clone(),
+                n_records: n_lost,
+                ..Damage::default()
+            });
+        }
+    }
+    for (idx, (first, name)) in names.iter().enumerate() {
+        let next = names.get(idx + 1).map(|(next, _)| *next);
+        let file = match storage.open(name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let is_consumed =
+            |end: Option<u64>| end.is_some_and(|end| count(&consumed, *first..end) == 0);
+        match read_head(&*file) {
+            Ok(head) if head.first == *first => {
+                look_into(&mut survey, name, &*file, &head, next, &consumed, durable)?;
+            }
+            Err(UnusableHead::Newer(version)) => {
+                survey.newer = Some(version);
+                return Ok(survey);
+            }
+            _ if is_consumed(next) || consumed.contains(*first) => {}
+            _ => survey.damage.push(Damage {
+                file: name.clone(),
+                n_bytes: file.n_bytes()?,
+                n_records: next.map_or(0, |next| count(&consumed, *first..next)),
+                ..Damage::default()
+            }),
+        }
+    }
+    Ok(survey)
+}
+
+fn look_into(
+    survey: &mut JournalSurvey,
+    name: &str,
+    file: &dyn StoredFile,
+    head: &SegmentHead,
+    next: Option<u64>,
+    consumed: &Consumed,
+    durable: u64,
+) -> io::Result<()> {
+    let size = file.n_bytes()?;
+    let n_bytes = usize::try_from(size.saturating_sub(RECORDS_AT)).unwrap_or(0);
+    let bytes = read_leniently(file, RECORDS_AT, n_bytes);
+    let scan = scan(&bytes, head, next, durable);
+    let mut segment = SurveyedSegment {
+        name: name.to_owned(),
+        size,
+        n_requests: scan.records.len(),
+        ..SurveyedSegment::default()
+    };
+    for found in &scan.records {
+        if consumed.contains(found.head.sequence) {
+            continue;
+        }
+        segment.n_waiting += 1;
+        segment.n_waiting_bytes += found.head.n_bytes() as u64;
+        segment.oldest = segment.oldest.or(Some(found.head.arrived));
+        if let Some(count) = segment.waiting.get_mut(usize::from(found.head.signal)) {
+            *count += found.head.n_items;
+        }
+    }
+    survey.segments.push(segment);
+    let is_written = survey.in_use_by.is_some() && next.is_none();
+    for hole in scan
+        .holes
+        .iter()
+        .filter(|hole| !hole.is_torn && !is_written)
+    {
+        let n_lost = count(consumed, hole.sequences.clone());
+        if n_lost > 0 {
+            survey.damage.push(Damage {
+                file: name.to_owned(),
+                offset: RECORDS_AT + hole.at as u64,
+                n_bytes: hole.n_bytes as u64,
+                n_records: n_lost,
+                counts: hole.counts,
+                copy: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {
+    let rest = consumed.rest_of(&range);
+    rest.iter().map(|range| range.end - range.start).sum()
+}
+
+/// The process that holds the lock.
+fn process_with(lock: &Path) -> Option<String> {
+    let file = File::open(lock).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(
+            fs::read_to_string(lock)
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// A request in a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SegmentRequest {
+    /// 0, 1 or 2.
+    pub signal: u8,
+    /// Its body.
+    pub body: bytes::Bytes,
+}
+
+/// Whether these are the bytes of a segment.
+pub fn is_segment(bytes: &[u8]) -> bool {
+    super::format::is_segment(bytes)
+}
+
+/// All whole requests in the bytes of a segment, delivered or not; `None` if its head is damaged or
+/// newer.
+pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
+    let head = super::format::head_of(bytes)?;
+    let records_at = usize::try_from(RECORDS_AT).ok()?;
+    let records = bytes.slice(records_at.min(bytes.len())..);
+    let found = scan(&records, &head, None, 0).records.into_iter();
+    let requests = found.filter(|found| found.head.kind == REQUEST);
+    let requests = requests.filter_map(|found| {
+        let (_, body) = parts_at(&records, found.at, &found.head)?;
+        Some(SegmentRequest {
+            signal: found.head.signal,
+            body: records.slice_ref(body),
+        })
+    });
+    Some(requests.collect())
+}
