@@ -212,8 +212,8 @@ async fn a_criterion_is_tried_on_remembered_runs() {
 
     let (_, tried) = sight
         .attempt(
-            "name: draft\nevaluate:\n  tool_call_args: { tool_calls: [{ name: create, args: { item: \
-             book } }] }\n",
+            "name: draft\nevaluate:\n  tool_call_args:\n    tool_calls: [{ name: create, \
+             args: { item: book } }]\n",
         )
         .await;
     assert_eq!(
