@@ -391,10 +391,10 @@ async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
             .collect::<Vec<_>>(),
         [body]
     );
-    // The score span, its event, and its three metrics.
+    // The score span, its event, and seven points of metrics: a counter has one for each label.
     assert_eq!(
         (stopped.n_undelivered, stopped.n_undelivered_scores),
-        (0, 5)
+        (0, 9)
     );
 }
 
