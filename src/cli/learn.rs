@@ -47,6 +47,10 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
     let (groups, small): (Vec<_>, Vec<_>) = learn::group_runs(good, config::group_of_run)
         .into_iter()
         .partition(|(_, runs)| runs.len() >= args.min_runs);
+    let has_calls = |run: &&Trajectory| !run.tool_calls.is_empty();
+    let (groups, idle): (Vec<_>, Vec<_>) = groups
+        .into_iter()
+        .partition(|(_, runs)| runs.iter().any(has_calls));
 
     for (n, why) in [
         (n_cut, "cut short"),
@@ -64,6 +68,14 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             counted(runs.len(), "run", "runs"),
             Clean(&config::group_text(key)),
             args.min_runs
+        )?;
+    }
+    for (key, runs) in &idle {
+        writeln!(
+            streams.err,
+            "left out: {} of {} (none called a tool)",
+            counted(runs.len(), "run", "runs"),
+            Clean(&config::group_text(key)),
         )?;
     }
     if groups.is_empty() {

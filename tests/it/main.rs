@@ -28,6 +28,7 @@ mod readme;
 mod recorded_calls;
 mod reloaded_rules;
 mod replicas;
+mod revised_rules;
 mod rule_abuse;
 mod rule_oracle;
 mod rules_page;

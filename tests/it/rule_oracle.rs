@@ -123,6 +123,8 @@ fn evaluated(evaluate: &Value, calls: &[Made], unknown: Option<usize>) -> Evalua
         at: Some((call.start, call.end)),
         group: call.group,
         partial: call.partial,
+        // Some of the calls fail.
+        error: call.values == Some(vec![1]),
         untimed: call.untimed,
         cut: unknown == Some(at),
         ..Call::default()
@@ -493,7 +495,9 @@ proptest! {
     /// Counts every block and every pair of calls, one by one.
     #[test]
     fn effort_is_counted_as_it_is_by_hand(calls in calls()) {
-        let limits = json!({ "max_repeats": 0, "max_duplicates": 0, "max_calls": 0 });
+        let limits = json!({
+            "max_repeats": 0, "max_duplicates": 0, "max_calls": 0, "max_retries": 0,
+        });
         let evaluation = evaluated(&json!({ "efficiency": limits }), &calls, None);
         let same = |x: usize, y: usize| {
             calls[x].name == calls[y].name && calls[x].values == calls[y].values
@@ -511,7 +515,20 @@ proptest! {
                 n_repeats = n_repeats.max(n_times);
             }
         }
+        // How many retries led to a call: the one of its name that ended last before it had failed.
+        fn n_retries(calls: &[Made], x: usize) -> usize {
+            let is_earlier = |y: &usize| {
+                *y != x && calls[*y].name == calls[x].name && is_before(calls, "interval", *y, x)
+            };
+            let earlier = (0..calls.len()).filter(is_earlier);
+            match earlier.max_by_key(|y| (calls[*y].end, *y)) {
+                Some(y) if calls[y].values == Some(vec![1]) => n_retries(calls, y) + 1,
+                _ => 0,
+            }
+        }
+        let longest = (0..n_calls).map(|x| n_retries(&calls, x)).max().unwrap_or(0);
         let found = &evaluation.details()["limits"];
+        prop_assert_eq!(&found["max_retries"]["actual"], &json!(longest), "{}", found);
         prop_assert_eq!(&found["max_repeats"]["actual"], &json!(n_repeats), "{}", found);
         prop_assert_eq!(&found["max_duplicates"]["actual"], &json!(n_duplicates), "{}", found);
         prop_assert_eq!(&found["max_calls"]["actual"], &json!(n_calls), "{}", found);

@@ -17,14 +17,14 @@ const START: u64 = 1_700_000_000 * SECOND;
 
 /// A call of a generated run.
 #[derive(Clone)]
-struct Call {
-    name: &'static str,
+pub(super) struct Call {
+    pub(super) name: &'static str,
     order: String,
     failed: bool,
     seconds: u64,
 }
 
-fn call(name: &'static str, order: usize) -> Call {
+pub(super) fn call(name: &'static str, order: usize) -> Call {
     Call {
         name,
         order: format!("order-{order}"),
@@ -34,7 +34,7 @@ fn call(name: &'static str, order: usize) -> Call {
 }
 
 /// A good run: login, then searches, an approval and a payment of one order, and a receipt.
-fn good(n: usize) -> Vec<Call> {
+pub(super) fn good(n: usize) -> Vec<Call> {
     let mut calls = vec![call("login", n)];
     calls.extend((0..1 + n % 5).map(|search| Call {
         order: format!("query-{n}-{search}"),
@@ -49,7 +49,7 @@ fn attribute(key: &str, value: &str) -> Value {
 }
 
 /// One OTLP JSON line for each run, with an agent span above its calls.
-fn recording(runs: &[Vec<Call>]) -> String {
+pub(super) fn recording(runs: &[Vec<Call>]) -> String {
     let mut text = String::new();
     for (run_idx, calls) in runs.iter().enumerate() {
         let trace_id = format!("{:032x}", 0xabcd_0000 + run_idx);
@@ -274,6 +274,15 @@ fn nothing_is_learned_from_too_few_or_failed_runs() {
     error: nothing to learn from: no agent has 10 good runs; record more, or lower --min-runs
     ");
     assert!(!learned.path("learned.yaml").exists() && !learned.path("baseline.json").exists());
+
+    // Runs that call nothing would teach that nothing may be called.
+    let file = learned.write("idle.jsonl", &vec![Vec::new(); 12]);
+    let (code, out, err) = learned.learn(&[&file]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    insta::assert_snapshot!(err, @r"
+    left out: 12 runs of agent `shop` (none called a tool)
+    error: nothing to learn from: no agent has 10 good runs; record more, or lower --min-runs
+    ");
 
     let mut runs = good_runs(12);
     for calls in &mut runs[..3] {

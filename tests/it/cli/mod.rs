@@ -8,6 +8,7 @@ mod expectations;
 mod learn;
 mod record;
 mod replay;
+mod rules;
 mod start_and_end;
 mod tap;
 
