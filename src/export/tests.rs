@@ -9,6 +9,7 @@ mod fan_out;
 mod fixture;
 mod lines;
 mod metrics;
+mod rules;
 mod stream;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
