@@ -429,7 +429,7 @@ fn fields_count_wherever_they_stand() {
             scanned.batch.spans.len(),
             scanned.batch.n_without_ids
         ),
-        (6, 4, 0)
+        (6, 5, 1)
     );
     let first = &scanned.batch.spans[0];
     assert_eq!((first.name(), first.kept.trace_state()), ("second", "k=v"));

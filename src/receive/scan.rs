@@ -198,6 +198,8 @@ impl<'k, 'b> RequestScan<'k, 'b> {
         let first_span = self.batch.spans.len();
         let mut scope_name: &[u8] = b"";
         let mut scope_hash = ScopeHash::default();
+        // A sender may put the scope behind its spans, or send several: the last name counts.
+        let mut is_named_late = false;
         let mut cursor = Cursor::new(bytes);
         while !cursor.is_empty() {
             match cursor.varint()? {
@@ -218,16 +220,18 @@ impl<'k, 'b> RequestScan<'k, 'b> {
                         .last()
                         .unwrap_or(scope_name);
                     scope_hash = ScopeHash::new(scope_name);
-                    self.claims_own_scope |= scope_hash == ScopeHash::OWN;
-                    // A sender may put the scope behind its spans.
-                    for span in &mut self.batch.spans[first_span..] {
-                        span.scope = scope_hash;
-                    }
+                    is_named_late |= self.batch.spans.len() > first_span;
                 }
                 other => LEVELS
                     .scope_group
                     .fields
                     .check_field(other, &mut cursor, depth)?,
+            }
+        }
+        self.claims_own_scope |= scope_hash == ScopeHash::OWN;
+        if is_named_late {
+            for span in &mut self.batch.spans[first_span..] {
+                span.scope = scope_hash;
             }
         }
         Ok(())
