@@ -158,13 +158,18 @@ fn proposed_limits(kinds: &[Kind<'_>]) -> Vec<Value> {
             };
             fields.insert(limit.to_owned(), most.into());
         }
+        let runs = match kind.runs.len() {
+            1 => "the recorded run".to_owned(),
+            n_runs => format!("any of {n_runs} recorded runs"),
+        };
+        let loops = match fields.contains_key("max_repeats") {
+            true => ", and no longer loop",
+            false => "",
+        };
         (!fields.is_empty()).then(|| {
             kind.criterion(
                 unused(&kind.name("effort"), &mut taken),
-                format!(
-                    "twice the calls of {}, and no longer loop",
-                    kind.n_recorded()
-                ),
+                format!("at most twice as many calls as {runs} made{loops}"),
                 json!({ "efficiency": fields }),
             )
         })

@@ -212,6 +212,22 @@ fn criteria_are_proposed_from_what_all_runs_share() {
         evaluate:
           tool_call_order:
             tool_calls_order: [refund]
+      - name: shop-effort
+        description: "at most twice as many calls as any of 2 recorded runs made"
+        select:
+          root: "invoke_agent shop"
+          agent: shop
+        evaluate:
+          efficiency:
+            max_calls: 10
+      - name: post-refund-effort
+        description: "at most twice as many calls as the recorded run made, and no longer loop"
+        select:
+          root: "POST /refund ?"
+        evaluate:
+          efficiency:
+            max_calls: 2
+            max_repeats: 2
     "#);
     let config = config(&text);
     let selected: Vec<_> = config
@@ -224,7 +240,7 @@ fn criteria_are_proposed_from_what_all_runs_share() {
                 .count()
         })
         .collect();
-    assert_eq!(selected, [2, 1]);
+    assert_eq!(selected, [2, 1, 2, 1]);
     let text = starter(Some(&trajectories[3..]));
     assert!(text.contains("nothing to propose") && messages(&text).is_empty());
 }
