@@ -17,6 +17,7 @@ use prost::Message;
 use spanscore::config::{Protocol, Signal};
 use spanscore::sidecar::{self, Sidecar};
 use spanscore::transport::{Client, DeliveryOutcome};
+use tokio::net::TcpSocket;
 
 use crate::support::backend::{Arrived, Backend};
 use crate::support::sidecars::{client, config_with, is_ours, start};
@@ -160,14 +161,12 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     )
 }
 
-/// An address on which nothing listens.
-async fn vacant() -> String {
-    tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string()
+/// An address on which nothing listens, and nothing can until the socket is dropped.
+fn vacant() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    (socket, address)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,7 +288,7 @@ async fn with_scoring_off_requests_are_validated_counted_and_forwarded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
-    let address = vacant().await;
+    let (reserved, address) = vacant();
     let more = [
         ("forward.queue.max_size", "64KiB"),
         ("forward.retry.initial_interval", "5ms"),
@@ -325,6 +324,7 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
         assert_eq!(get(sidecar.addresses.admin, path).await.0, 200, "{path}");
     }
 
+    drop(reserved);
     let backend = Backend::start_at(&address).await;
     until(|| (backend.arrived().len() >= accepted.len()).then_some(())).await;
     let telemetry = sidecar.telemetry.clone();
@@ -360,7 +360,8 @@ async fn a_backend_that_was_away_gets_everything_once_and_we_stay_healthy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
     let backend = Backend::start().await;
-    let scores = format!("http://{}", vacant().await);
+    let (_reserved, scores) = vacant();
+    let scores = format!("http://{scores}");
     let more = [
         QUICK[0],
         QUICK[1],
@@ -401,7 +402,8 @@ async fn an_outage_of_scores_delays_no_originals_and_is_logged_at_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scores_go_their_own_way_while_the_originals_wait() {
     let scores = Backend::start().await;
-    let (away, endpoint) = (vacant().await, format!("http://{}", scores.address));
+    let (reserved, away) = vacant();
+    let endpoint = format!("http://{}", scores.address);
     let more = [
         QUICK[0],
         QUICK[1],
@@ -421,6 +423,7 @@ async fn scores_go_their_own_way_while_the_originals_wait() {
         ),
         (2, 0)
     );
+    drop(reserved);
     let back = Backend::start_at(&away).await;
     let stopped = sidecar.stop().await;
     assert_eq!(
@@ -444,8 +447,9 @@ async fn scores_go_their_own_way_while_the_originals_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undelivered_data_is_reported_at_the_deadline_and_shutdown_is_not_unhealthy() {
+    let (_reserved, away) = vacant();
     let (sidecar, _) = start(&config_with(
-        &vacant().await,
+        &away,
         Protocol::Grpc,
         &[("shutdown.deadline", "500ms")],
     ))
