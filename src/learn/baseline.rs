@@ -81,7 +81,12 @@ impl Baseline {
                     "has version {version}, and this program reads version {VERSION}"
                 )));
             }
-            _ => return Err(refuse("is not a baseline: it has no `version`".to_owned())),
+            Some(None) => {
+                return Err(refuse(
+                    "is not a baseline: its `version` is not a number".to_owned(),
+                ));
+            }
+            None => return Err(refuse("is not a baseline: it has no `version`".to_owned())),
         }
         let baseline: Self = serde_json::from_str(text)
             .map_err(|error| refuse(format!("is not a baseline: {error}")))?;
@@ -96,6 +101,14 @@ impl Baseline {
             if group.runs.len() > group.n_runs {
                 return Err(refuse(format!(
                     "{place} has {} runs, and `n_runs` says {}",
+                    group.runs.len(),
+                    group.n_runs
+                )));
+            }
+            let n_rows = n_rows(group.n_runs);
+            if group.runs.len() != n_rows {
+                return Err(refuse(format!(
+                    "{place} has {} runs, where a baseline of {} runs has {n_rows}",
                     group.runs.len(),
                     group.n_runs
                 )));
@@ -141,6 +154,16 @@ impl Baseline {
     }
 }
 
+/// Every how many of the sorted runs is kept.
+fn step(n_runs: usize) -> usize {
+    n_runs.div_ceil(MAX_ROWS).max(1)
+}
+
+/// How many of the runs are kept.
+fn n_rows(n_runs: usize) -> usize {
+    n_runs.div_ceil(step(n_runs))
+}
+
 impl BaselineGroup {
     fn new(key: &GroupKey, runs: &[&Trajectory]) -> Self {
         let distinct: BTreeSet<Vec<&str>> = runs.iter().map(|run| names(run)).collect();
@@ -155,7 +178,7 @@ impl BaselineGroup {
             .collect();
         rows.sort_unstable();
         // Every k-th of the sorted runs keeps the shares of all.
-        let step = rows.len().div_ceil(MAX_ROWS).max(1);
+        let step = step(rows.len());
         let mut rows: Vec<RunRow> = rows.into_iter().step_by(step).collect();
         let used: BTreeSet<usize> = rows.iter().map(|row| row.0).collect();
         for row in &mut rows {

@@ -330,6 +330,23 @@ fn planted_shifts_are_found_in_200_runs() {
 }
 
 #[test]
+fn a_shift_of_every_agent_is_found_however_many_there_are() {
+    let of_agents = |names: &[&str]| -> Vec<Trajectory> {
+        let runs = (0..30 * 20).map(|n| Trajectory {
+            agent: Some(Arc::from(format!("agent-{}", n % 30))),
+            ..line(names)
+        });
+        runs.collect()
+    };
+    let found = drift(&of_agents(&["a", "b"]), &of_agents(&["a", "c"]));
+    assert_eq!(found.groups.len(), 30);
+    for group in &found.groups {
+        let tool_mix = &group.measurements[0];
+        assert_eq!(tool_mix.has_drifted(), Some(true), "{tool_mix:?}");
+    }
+}
+
+#[test]
 fn windows_of_the_same_kind_raise_no_alarm() {
     // 500 windows at p 0.01: the goal allows two of 100, and Holm's correction promises one.
     let old = shops(1, 120, Shift::None);
@@ -387,6 +404,16 @@ fn a_baseline_reads_back_and_a_changed_one_is_refused_with_its_place() {
             "\"n_runs\":30",
             "\"n_runs\":3",
             "groups[0] has 30 runs, and `n_runs` says 3",
+        ),
+        (
+            "\"n_runs\":30",
+            "\"n_runs\":5000",
+            "groups[0] has 30 runs, where a baseline of 5000 runs has 1000",
+        ),
+        (
+            "\"version\":1",
+            "\"version\":\"1\"",
+            "its `version` is not a number",
         ),
         (
             "\"runs\":[[0,",
