@@ -235,6 +235,58 @@ fn a_reference_with_too_many_orders_is_matched_in_the_order_of_starts_and_says_s
     );
 }
 
+/// The calls can have been made in the expected order, which takes too long to find.
+#[test]
+fn a_run_that_another_order_could_save_does_not_fail() {
+    let names = "addcdbbcebeebabaabdbddddda";
+    let times = [
+        (0, 510),
+        (35, 631),
+        (58, 516),
+        (59, 509),
+        (83, 648),
+        (96, 794),
+        (148, 674),
+        (154, 667),
+        (158, 699),
+        (165, 346),
+        (204, 810),
+        (227, 700),
+        (229, 626),
+        (271, 674),
+        (272, 665),
+        (275, 504),
+        (285, 685),
+        (308, 510),
+        (311, 742),
+        (313, 611),
+        (315, 697),
+        (352, 723),
+        (365, 673),
+        (388, 657),
+        (408, 558),
+        (448, 769),
+    ];
+    let named = names.chars().map(String::from).zip(times);
+    let calls: Vec<Call> = named
+        .map(|(name, (start, end))| call(&name, start, end))
+        .collect();
+    let names = |text: &str| -> Vec<String> { text.chars().map(String::from).collect() };
+    let judge_by = |expected: &str, score: &str| {
+        let fields = json!({ "expected": names(expected), "score": score });
+        judge(json!({ "trajectory_match": fields }), calls.clone(), false)
+    };
+    let found = judge_by("cdbbaabbebdadddddebdadbace", "in_order");
+    assert_eq!(found.verdict, Verdict::NotEvaluated);
+    assert!(
+        found.explanation().contains(TOO_MUCH),
+        "{}",
+        found.explanation()
+    );
+    let missing = judge_by("cdbbaabbebdadddddebdadbacez", "in_order");
+    assert_eq!(missing.verdict, Verdict::Fail, "no order has a `z`");
+}
+
 #[test]
 fn limits_are_counted_on_thirty_two_thousand_calls() {
     let calls = with_args(32_000, |at| json!({ "n": at / 2 % 4 }));

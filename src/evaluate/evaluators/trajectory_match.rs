@@ -29,7 +29,8 @@ use crate::extract::Trajectory;
 /// Expected calls are paired with calls that were made, each with one of its own: as many as
 /// possible, in order or in any order. The score follows from the number of pairs M, of expected
 /// calls n, and of calls made m. Where calls overlap in time, the best order that their times allow
-/// counts, and it is found exactly.
+/// counts, and it is found exactly; where dozens overlap and it takes too long to find, a verdict
+/// is given only if no other order could change it.
 ///
 /// # Why
 /// A reference is data: a good run, or an entry of an evaluation set. Each framework has a score of
@@ -209,12 +210,19 @@ impl Evaluate for TrajectoryMatch {
             return score;
         };
         let best = at_best.as_ref().unwrap_or(&now);
+        // The pairs in the order of starts: another order that the times allow may have more.
+        let fell_back = now.fell_back || best.fell_back;
+        missing.too_much |= fell_back;
         let value = mode.score.value(now.value_count(mode.score, n, m), n, m);
         // Where a call stands in the list decides which changes turn the list into another.
         let is_open = counted.is_open || (has_unplaced && mode.score == MatchScore::Edit);
         let (least, most) = match (trajectory.cut_short, is_open) {
             (false, false) => {
-                let most = mode.score.value(best.value_count(mode.score, n, m), n, m);
+                let most_paired = match fell_back {
+                    true => self.fits(&counted, Tri::Maybe).in_any_order().len(),
+                    false => best.value_count(mode.score, n, m),
+                };
+                let most = mode.score.value(most_paired, n, m);
                 (
                     value,
                     if is_doubtful && at_best.is_none() {
