@@ -103,6 +103,14 @@ pub(super) fn learn(args: &Learn, rules: &Rules, streams: &mut Streams<'_>) -> i
             .into_iter()
             .partition(|(path, _)| *path == Path::new("-"));
     // All are checked before one is written.
+    if args.output == args.baseline && files.len() > 1 {
+        streams.complain(&format!(
+            "`{}` cannot hold both the criteria and the baseline: name two files with `--output` \
+             and `--baseline`",
+            args.output.display()
+        ))?;
+        return Ok(Exit::Usage);
+    }
     if let (Some((path, _)), false) = (files.iter().find(|(path, _)| path.exists()), args.force) {
         streams.complain(&format!(
             "`{}` exists already; overwrite it with `--force`, or name other files with \

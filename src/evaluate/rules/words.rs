@@ -231,19 +231,23 @@ impl Words<'_> {
                 format!("{a} {}, at least {} needed", was_called(*n), of.min.0)
             }
             (Rule::Absence(of), Breach::Count(n, beyond)) => match of.max.0 {
-                0 => format!("{} was called, {a} must not be", self.all_called(beyond)),
+                0 => format!(
+                    "{} {} called, {a} must not be",
+                    self.all_called(beyond),
+                    if beyond.len() == 1 { "was" } else { "were" }
+                ),
                 max => format!(
-                    "{a} was called {}, at most {max} allowed: {} is too many",
+                    "{a} was called {}, at most {max} allowed: {} {} too many",
                     times(*n),
-                    self.all_called(beyond)
+                    self.all_called(beyond),
+                    if beyond.len() == 1 { "is" } else { "are" }
                 ),
             },
             (Rule::Exactly(of), Breach::Count(n, _)) => {
-                format!(
-                    "{a} {}, expected {}",
-                    was_called(*n),
-                    times(of.count.0 as usize)
-                )
+                let count = of.count.0 as usize;
+                // A call that never ended is none of the expected ones.
+                let ended = if *n == count { " to its end" } else { "" };
+                format!("{a} {}, expected {}{ended}", was_called(*n), times(count))
             }
             (Rule::Init(_), Breach::Edge(calls)) => {
                 format!("{} came first, expected {a}", self.all_called(calls))
