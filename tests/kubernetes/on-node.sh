@@ -234,7 +234,8 @@ scenario_memory() {
     done
     k -n flooded wait --for=condition=complete job/flood --timeout=120s >/dev/null
     answers=$(k -n flooded logs job/flood -c agent | grep '^{')
-    [ "$(sidecar_status flooded job-name=flood .restartCount)$(sidecar_status flooded job-name=flood .state.terminated.exitCode)" = 00 ] ||
+    # 5: it could not deliver everything to such a backend within its deadline, and says so.
+    [[ "$(sidecar_status flooded job-name=flood .restartCount)$(sidecar_status flooded job-name=flood .state.terminated.exitCode)" =~ ^0[05]$ ]] ||
       fail "the sidecar ended: $(sidecar_status flooded job-name=flood .state)"
     [[ $answers =~ ^\{\"OK\":[0-9]+,\"Unavailable\":[0-9]+\}$ ]] || fail "the agent was answered $answers"
     say "400 MiB within 128Mi before a backend that is a $backend: $answers, at most $((peak / 1024)) MiB resident, not restarted"
