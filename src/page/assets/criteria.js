@@ -30,7 +30,7 @@ function Criteria({ source }) {
   return html`<main class="criteria">
     <div class="head">
       <h1>Criteria in force</h1>
-      ${!source.isReport && html`<a class="button primary" href="#/try" onClick=${() => setDraft("")}>Write a criterion</a>`}
+      ${!source.isReport && html`<a class="button primary" href="#/try" onClick=${() => setDraft("", entry.name)}>Write a criterion</a>`}
     </div>
     ${criteria.length === 0 &&
     html`<${Empty} title="No criterion is in force">
@@ -109,7 +109,7 @@ function CriterionCard({ source, entry, series, minute, coverage }) {
           </ul>`}
       <p class="links">
         <a href=${address(["runs"], { criterion: entry.name })}>All its runs</a>
-        ${!source.isReport && html` · <a href=${address(["try", entry.name])} onClick=${() => setDraft("")}>Try a change</a>`}
+        ${!source.isReport && html` · <a href=${address(["try", entry.name])} onClick=${() => setDraft("", entry.name)}>Try a change</a>`}
       </p>
     </div>
   </article>`;
@@ -192,10 +192,10 @@ evaluate:
 threshold: 1.0
 `;
 
-let draft = "";
+const drafts = new Map();
 
-function setDraft(text) {
-  draft = text;
+function setDraft(text, name = "") {
+  drafts.set(name, text);
 }
 
 // The name that a draft gives itself.
@@ -206,25 +206,25 @@ function nameIn(text) {
 
 function Try({ source, name: edited }) {
   useSource(source);
-  const [text, setText] = useState(() => draft || (edited ? "" : `name: my-criterion\n${EXAMPLE}`));
+  const [text, setText] = useState(() => drafts.get(edited ?? "") || (edited ? "" : `name: my-criterion\n${EXAMPLE}`));
   const [origin, setOrigin] = useState(null);
   const [answer, setAnswer] = useState({});
   const [saved, setSaved] = useState(null);
   const change = (next) => {
-    draft = next;
+    setDraft(next, edited);
     setSaved(null);
     setText(next);
   };
   // The version that is edited, for `If-Match`.
-  const load = async () => {
-    const entry = await source.json(`/v1/criteria/${encodeURIComponent(edited)}`);
+  const load = async (of) => {
+    const entry = await source.json(`/v1/criteria/${encodeURIComponent(of)}`);
     setOrigin(entry);
     return entry;
   };
   useEffect(() => {
     if (!edited) return;
-    load().then(
-      (entry) => draft || change(criterionYaml(entry.criterion)),
+    load(edited).then(
+      (entry) => drafts.get(edited) || change(criterionYaml(entry.criterion)),
       (failure) => setAnswer({ failure }),
     );
   }, [edited, source.state]);
@@ -280,7 +280,7 @@ function Try({ source, name: edited }) {
         </div>
         ${saved?.entry && html`<${Notice} kind="good">${clean(saved.entry.name)} is in force, revision <code>${saved.entry.revision}</code>. Runs that end from now on are judged by it.<//>`}
         ${saved?.failure && html`<${SaveFailure} failure=${saved.failure} isNew=${!origin} reload=${async () => {
-          await load();
+          await load(name);
           setSaved(null);
         }} name=${name} />`}
       </div>
