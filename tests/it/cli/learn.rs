@@ -322,6 +322,14 @@ fn existing_files_are_kept_unless_forced() {
     let (code, _, err) = learned.learn(&[&file, "--force"]);
     assert_eq!(code, 0, "{err}");
     assert!(learned.text("learned.yaml").contains("criteria:"));
+    let both = ["learn", "-o", &baseline, "--baseline", &baseline];
+    let (code, _, err) = run(&[&both[..], &["--force", &file]].concat());
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("cannot hold both the criteria and the baseline"),
+        "{err}"
+    );
+    assert!(learned.text("baseline.json").contains("\"version\":1"));
 }
 
 #[test]
