@@ -43,15 +43,8 @@ const SCORE: &str = "spanscore.evaluation.score";
 const REVISIONS: &str = "spanscore.evaluation.revisions";
 const TIME_TO_VERDICT: &str = "spanscore.time_to_verdict";
 
-/// In the order of their declaration.
-const VERDICTS: [Verdict; 4] = [
-    Verdict::Pass,
-    Verdict::Fail,
-    Verdict::NotEvaluated,
-    Verdict::Error,
-];
 /// Most series of one instrument.
-pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * VERDICTS.len();
+pub(super) const MAX_SERIES: usize = MAX_COMBINATIONS * Verdict::ALL.len();
 
 /// Buckets of the score: nothing, tenths, everything. A bucket's upper bound is inclusive, so 0 and
 /// 1 have meaning of their own.
@@ -103,8 +96,8 @@ struct BoundSeries {
 #[derive(Debug)]
 struct BoundInstruments {
     began_unix_nanos: u64,
-    /// In the order of [`VERDICTS`].
-    verdicts: [BoundVerdict; VERDICTS.len()],
+    /// In the order of [`Verdict::ALL`].
+    verdicts: [BoundVerdict; Verdict::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -269,7 +262,7 @@ impl ScoreMetrics {
     }
 
     fn bind(&self, labels: Labels<'_>, now_unix_nanos: u64) -> BoundInstruments {
-        let verdicts = VERDICTS.map(|verdict| {
+        let verdicts = Verdict::ALL.map(|verdict| {
             // In the order of their keys, which spares the SDK a second entry per series.
             let attributes = [
                 KeyValue::new("agent", labels.agent.to_owned()),

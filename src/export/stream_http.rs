@@ -137,14 +137,8 @@ fn read_query(query: &str) -> Result<(ScoreFilter, usize), String> {
 }
 
 fn label(word: &str) -> Result<Verdict, String> {
-    const LABELS: [Verdict; 4] = [
-        Verdict::Pass,
-        Verdict::Fail,
-        Verdict::NotEvaluated,
-        Verdict::Error,
-    ];
-    let found = LABELS.into_iter().find(|label| label.as_str() == word);
-    found.ok_or_else(|| "`label` is one of `pass`, `fail`, `not_evaluated`, `error`".to_owned())
+    Verdict::named(word)
+        .ok_or_else(|| "`label` is one of `pass`, `fail`, `not_evaluated`, `error`".to_owned())
 }
 
 /// `+` and `%20` are spaces.

@@ -81,14 +81,7 @@ fn contains(run: &RememberedRun, text: &str) -> bool {
 }
 
 fn label_named(word: &str) -> Result<Verdict, ApiError> {
-    const LABELS: [Verdict; 4] = [
-        Verdict::Pass,
-        Verdict::Fail,
-        Verdict::NotEvaluated,
-        Verdict::Error,
-    ];
-    let found = LABELS.into_iter().find(|label| label.as_str() == word);
-    found.ok_or_else(|| ApiError::Argument {
+    Verdict::named(word).ok_or_else(|| ApiError::Argument {
         name: "label",
         detail: format!(
             "`{}` is none of `pass`, `fail`, `not_evaluated`, `error`",

@@ -1,6 +1,6 @@
-//! Pure. The results of closed traces, and who takes them while the pipeline still works: results
-//! are handed on in slices, so that what is held does not grow with what falls due at once. Does
-//! not know how results are made.
+//! Pure. The results of closed traces, and the trait that receives them while the pipeline still
+//! works: slices of bounded size, so that memory does not grow with the number of traces that fall
+//! due at once. Does not know how results are made.
 
 use std::mem;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::extract::{Trajectory, Unrecognised};
 
 /// Takes the results while the pipeline works.
 pub trait JudgementSink {
-    /// Takes a slice of the results. What is left in it is dropped.
+    /// Takes a slice of the results. The pipeline drops the rest of the slice.
     fn take(&mut self, slice: &mut Judged);
 
     /// The pipeline is busy, and not stuck. Called between evaluations, and now and then while
@@ -24,8 +24,8 @@ pub trait JudgementSink {
 pub struct Judged {
     /// New and changed judgements. Judgements that late spans did not change are left out.
     pub evaluations: Vec<Evaluation>,
-    /// What the agents did, whether a criterion applies or not. In slices, a trajectory comes with
-    /// the first of its evaluations.
+    /// The trajectories of the agents, whether a criterion applies or not. In slices, a trajectory
+    /// comes with the first of its evaluations.
     pub trajectories: Vec<Arc<Trajectory>>,
     /// Why each trace was closed. A trace that is closed again after late spans does not count
     /// again.
@@ -86,7 +86,6 @@ impl JudgementSink for Judged {
         self.n_no_trajectory += slice.n_no_trajectory;
         self.unrecognised = self.unrecognised.take().or(slice.unrecognised.take());
         self.n_unchanged += slice.n_unchanged;
-        self.size += slice.size;
     }
 
     fn beat(&mut self) {}

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
 use crate::support::program::{RECORDING, Running, http, run};
+use crate::support::spans::request;
 
 fn sidecar(folder: &Path, endpoint: &str) -> Running {
     let set = |key: &str, value: &str| ["--set".to_owned(), format!("{key}={value}")];
@@ -40,24 +41,13 @@ fn send_recording(otlp: &str) {
     }
 }
 
-fn request(name: &str) -> Vec<u8> {
-    let span = Span {
+fn request_named(name: &str) -> Vec<u8> {
+    request(vec![Span {
         name: name.to_owned(),
         trace_id: vec![1; 16],
         span_id: vec![2; 8],
         ..Span::default()
-    };
-    let scope_spans = vec![ScopeSpans {
-        spans: vec![span],
-        ..ScopeSpans::default()
-    }];
-    ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans {
-            scope_spans,
-            ..ResourceSpans::default()
-        }],
-    }
-    .encode_to_vec()
+    }])
 }
 
 /// Sends a request; whether it was acknowledged. A killed sidecar answers nothing.
@@ -131,7 +121,7 @@ async fn everything_acknowledged_arrives_although_the_process_is_killed_again_an
                     let mut names = Vec::new();
                     while !stopping.load(Ordering::Relaxed) {
                         let name = format!("span {}", next.fetch_add(1, Ordering::Relaxed));
-                        if is_acknowledged(&otlp, &request(&name)) {
+                        if is_acknowledged(&otlp, &request_named(&name)) {
                             n_acknowledged.fetch_add(1, Ordering::Relaxed);
                             names.push(name);
                         }

@@ -20,6 +20,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All labels, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Pass, Self::Fail, Self::NotEvaluated, Self::Error];
+
+    /// The label of a word that [`Self::as_str`] returns.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|label| label.as_str() == word)
+    }
+
     /// The word in `gen_ai.evaluation.score.label`, in metrics and in the jsonl lines.
     pub fn as_str(self) -> &'static str {
         match self {

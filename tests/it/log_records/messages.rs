@@ -13,7 +13,9 @@ use spanscore::pipeline::{Intake, Judged, Pipeline};
 use spanscore::sidecar;
 use spanscore::span::{Batch, Now};
 
-use crate::support::records::{SECOND, START, attributes, logs, replay, rules, spans, text, typed};
+use crate::support::records::{
+    SECOND, START, attributes, clock, logs, replay, rules, spans, text, typed,
+};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const ROOT: &str = "00000000000000aa";
@@ -214,11 +216,7 @@ fn order_and_batching_do_not_matter() {
 
 #[test]
 fn records_that_come_late_change_the_verdict() {
-    let start = sidecar::now().instant;
-    let at = |seconds| Now {
-        instant: start + Duration::from_secs(seconds),
-        unix_nanos: START + seconds * SECOND,
-    };
+    let at = clock();
     let settings = Settings {
         settle: Duration::from_secs(5),
         restart_guard: None,

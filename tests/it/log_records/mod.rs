@@ -15,16 +15,12 @@ use spanscore::sidecar;
 use spanscore::span::{Batch, Now};
 
 use crate::support::records::{
-    SECOND, START, attributes, claude, logs, names, record, replay, rules, span, spans, text,
+    SECOND, START, attributes, claude, clock, logs, names, record, replay, rules, span, spans, text,
 };
 
 #[test]
 fn a_prompts_calls_are_judged_when_it_has_been_quiet() {
-    let start = sidecar::now().instant;
-    let at = |seconds| Now {
-        instant: start + Duration::from_secs(seconds),
-        unix_nanos: START + seconds * SECOND,
-    };
+    let at = clock();
     let settings = Settings {
         inactive: Duration::from_secs(180),
         ..Settings::replay()
@@ -293,11 +289,7 @@ fn records_without_a_group_are_counted_and_other_records_are_not_kept() {
 
 #[test]
 fn a_verdict_about_records_is_revised_when_spans_report_their_calls() {
-    let start = sidecar::now().instant;
-    let at = |seconds| Now {
-        instant: start + Duration::from_secs(seconds),
-        unix_nanos: START + seconds * SECOND,
-    };
+    let at = clock();
     let settings = Settings {
         inactive: Duration::from_secs(180),
         settle: Duration::from_secs(5),

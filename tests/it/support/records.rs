@@ -1,6 +1,8 @@
 //! Log records of coding agents, written as maps: takes OTLP/JSON, returns batches and
 //! trajectories. Proves nothing by itself.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use spanscore::assemble::Settings;
 use spanscore::evaluate::{Criterion, Explain};
@@ -45,6 +47,15 @@ pub(crate) fn typed(value: &Value) -> Value {
         }
         Value::Object(_) => json!({ "kvlistValue": { "values": attributes(value) } }),
         other => json!({ "doubleValue": other }),
+    }
+}
+
+/// The time this many seconds after the start.
+pub(crate) fn clock() -> impl Fn(u64) -> Now {
+    let start = sidecar::now().instant;
+    move |seconds| Now {
+        instant: start + Duration::from_secs(seconds),
+        unix_nanos: START + seconds * SECOND,
     }
 }
 
