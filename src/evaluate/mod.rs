@@ -24,7 +24,7 @@ pub use criterion::{
     Criterion, EXAMPLE, EXPECTED, Expectation, Glob, InvalidCriterion, Paired, Scope, Selector,
     Unfit, WrittenCriterion, pair,
 };
-pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator};
+pub use evaluators::{Evaluator, ExpectedTool, WrittenEvaluator, evaluator_named};
 pub use judge::{
     Coverage, CriterionCoverage, Evaluation, EvaluationText, Expectations, Findings, FromSpans,
     JudgedBy, Previous, SpanExpectations, judge, judge_run, no_longer_expected, searched_size,
@@ -32,5 +32,6 @@ pub use judge::{
 };
 pub use parameters::field_aliases::stands_for;
 pub use parameters::names::Names;
-pub use parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
+pub use parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
+pub use parameters::rule::RULE_TEMPLATES;
 pub(crate) use rules::effort::effort;

@@ -1,4 +1,4 @@
-//! Pure. Compares a window of runs with a baseline: five measures, each with the probability that
+//! Pure. Compares a window of runs with a baseline: six measures, each with the probability that
 //! runs of one kind differ as much by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +8,11 @@ use super::{GroupKey, names};
 use crate::extract::Trajectory;
 
 /// Random assignments of the runs to baseline and window, for each group that is compared. The
-/// smallest p value is then 0.001, and 0.005 after Holm's correction for five measures.
+/// smallest p value is then 0.001, and 0.006 after Holm's correction for six measures.
 const N_PERMUTATIONS: usize = 999;
 
 /// Upper bound of the permutations of one group: the smallest p value reaches [`MAX_P`] after the
-/// correction for two thousand groups.
+/// correction for sixteen hundred groups.
 const MAX_PERMUTATIONS: usize = 999_999;
 
 /// A group whose measures were all reached by chance this often needs no more permutations than
@@ -22,12 +22,17 @@ const ENOUGH_AS_LARGE: usize = 20;
 /// A measure drifted only if its corrected p value is at most this.
 const MAX_P: f64 = 0.01;
 
+/// The share of a tool's runs must differ at least by this to count.
+const MIN_TOOL_USE: f64 = 0.05;
+
 /// New variants that are named.
 const MAX_NAMED_VARIANTS: usize = 10;
 
 /// A compared measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
+    /// The share of the runs that call a tool, for the tool whose share differs most clearly.
+    ToolUse,
     /// The share that each tool has in all calls.
     ToolMix,
     /// The share that each sequence of tools has in all runs, immediate repeats folded.
@@ -45,9 +50,9 @@ pub enum Measure {
 pub struct Measurement {
     /// The compared measure.
     pub measure: Measure,
-    /// How far the window is from the baseline: a Jensen-Shannon distance with base 2 (`ToolMix`,
-    /// `Variants`), a difference of shares (`Errors`), a difference of the means of ln(1 + x)
-    /// (`Calls`, `Duration`). `None` where there were too few runs.
+    /// How far the window is from the baseline: a difference of shares (`ToolUse`, `Errors`), a
+    /// Jensen-Shannon distance with base 2 (`ToolMix`, `Variants`), a difference of the means of
+    /// ln(1 + x) (`Calls`, `Duration`). `None` where there were too few runs.
     pub value: Option<f64>,
     /// The probability that a difference at least as large arises by chance, after Holm's
     /// correction for all measures that were taken together.
@@ -65,6 +70,9 @@ pub struct GroupDrift {
     pub n_runs: usize,
     /// One for each measure, in the order of [`Measure::ALL`].
     pub measurements: Vec<Measurement>,
+    /// The tool that `ToolUse` is about, and the shares of the runs that call it, in the baseline
+    /// and in the window.
+    pub tool_use: Option<(String, [f64; 2])>,
     /// Tools that only the window's runs called.
     pub new_tools: Vec<String>,
     /// Tools that only the baseline's runs called.
@@ -82,7 +90,8 @@ pub struct DriftReport {
 
 impl Measure {
     /// All measures.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
+        Self::ToolUse,
         Self::ToolMix,
         Self::Variants,
         Self::Errors,
@@ -93,6 +102,7 @@ impl Measure {
     /// The name in outputs.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::ToolUse => "tool_use",
             Self::ToolMix => "tool_mix",
             Self::Variants => "variants",
             Self::Errors => "errors",
@@ -105,6 +115,7 @@ impl Measure {
     fn threshold(self) -> f64 {
         match self {
             Self::Errors => 0.02,
+            Self::ToolUse => MIN_TOOL_USE,
             Self::ToolMix | Self::Variants | Self::Calls | Self::Duration => 0.1,
         }
     }
@@ -218,8 +229,18 @@ struct Features {
     ln_duration: Option<f64>,
 }
 
-/// The five measures of one assignment of runs.
-type Values = [Option<f64>; 5];
+/// The measures of one assignment of runs, in the order of [`Measure::ALL`].
+type Values = [Option<f64>; 6];
+
+/// How clearly the share of runs that call a tool differs.
+#[derive(Debug, Clone, Copy, Default)]
+struct ToolUse {
+    tool: usize,
+    /// In the baseline and in the window.
+    shares: [f64; 2],
+    /// The difference in its standard deviations; 0 where it is below [`MIN_TOOL_USE`].
+    deviations: f64,
+}
 
 impl<'a> Pool<'a> {
     fn new(baseline: Option<&'a BaselineGroup>, window: &[&'a Trajectory]) -> Self {
@@ -288,10 +309,18 @@ impl<'a> Pool<'a> {
     /// The comparison; without measures where `random` is `None`.
     fn compare(&self, key: &GroupKey, random: Option<Random>, n_permutations: usize) -> GroupDrift {
         let (old, new) = self.runs.split_at(self.n_baseline);
-        let (values, ps) = match random {
+        let tool_use = random.is_some().then(|| {
+            let all: Vec<usize> = (0..self.runs.len()).collect();
+            let (old, new) = all.split_at(self.n_baseline);
+            self.tool_use(&self.totals(old), &self.totals(new))
+        });
+        let (mut values, ps) = match random {
             Some(random) => self.test(random, n_permutations),
-            None => ([None; 5], [None; 5]),
+            None => ([None; 6], [None; 6]),
         };
+        if let Some(ToolUse { shares, .. }) = tool_use {
+            values[0] = Some(shares[1] - shares[0]);
+        }
         let tools = |runs: &[Features]| -> BTreeSet<usize> {
             runs.iter()
                 .flat_map(|run| &self.sequences[run.sequence].counts)
@@ -316,6 +345,8 @@ impl<'a> Pool<'a> {
                 .zip(values.into_iter().zip(ps))
                 .map(|(measure, (value, p))| Measurement { measure, value, p })
                 .collect(),
+            tool_use: tool_use
+                .and_then(|found| Some(((*self.tools.get(found.tool)?).to_owned(), found.shares))),
             new_tools: named(&new_tools, &old_tools),
             vanished_tools: if new.is_empty() {
                 Vec::new()
@@ -352,10 +383,10 @@ impl<'a> Pool<'a> {
     fn test(&self, mut random: Random, n_permutations: usize) -> (Values, Values) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         let observed = self.measure(&order);
-        let mut n_as_large = [0_usize; 5];
+        let mut n_as_large = [0_usize; 6];
         let n_window = self.runs.len() - self.n_baseline;
         let mut n_tried = 0;
-        let is_settled = |n_as_large: &[usize; 5]| {
+        let is_settled = |n_as_large: &[usize; 6]| {
             let mut measured = n_as_large.iter().zip(observed);
             measured.all(|(count, observed)| observed.is_none() || *count >= ENOUGH_AS_LARGE)
         };
@@ -376,18 +407,20 @@ impl<'a> Pool<'a> {
                 }
             }
         }
-        let mut ps = [None; 5];
+        let mut ps = [None; 6];
         for ((p, count), observed) in ps.iter_mut().zip(n_as_large).zip(observed) {
             *p = observed.map(|_| (count + 1) as f64 / (n_tried + 1) as f64);
         }
         (observed, ps)
     }
 
-    /// The measures where the first `n_baseline` of `order` are the baseline's runs.
+    /// The measures where the first `n_baseline` of `order` are the baseline's runs; of the use of
+    /// tools, how clear the difference is.
     fn measure(&self, order: &[usize]) -> Values {
         let (old, new) = order.split_at(self.n_baseline);
         let (old, new) = (self.totals(old), self.totals(new));
         [
+            Some(self.tool_use(&old, &new).deviations),
             distance(&old.tools, &new.tools),
             distance(&old.variants, &new.variants),
             difference(old.failed, new.failed),
@@ -396,8 +429,40 @@ impl<'a> Pool<'a> {
         ]
     }
 
+    /// The tool whose share of runs differs most clearly, and of those that differ too little the
+    /// one that differs most. A difference counts in its standard deviations: in varied runs the
+    /// shares of frequent tools differ by chance more than a rare tool ever does.
+    fn tool_use(&self, old: &Totals, new: &Totals) -> ToolUse {
+        let of_tool = |tool: usize| {
+            let used = [old.runs_with[tool], new.runs_with[tool]].map(|n| n as f64);
+            let [n_old, n_new] = [old, new].map(|totals| totals.failed.1.max(1) as f64);
+            let shares = [used[0] / n_old, used[1] / n_new];
+            let difference = (shares[1] - shares[0]).abs();
+            let pooled = (used[0] + used[1]) / (n_old + n_new);
+            let variance = pooled * (1.0 - pooled) * (1.0 / n_old + 1.0 / n_new);
+            // A tool of no run or of every run differs by nothing.
+            let deviations = match difference >= MIN_TOOL_USE && variance > 0.0 {
+                true => difference / variance.sqrt(),
+                false => 0.0,
+            };
+            let found = ToolUse {
+                tool,
+                shares,
+                deviations,
+            };
+            (found, difference)
+        };
+        let all = (0..self.tools.len()).map(of_tool);
+        let clearest = all.reduce(|best, next| {
+            let is_clearer = (next.0.deviations, next.1) > (best.0.deviations, best.1);
+            if is_clearer { next } else { best }
+        });
+        clearest.map(|(found, _)| found).unwrap_or_default()
+    }
+
     fn totals(&self, order: &[usize]) -> Totals {
         let mut totals = Totals {
+            runs_with: vec![0; self.tools.len()],
             tools: vec![0; self.tools.len()],
             variants: vec![0; self.n_variants],
             failed: (0.0, 0),
@@ -415,8 +480,11 @@ impl<'a> Pool<'a> {
         }
         for (sequence, n) in self.sequences.iter().zip(by_sequence) {
             totals.variants[sequence.variant] += n;
-            for (tool, count) in &sequence.counts {
-                totals.tools[*tool] += n * count;
+            if n > 0 {
+                for (tool, count) in &sequence.counts {
+                    totals.tools[*tool] += n * count;
+                    totals.runs_with[*tool] += n;
+                }
             }
         }
         totals
@@ -425,6 +493,9 @@ impl<'a> Pool<'a> {
 
 /// Sums over some runs; means as sum and number.
 struct Totals {
+    /// By tool, the runs that call it.
+    runs_with: Vec<usize>,
+    /// By tool, its calls.
     tools: Vec<usize>,
     variants: Vec<usize>,
     failed: (f64, usize),

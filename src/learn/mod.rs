@@ -11,7 +11,7 @@ mod tests;
 pub use baseline::{Baseline, BaselineError};
 pub use drift::{DriftReport, GroupDrift, Measure, Measurement, compare};
 pub use effort::limits;
-pub use rules::{LearnedRule, Template, learn_rules};
+pub use rules::{LearnedRule, Template, learn_rules, n_tools_left_out};
 
 use std::collections::BTreeMap;
 

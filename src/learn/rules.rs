@@ -140,16 +140,26 @@ struct Miner<'a> {
     noise: f64,
 }
 
+/// By tool, the runs that call it.
+fn frequencies<'a>(runs: &[&'a Trajectory]) -> BTreeMap<&'a str, usize> {
+    let mut frequency: BTreeMap<&str, usize> = BTreeMap::new();
+    for run in runs {
+        let names: BTreeSet<&str> = run.tool_calls.iter().map(|call| &*call.name).collect();
+        for name in names {
+            *frequency.entry(name).or_default() += 1;
+        }
+    }
+    frequency
+}
+
+/// How many tools are so rare among these runs that no rule is learned about them.
+pub fn n_tools_left_out(runs: &[&Trajectory]) -> usize {
+    frequencies(runs).len().saturating_sub(MAX_TOOLS)
+}
+
 impl<'a> Miner<'a> {
     fn new(runs: &[&'a Trajectory], min_runs: usize, noise: f64) -> Self {
-        let mut frequency: BTreeMap<&str, usize> = BTreeMap::new();
-        for run in runs {
-            let names: BTreeSet<&str> = run.tool_calls.iter().map(|call| &*call.name).collect();
-            for name in names {
-                *frequency.entry(name).or_default() += 1;
-            }
-        }
-        let mut tools: Vec<(&str, usize)> = frequency.into_iter().collect();
+        let mut tools: Vec<(&str, usize)> = frequencies(runs).into_iter().collect();
         tools.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
         tools.truncate(MAX_TOOLS);
         tools.sort_unstable();

@@ -271,10 +271,15 @@ fn shop(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     });
     let fails = numbers.one_in(100) || (shift == Shift::Failures && numbers.one_in(10));
     let slow = if shift == Shift::Slower { 6 } else { 5 };
+    run_of(names, fails, || (1 + numbers.below(4)) * slow)
+}
+
+/// Calls one after the other, the last of which may fail.
+fn run_of(names: Vec<&str>, fails: bool, mut seconds: impl FnMut() -> u64) -> Trajectory {
     let mut second = 1;
     let mut calls = Vec::new();
     for name in names {
-        let end = second + (1 + numbers.below(4)) * slow;
+        let end = second + seconds();
         calls.push(call(name, second, end));
         second = end;
     }
@@ -284,9 +289,39 @@ fn shop(numbers: &mut Numbers, shift: Shift) -> Trajectory {
     run(calls)
 }
 
+/// So many runs, from a seed.
+type Runs = fn(u64, usize, Shift) -> Vec<Trajectory>;
+
 fn shops(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {
     let mut numbers = Numbers(seed);
     (0..n).map(|_| shop(&mut numbers, shift)).collect()
+}
+
+/// A run of many tools in any order, as free agents make them: hardly two are alike.
+fn wander(numbers: &mut Numbers, shift: Shift) -> Trajectory {
+    const TOOLS: [&str; 12] = [
+        "search", "open", "read", "edit", "list", "test", "build", "fetch", "grep", "diff", "log",
+        "ask",
+    ];
+    let mut n_calls = 8 + numbers.below(20);
+    if shift == Shift::MoreCalls {
+        n_calls += n_calls / 5 + 1;
+    }
+    let mut names: Vec<&str> = (0..n_calls)
+        .map(|_| TOOLS[numbers.below(12) as usize])
+        .collect();
+    if shift == Shift::OtherTool && numbers.one_in(10) {
+        let at = numbers.below(n_calls) as usize;
+        names[at] = "browse";
+    }
+    let fails = numbers.one_in(100) || (shift == Shift::Failures && numbers.one_in(10));
+    let slow = if shift == Shift::Slower { 6 } else { 5 };
+    run_of(names, fails, || (1 + numbers.below(4)) * slow)
+}
+
+fn wanders(seed: u64, n: usize, shift: Shift) -> Vec<Trajectory> {
+    let mut numbers = Numbers(seed);
+    (0..n).map(|_| wander(&mut numbers, shift)).collect()
 }
 
 fn grouped(runs: &[Trajectory]) -> BTreeMap<GroupKey, Vec<&Trajectory>> {
@@ -310,23 +345,43 @@ fn drifted(drift: &DriftReport) -> Vec<&'static str> {
 
 #[test]
 fn planted_shifts_are_found_in_200_runs() {
-    let old = shops(1, 400, Shift::None);
-    for (shift, measure) in [
-        (Shift::OtherTool, Measure::Variants),
-        (Shift::Failures, Measure::Errors),
-        (Shift::MoreCalls, Measure::Calls),
-        (Shift::Slower, Measure::Duration),
-    ] {
-        for seed in 2..5 {
-            let found = drift(&old, &shops(seed, 200, shift));
-            assert!(
-                drifted(&found).contains(&measure.as_str()),
-                "{}: {:?}",
-                measure.as_str(),
-                found.groups[0].measurements
-            );
+    for runs in [shops as Runs, wanders] {
+        let old = runs(1, 400, Shift::None);
+        for (shift, measure) in [
+            (Shift::OtherTool, Measure::ToolUse),
+            (Shift::Failures, Measure::Errors),
+            (Shift::MoreCalls, Measure::Calls),
+            (Shift::Slower, Measure::Duration),
+        ] {
+            for seed in 2..6 {
+                let found = drift(&old, &runs(seed, 200, shift));
+                assert!(
+                    drifted(&found).contains(&measure.as_str()),
+                    "{}: {:?}",
+                    measure.as_str(),
+                    found.groups[0].measurements
+                );
+            }
         }
     }
+}
+
+#[test]
+fn the_tool_that_a_tenth_of_the_runs_took_instead_is_named() {
+    let found = drift(
+        &wanders(1, 400, Shift::None),
+        &wanders(2, 200, Shift::OtherTool),
+    );
+    let group = &found.groups[0];
+    let (tool, [old, new]) = group.tool_use.as_ref().expect("it was compared");
+    assert_eq!((tool.as_str(), *old), ("browse", 0.0));
+    let measured = &group.measurements[0];
+    assert_eq!(
+        (measured.measure, measured.value),
+        (Measure::ToolUse, Some(*new))
+    );
+    // Of all calls it is too small a part, and no two runs are alike anyway.
+    assert_eq!(drifted(&found), ["tool_use"]);
 }
 
 #[test]
@@ -341,23 +396,24 @@ fn a_shift_of_every_agent_is_found_however_many_there_are() {
     let found = drift(&of_agents(&["a", "b"]), &of_agents(&["a", "c"]));
     assert_eq!(found.groups.len(), 30);
     for group in &found.groups {
-        let tool_mix = &group.measurements[0];
-        assert_eq!(tool_mix.has_drifted(), Some(true), "{tool_mix:?}");
+        let tool_use = &group.measurements[0];
+        assert_eq!(tool_use.has_drifted(), Some(true), "{tool_use:?}");
     }
 }
 
 #[test]
 fn windows_of_the_same_kind_raise_no_alarm() {
     // 500 windows at p 0.01: the goal allows two of 100, and Holm's correction promises one.
-    let old = shops(1, 120, Shift::None);
-    let baseline = Baseline::new(&grouped(&old));
-    let n_alarms = (0..500)
-        .filter(|window| {
-            let new = shops(1000 + window, 40, Shift::None);
-            compare(&baseline, &grouped(&new), 20).has_drifted()
-        })
-        .count();
-    assert!(n_alarms <= 10, "{n_alarms} of 500");
+    for (runs, n_baseline, n_window) in [(shops as Runs, 120, 40), (wanders, 60, 20)] {
+        let baseline = Baseline::new(&grouped(&runs(1, n_baseline, Shift::None)));
+        let n_alarms = (0..500)
+            .filter(|window| {
+                let new = runs(1000 + window, n_window, Shift::None);
+                compare(&baseline, &grouped(&new), 20).has_drifted()
+            })
+            .count();
+        assert!(n_alarms <= 10, "{n_alarms} of 500");
+    }
 }
 
 #[test]
@@ -374,7 +430,7 @@ fn new_and_vanished_tools_and_variants_are_named() {
         group.new_variants,
         [(vec!["a".to_owned(), "c".to_owned()], 1.0)]
     );
-    assert_eq!(drifted(&drift), ["tool_mix", "variants"]);
+    assert_eq!(drifted(&drift), ["tool_use", "tool_mix", "variants"]);
 }
 
 #[test]

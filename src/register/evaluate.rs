@@ -14,7 +14,7 @@ use super::set::Register;
 use super::view::EvaluationsView;
 use crate::assemble::{CloseReason, Settings};
 use crate::config::{self, Problems};
-use crate::evaluate::{self, Criterion, PatternCompiler, PatternError, WrittenCriterion};
+use crate::evaluate::{self, Criterion, FieldError, PatternCompiler, WrittenCriterion};
 use crate::export::score_line;
 use crate::extract::{
     AgentRun, CallUncertainty, CapturedParts, Payload, Subject, ToolCall, Trajectory,
@@ -102,7 +102,7 @@ struct ToolCallBody {
 }
 
 impl EvaluateRequest<WrittenCriterion> {
-    fn compile(self, compiler: &mut PatternCompiler) -> Result<EvaluateRequest, Vec<PatternError>> {
+    fn compile(self, compiler: &mut PatternCompiler) -> Result<EvaluateRequest, Vec<FieldError>> {
         let (mut criteria, mut errors) = (Vec::new(), Vec::new());
         for (at, source) in self.criteria.iter().flatten().enumerate() {
             match source.clone().compile(compiler) {

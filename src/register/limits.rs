@@ -24,7 +24,7 @@ const MAX_CRITERION_SIZE: usize = 32 << 10;
 /// searches.
 pub(super) const MAX_PATTERNS: usize = 1_000;
 /// Limits of the patterns in one request, tighter than those of files.
-pub(super) const PATTERN_LIMITS: PatternLimits = PatternLimits::network(MAX_PATTERNS);
+pub(crate) const PATTERN_LIMITS: PatternLimits = PatternLimits::network(MAX_PATTERNS);
 /// Most characters of a name that a caller sends.
 pub(super) const MAX_NAME_LENGTH: usize = 200;
 /// Most attribute keys that selectors may add in the life of one process: keys keep their numbers,

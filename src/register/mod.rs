@@ -3,8 +3,8 @@
 //! way or of scores.
 //!
 //! A change holds one lock from the check of its precondition to the swap, so no writer overwrites
-//! another one's change unseen. Readers and the scoring thread take no lock. REST and gRPC call the
-//! same functions and show the same views; they differ in encoding only.
+//! another one's change unseen. Readers and the scoring threads take no lock. REST and gRPC call
+//! the same functions and show the same views; they differ in encoding only.
 
 pub mod merge;
 
@@ -34,6 +34,7 @@ use crate::span::Now;
 use crate::sync::Mutex;
 use crate::telemetry::{StateFileUnusable, Telemetry};
 
+pub(crate) use limits::PATTERN_LIMITS;
 use limits::{CallSlots, MAX_WATCH_LAG};
 use merge::CriteriaSet;
 use set::RegisterState;
@@ -51,13 +52,33 @@ pub struct RegisterSetup {
     pub config: Config,
     /// Where the configuration came from; without it nothing is reloaded.
     pub origin: Option<ConfigOrigin>,
-    /// The rules in force: swapped here, read by the scoring thread.
+    /// The rules in force: swapped here, read by the scoring threads.
     pub rules: Arc<ArcSwap<Rules>>,
     /// The trajectories that the criteria have selected so far.
     pub(crate) coverage: Arc<Mutex<Coverage>>,
+    /// Sends the headers of a reloaded configuration from now on. The error says why one cannot
+    /// be sent.
+    pub renew_headers: RenewHeaders,
     /// The one clock.
     pub clock: fn() -> Now,
 }
+
+impl RegisterSetup {
+    /// The parts of a register that stands alone: nothing is reloaded, and no run is counted.
+    pub fn alone(config: Config, rules: Rules, clock: fn() -> Now) -> Self {
+        Self {
+            config,
+            origin: None,
+            rules: Arc::new(ArcSwap::from_pointee(rules)),
+            coverage: Arc::default(),
+            renew_headers: Box::new(|_| Ok(())),
+            clock,
+        }
+    }
+}
+
+/// Takes over the headers of a configuration.
+pub type RenewHeaders = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// Opens the register, with the reloader that watches its files and deletes expired registrations.
 ///
@@ -72,6 +93,7 @@ pub fn open(
         origin,
         rules,
         coverage,
+        renew_headers,
         clock,
     } = setup;
     let (state_file, restored) = match config.admin.state_file.as_deref() {
@@ -106,6 +128,7 @@ pub fn open(
         has_origin: origin.is_some(),
         slots: CallSlots::default(),
         telemetry: Arc::clone(telemetry),
+        renew_headers,
         clock,
     }));
     register.start(set);

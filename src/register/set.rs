@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::RenewHeaders;
 use super::error::{ApiError, not_registered};
 use super::limits::{CallSlots, PATTERN_LIMITS, check_keys, check_registrations};
 use super::merge::{self, CriteriaSet, CriterionSource, Registration, SetChanges};
@@ -42,6 +43,7 @@ pub(super) struct RegisterState {
     pub(super) has_origin: bool,
     pub(super) slots: CallSlots,
     pub(super) telemetry: Arc<Telemetry>,
+    pub(super) renew_headers: RenewHeaders,
     pub(super) clock: fn() -> Now,
 }
 
@@ -192,9 +194,38 @@ impl Register {
                 "forwarded": self.0.telemetry.received_scores("forward"),
                 "dropped": self.0.telemetry.received_scores("drop"),
             },
+            "destinations": self.destinations(),
             "state_file": state_file.map(|file| file.path().display().to_string()),
             "reload": { "watches": self.0.has_origin, "last": *self.last_reload() },
         })
+    }
+
+    /// What each destination last answered, and how it last failed.
+    fn destinations(&self) -> Vec<Value> {
+        let Now {
+            instant,
+            unix_nanos,
+        } = (self.0.clock)();
+        let time = |at: Instant| {
+            let ago = instant.saturating_duration_since(at).as_nanos();
+            rfc3339(unix_nanos.saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX)))
+        };
+        let error = |failure: Option<(Instant, String)>| {
+            failure.map(|(at, error)| json!({ "time": time(at), "error": error }))
+        };
+        let all = self.0.telemetry.destinations().into_iter();
+        all.map(|status| {
+            json!({
+                "queue": status.queue,
+                "setting": status.origin,
+                "endpoint": status.endpoint,
+                "state": status.state.as_str(),
+                "last_accepted": status.last_accepted.map(time),
+                "last_refused": error(status.last_refused),
+                "last_failed": error(status.last_failed),
+            })
+        })
+        .collect()
     }
 
     /// The set now, as if it had just come into force.
@@ -308,7 +339,12 @@ impl Register {
         let next = before.with_file(next_config.criteria.clone());
         let rules = self.rules_for(&next_config, &next);
         check_keys(&rules)?;
-        let settings = next_config.changed_settings(&config);
+        let mut settings = next_config.changed_settings(&config);
+        let secrets = next_config.changed_secrets(&config);
+        if !secrets.is_empty() {
+            (self.0.renew_headers)(&next_config).map_err(ApiError::Internal)?;
+            settings.extend(secrets);
+        }
         *config = next_config;
         let next = self.swap(next, rules, "file");
         Ok(ReloadOutcome::Applied {

@@ -26,13 +26,7 @@ pub(in crate::register) fn register(text: &str) -> Register {
 pub(super) fn opened(text: &str, clock: fn() -> Now) -> (Register, Reloader) {
     let config = loaded(text);
     let rules = merge::rules(&config, config.criteria.clone(), None);
-    let setup = RegisterSetup {
-        config,
-        origin: None,
-        rules: Arc::new(ArcSwap::from_pointee(rules)),
-        coverage: Arc::default(),
-        clock,
-    };
+    let setup = RegisterSetup::alone(config, rules, clock);
     open(setup, &Arc::default()).unwrap()
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::mem::discriminant;
 
+use crate::text::{Clean, code};
+
 /// Most entries of an alignment that a text shows: a person reads no more, and a runaway agent
 /// makes thousands of calls.
 const MAX_ENTRIES: usize = 16;
@@ -71,7 +73,8 @@ impl Alignment<'_> {
             let sentence = match n_called {
                 0 => self.never_called(),
                 _ => format!(
-                    "`{name}` {}, expected {}",
+                    "{} {}, expected {}",
+                    code(name),
                     was_called(n_called),
                     times(n_expected)
                 ),
@@ -101,11 +104,12 @@ impl Alignment<'_> {
             }
         }
         match missing.as_slice() {
-            [name] => format!("`{name}` was not called"),
+            [name] => format!("{} was not called", code(name)),
             [first @ .., last] if first.len() < MAX_ENTRIES => {
                 format!(
-                    "{} and `{last}` were not called",
-                    quoted(first.iter().copied())
+                    "{} and {} were not called",
+                    quoted(first.iter().copied()),
+                    code(last)
                 )
             }
             names => format!("{} were not called", quoted(names.iter().copied())),
@@ -124,15 +128,18 @@ impl Alignment<'_> {
         match (self.actual.get(at), self.expected.get(at)) {
             (Some(actual), Some(expected)) => Some((
                 format!(
-                    "{} {} is `{actual}`, expected `{expected}`",
+                    "{} {} is {}, expected {}",
                     self.noun,
-                    at + 1
+                    at + 1,
+                    code(actual),
+                    code(expected)
                 ),
                 Some(at),
             )),
-            (Some(actual), None) if self.expected.is_empty() => {
-                Some((format!("`{actual}` was called, nothing expected"), Some(at)))
-            }
+            (Some(actual), None) if self.expected.is_empty() => Some((
+                format!("{} was called, nothing expected", code(actual)),
+                Some(at),
+            )),
             (Some(_), None) => Some((
                 format!(
                     "{} was called after the last expected {}, {}",
@@ -158,8 +165,8 @@ impl Alignment<'_> {
     pub(crate) fn named(&self, call_idx: usize) -> String {
         let name = self.actual[call_idx];
         match self.actual.iter().filter(|&&other| other == name).count() {
-            1 => format!("`{name}`"),
-            _ => format!("`{name}` ({} {})", self.noun, call_idx + 1),
+            1 => code(name),
+            _ => format!("{} ({} {})", code(name), self.noun, call_idx + 1),
         }
     }
 
@@ -232,7 +239,7 @@ impl Alignment<'_> {
             Entry::Expected(at) => ("-", self.expected[at].as_str()),
         };
         Item {
-            text: format!("{mark}{name}"),
+            text: format!("{mark}{}", Clean(name)),
             n_entries: 1,
             is_match: matches!(entry, Entry::Both(_)),
         }
@@ -291,7 +298,7 @@ pub(crate) fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Strin
     let rest = names.len().saturating_sub(MAX_ENTRIES);
     let mut text = names
         .take(MAX_ENTRIES)
-        .map(|name| format!("`{name}`"))
+        .map(code)
         .collect::<Vec<_>>()
         .join(", ");
     if rest > 0 {

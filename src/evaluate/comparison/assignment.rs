@@ -10,7 +10,7 @@ use super::captured::{CapturedValues, Tri};
 use super::rows::{AlignmentRow, RowKind};
 use super::score::{Explain, Explanation, ScoreWith, all_or_nothing};
 use crate::extract::Trajectory;
-use crate::text::counted;
+use crate::text::{code, counted};
 
 /// Most unmet expectations that a text describes.
 const MAX_DESCRIBED: usize = 4;
@@ -174,7 +174,11 @@ pub(crate) trait ExpectedCalls {
             {
                 offending.push(*call_idx);
                 let difference = difference_text(expected, *call_idx, difference, &mut captured);
-                sentences.push(format!("`{name}` (call {}): {difference}", call_idx + 1));
+                sentences.push(format!(
+                    "{} (call {}): {difference}",
+                    code(name),
+                    call_idx + 1
+                ));
                 continue;
             }
             let n_calls = trajectory
@@ -183,11 +187,11 @@ pub(crate) trait ExpectedCalls {
                 .filter(|call| *call.name == *name)
                 .count();
             sentences.push(match n_calls {
-                0 => format!("`{name}` was not called"),
+                0 => format!("{} was not called", code(name)),
                 _ => {
                     let n_expected = names.iter().filter(|other| **other == name).count();
                     let (called, expected) = (was_called(n_calls), times(n_expected));
-                    format!("`{name}` {called}, expected {expected}")
+                    format!("{} {called}, expected {expected}", code(name))
                 }
             });
         }

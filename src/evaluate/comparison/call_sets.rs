@@ -10,7 +10,8 @@ pub(crate) struct Line {
     pub(crate) by_start: Vec<u32>,
     /// Positions, by end.
     by_end: Vec<u32>,
-    all: CallSets,
+    /// Every call; made when a question first needs it.
+    all: Option<CallSets>,
 }
 
 /// Sets of calls, one for each number.
@@ -41,6 +42,36 @@ pub(crate) struct CallSet<'s> {
     latest_end: &'s [i64],
     first_to_end: &'s [u32],
     tree: &'s [Extremes],
+}
+
+/// The places that were found last, by kind of search. Calls are asked about in the order of their
+/// starts, so the next place is near.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Places {
+    started: usize,
+    begun: usize,
+    ended: usize,
+    latest: usize,
+    after: usize,
+}
+
+/// The first place whose moment is not before what is looked for, in steps that double from the
+/// place that was found last.
+fn place_near(last: &mut usize, moments: &[i64], is_before: impl Fn(&i64) -> bool) -> usize {
+    let mut low = (*last).min(moments.len());
+    let (mut high, mut step) = (low, 1);
+    while low > 0 && !is_before(&moments[low - 1]) {
+        high = low - 1;
+        low = low.saturating_sub(step);
+        step *= 2;
+    }
+    while high < moments.len() && is_before(&moments[high]) {
+        low = high + 1;
+        high = (high + step).min(moments.len());
+        step *= 2;
+    }
+    *last = low + moments[low..high].partition_point(is_before);
+    *last
 }
 
 /// A summary of the calls beneath a node.
@@ -114,19 +145,27 @@ impl Line {
         let mut by_end = by_start.clone();
         by_start.sort_by_key(|&call| intervals.by_start(call as usize));
         by_end.sort_by_key(|&call| intervals.end[call as usize]);
-        let mut line = Self {
+        Self {
             intervals,
             by_start,
             by_end,
-            all: CallSets::default(),
-        };
-        line.all = CallSets::new(&line, 1, true, |_| std::iter::once(0));
-        line
+            all: None,
+        }
+    }
+
+    /// Arranges every call, for questions that may let nothing come in between.
+    pub(crate) fn arrange_all(&mut self) {
+        if self.all.is_none() {
+            let all = CallSets::new(self, 1, true, |_| std::iter::once(0));
+            self.all = Some(all);
+        }
     }
 
     /// Every call.
     pub(crate) fn all(&self) -> CallSet<'_> {
-        self.all.set(0)
+        let all = self.all.as_ref();
+        all.expect("a question that lets nothing come in between is asked of all calls")
+            .set(0)
     }
 }
 
@@ -288,17 +327,25 @@ impl CallSet<'_> {
 
     /// How many calls begin before a moment, and on their own clock until another; those are the
     /// first places if both orders agree.
-    pub(crate) fn n_started(&self, before: i64, begun_until: Option<i64>) -> usize {
-        let n_started = self.starts.partition_point(|start| *start < before);
+    pub(crate) fn n_started(
+        &self,
+        before: i64,
+        begun_until: Option<i64>,
+        places: &mut Places,
+    ) -> usize {
+        let n_started = place_near(&mut places.started, self.starts, |start| *start < before);
         match begun_until {
-            Some(until) => n_started.min(self.begun.partition_point(|begun| *begun <= until)),
+            Some(until) => {
+                let is_begun = |begun: &i64| *begun <= until;
+                n_started.min(place_near(&mut places.begun, self.begun, is_begun))
+            }
             None => n_started,
         }
     }
 
     /// How many calls end before a moment.
-    pub(crate) fn n_ended(&self, before: i64) -> usize {
-        self.ends.partition_point(|end| *end < before)
+    pub(crate) fn n_ended(&self, before: i64, places: &mut Places) -> usize {
+        place_near(&mut places.ended, self.ends, |end| *end < before)
     }
 
     /// Does a call begin after a moment?
@@ -308,19 +355,29 @@ impl CallSet<'_> {
 
     /// The first place, at or after one, of a call as asked. `effort` counts down, and at 0 nothing
     /// more is found.
-    pub(crate) fn first(&self, from: usize, asked: Asked, effort: &mut u64) -> Option<usize> {
+    pub(crate) fn first(
+        &self,
+        from: usize,
+        asked: Asked,
+        places: &mut Places,
+        effort: &mut u64,
+    ) -> Option<usize> {
         *effort = effort.saturating_sub(1);
-        if asked.near == Near::Any {
-            let is_over = |latest: &i64| *latest <= asked.end_after;
-            let place = self.latest_end.partition_point(is_over);
-            if place == self.len() || *effort == 0 {
-                return None;
-            }
-            if from <= place {
-                return Some(place);
-            }
+        let is_over = |latest: &i64| *latest <= asked.end_after;
+        let place = place_near(&mut places.latest, self.latest_end, is_over);
+        if place == self.len() || *effort == 0 {
+            return None;
+        }
+        // It is the first that ends after the moment.
+        if from <= place && self.is_as_asked(place, asked) {
+            return Some(place);
         }
         self.first_beneath(1, 0, self.tree.len() / 2, from, asked, effort)
+    }
+
+    /// Is a call that ends after the moment also near? Only trees know that.
+    fn is_as_asked(&self, place: usize, asked: Asked) -> bool {
+        asked.near == Near::Any || asked.may_hold(self.tree[self.tree.len() / 2 + place])
     }
 
     fn first_beneath(
@@ -351,15 +408,18 @@ impl CallSet<'_> {
         &self,
         start_after: i64,
         asked: Asked,
+        places: &mut Places,
         effort: &mut u64,
     ) -> Option<usize> {
         *effort = effort.saturating_sub(1);
         if !self.any_starts_after(start_after) || *effort == 0 {
             return None;
         }
-        let from = self.starts.partition_point(|start| *start <= start_after);
-        if asked.near == Near::Any {
-            return Some(self.first_to_end[from] as usize);
+        let is_past = |start: &i64| *start <= start_after;
+        let from = place_near(&mut places.after, self.starts, is_past);
+        let earliest = self.first_to_end[from] as usize;
+        if self.is_as_asked(earliest, asked) {
+            return Some(earliest);
         }
         let mut best = (i64::MAX, None);
         let walk = Walk {

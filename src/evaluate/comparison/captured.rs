@@ -62,22 +62,30 @@ pub(crate) enum Known<T> {
 
 /// The work that one evaluation may spend on searching texts, half a second on one core with most
 /// patterns and four seconds at worst. A pattern of twenty characters can search 20 MiB.
-const MAX_SEARCH: u64 = 128 << 20;
+pub(crate) const MAX_SEARCH: u64 = 128 << 20;
 
 /// Reads arguments and results of a trajectory's calls, and notes which reads failed.
 pub(crate) struct CapturedValues<'a> {
     trajectory: &'a Trajectory,
     missing: Missing,
-    /// The work spent on searching.
+    /// The work spent on searching, and the most that may be.
     searched: u64,
+    max_search: u64,
 }
 
 impl<'a> CapturedValues<'a> {
+    /// For evaluators that search nothing.
     pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
+        Self::within(trajectory, 0)
+    }
+
+    /// May spend so much work on searching, and at most [`MAX_SEARCH`].
+    pub(crate) fn within(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             trajectory,
             missing: Missing::default(),
             searched: 0,
+            max_search: max_search.min(MAX_SEARCH),
         }
     }
 
@@ -85,7 +93,7 @@ impl<'a> CapturedValues<'a> {
     /// known.
     pub(crate) fn search(&mut self, cost: u64, search: impl FnOnce() -> bool) -> Tri {
         let searched = self.searched.saturating_add(cost);
-        if searched > MAX_SEARCH {
+        if searched > self.max_search {
             self.missing.too_long_to_search = true;
             return Tri::Maybe;
         }
@@ -191,6 +199,11 @@ impl<'a> CapturedValues<'a> {
     /// Notes that times were asked for where calls have none of their own.
     pub(crate) fn lack_times(&mut self) {
         self.missing.only_messages = true;
+    }
+
+    /// The work spent on searching so far.
+    pub(crate) fn searched(&self) -> u64 {
+        self.searched
     }
 
     /// The reads that failed so far.

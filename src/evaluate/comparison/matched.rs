@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::score::Explanation;
 use crate::extract::ToolCall;
+use crate::text::Clean;
 
 /// Most entries of an alignment that are kept.
 const MAX_KEPT: usize = 10_000;
@@ -157,12 +158,14 @@ pub(crate) fn words(
         let _ = write!(text, "… {start} more, ");
     }
     let name = |at: &Option<usize>| {
-        at.and_then(|at| calls.get(at))
-            .map_or("", |call| &*call.name)
+        let call = at.and_then(|at| calls.get(at));
+        Clean(call.map_or("", |call| &*call.name)).to_string()
     };
-    let asked = |at: &Option<usize>| at.and_then(|at| expected.get(at)).copied().unwrap_or("");
+    let asked = |at: &Option<usize>| {
+        Clean(at.and_then(|at| expected.get(at)).copied().unwrap_or("")).to_string()
+    };
     let entries = shown.iter().map(|(kind, at, call)| match kind {
-        EntryKind::Match => name(call).to_owned(),
+        EntryKind::Match => name(call),
         EntryKind::Missing => format!("-{}", asked(at)),
         EntryKind::Extra => format!("+{}", name(call)),
         EntryKind::Moved => format!("~{}", name(call)),

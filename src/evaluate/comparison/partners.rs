@@ -3,7 +3,7 @@
 //! running backwards.
 
 use super::agreement::CallKey;
-use super::call_sets::{Asked, CallSet, CallSets, Line};
+use super::call_sets::{Asked, CallSet, CallSets, Line, Places};
 use super::order::{Concurrency, Intervals, Near};
 
 /// Nodes of trees that may be visited for each call and each of its values, on average. An ordinary
@@ -102,6 +102,8 @@ pub(crate) struct Partners<'a> {
     blockers: Buckets,
     /// Blockers that are partners under the same number.
     both: CallSets,
+    /// Where partners were found last, and calls in between, and those that are both.
+    places: [Places; 3],
     /// How much may still be looked at.
     effort: u64,
 }
@@ -205,6 +207,7 @@ impl<'a> Partners<'a> {
             partner,
             blockers,
             both,
+            places: Default::default(),
             effort: EFFORT_PER_CALL * n_looked_at as u64,
         }
     }
@@ -268,7 +271,7 @@ impl<'a> Partners<'a> {
         let asked = Asked::new(self.intervals, i64::MIN, x, near);
         let sets = self.partners.agreeing(&self.own, x);
         let found = sets.filter_map(|set| {
-            let place = set.first_to_end(end, asked, &mut self.effort)?;
+            let place = set.first_to_end(end, asked, &mut self.places[0], &mut self.effort)?;
             Some(set.call(place))
         });
         found.min_by_key(|&y| (self.intervals.end[y], y))
@@ -279,12 +282,14 @@ impl<'a> Partners<'a> {
         let asked = Asked::new(self.intervals, moment, x, near);
         let sets = self.partners.agreeing(&self.own, x);
         let found = sets.filter_map(|set| {
-            let mut place = set.first(0, asked, &mut self.effort)?;
+            let mut place = set.first(0, asked, &mut self.places[0], &mut self.effort)?;
             if set.call(place) == x {
                 place = match near {
                     // It begins no earlier than `x`, so it ends after the moment too.
                     Near::Any => Some(place + 1).filter(|next| *next < set.len()),
-                    Near::Within(_) => set.first(place + 1, asked, &mut self.effort),
+                    Near::Within(_) => {
+                        set.first(place + 1, asked, &mut self.places[0], &mut self.effort)
+                    }
                 }?;
             }
             Some(set.call(place))
@@ -296,16 +301,17 @@ impl<'a> Partners<'a> {
     fn first_blocker_after(&mut self, x: usize) -> Option<usize> {
         let end = self.intervals.end[x];
         let asked = Asked::new(self.intervals, i64::MIN, x, Near::Any);
-        let first_of = |set: CallSet<'_>, effort: &mut u64| {
-            set.first_to_end(end, asked, effort)
-                .map(|place| set.call(place))
+        let (places, effort) = (&mut self.places[1], &mut self.effort);
+        let mut first_of = |set: CallSet<'_>| {
+            let place = set.first_to_end(end, asked, places, effort)?;
+            Some(set.call(place))
         };
         match self.between {
             Between::Anything => None,
-            Between::Nothing => first_of(self.line.all(), &mut self.effort),
+            Between::Nothing => first_of(self.line.all()),
             Between::NotOwnKind => {
                 let sets = self.blockers.agreeing(&self.own, x);
-                let found = sets.filter_map(|set| first_of(set, &mut self.effort));
+                let found = sets.filter_map(first_of);
                 found.min_by_key(|&z| (self.intervals.end[z], z))
             }
         }
@@ -325,7 +331,7 @@ impl<'a> Partners<'a> {
 
     /// How many there are, where they can be counted: the calls of one number that are no partners
     /// under it.
-    fn count_blockers(&self, x: usize, y: usize) -> Option<usize> {
+    fn count_blockers(&mut self, x: usize, y: usize) -> Option<usize> {
         let counts =
             self.near == Near::Any || self.intervals.concurrency() == Concurrency::Interval;
         let &[number] = self.own.numbers(x) else {
@@ -336,8 +342,9 @@ impl<'a> Partners<'a> {
         }
         let (start, end) = (self.intervals.start[x], self.intervals.end[y]);
         let asked = Asked::new(self.intervals, i64::MIN, x, self.near);
-        let n_in_window = |set: CallSet<'_>, begun_until: Option<i64>| {
-            set.n_started(end, begun_until) - set.n_ended(start)
+        let [_, among_all, among_partners] = &mut self.places;
+        let n_in_window = |set: CallSet<'_>, begun_until: Option<i64>, places: &mut Places| {
+            set.n_started(end, begun_until, places) - set.n_ended(start, places)
         };
         let until = (self.near != Near::Any).then(|| asked.begun_until());
         let (all, partners) = match self.between {
@@ -346,8 +353,9 @@ impl<'a> Partners<'a> {
         };
         let is_partner = self.partner.has(x, number);
         let is_blocker = self.between == Between::Nothing || self.blocking.is_of[x];
-        let n_all = n_in_window(all, None) - usize::from(is_blocker);
-        let n_partners = n_in_window(partners, until) - usize::from(is_partner && is_blocker);
+        let n_all = n_in_window(all, None, among_all) - usize::from(is_blocker);
+        let n_partners =
+            n_in_window(partners, until, among_partners) - usize::from(is_partner && is_blocker);
         Some(n_all - n_partners)
     }
 
@@ -360,11 +368,11 @@ impl<'a> Partners<'a> {
             Between::Nothing => vec![self.line.all()],
             Between::NotOwnKind => self.blockers.agreeing(&self.own, x).collect(),
         };
-        let mut effort = self.effort;
-        let first_of = |set: CallSet<'_>, effort: &mut u64| {
+        let (mut effort, mut places) = (self.effort, self.places[1]);
+        let mut first_of = |set: CallSet<'_>, effort: &mut u64| {
             let mut from = 0;
             loop {
-                let place = set.first(from, asked, effort)?;
+                let place = set.first(from, asked, &mut places, effort)?;
                 let z = set.call(place);
                 if self.intervals.start[z] >= end {
                     return None;

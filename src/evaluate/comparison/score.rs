@@ -102,6 +102,8 @@ pub(crate) struct ScoreWith<E> {
     pub(crate) missing: Missing,
     /// How many calls were expected.
     pub(crate) n_expected: usize,
+    /// The work spent on searching texts with patterns.
+    pub(crate) searched: u64,
     /// Everything the text shows that does not follow from the names of the calls.
     pub(crate) evidence: E,
 }
@@ -122,6 +124,7 @@ impl<E> ScoreWith<E> {
             may_fault: false,
             missing: Missing::default(),
             n_expected: 0,
+            searched: 0,
             evidence,
         }
     }
@@ -136,6 +139,7 @@ impl<E> ScoreWith<E> {
             may_fault: self.may_fault,
             missing: self.missing,
             n_expected: self.n_expected,
+            searched: self.searched,
             evidence: wrap(self.evidence),
         }
     }
@@ -192,7 +196,7 @@ pub(crate) struct Missing {
     pub(crate) overlap: bool,
     /// There was more to compare than is looked at.
     pub(crate) too_much: bool,
-    /// Searching all texts with the criterion's patterns would have taken too much work.
+    /// Searching all texts with the criterion's patterns would have taken more work than is left.
     pub(crate) too_long_to_search: bool,
     /// The evaluated span has no start or no end, or ends before it starts.
     pub(crate) no_duration: bool,

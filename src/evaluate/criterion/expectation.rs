@@ -12,7 +12,7 @@ use crate::evaluate::evaluators::{
     Evaluator, ExecutionOrder, ExpectedTool, ToolOrder, WrittenEvaluator,
 };
 use crate::evaluate::parameters::names::Names;
-use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
+use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 use crate::extract::{CASE_ID, Trajectory};
 use crate::text::counted;
 
@@ -203,7 +203,7 @@ impl Expectation {
             serde_json::from_value(canonical).map_err(|error| unfit(error.to_string()))?;
         source
             .compile(&mut PatternCompiler::new(PatternLimits::FILE))
-            .map_err(|errors| unfit(PatternError::join(&errors)))
+            .map_err(|errors| unfit(FieldError::join(&errors)))
     }
 }
 

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
 use crate::evaluate::parameters::optional::written;
-use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
+use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 use crate::text::hex;
 
 pub use expectation::{Expectation, Paired, Unfit, pair};
@@ -103,11 +103,11 @@ impl Criterion {
 }
 
 impl WrittenCriterion {
-    /// Compiles the patterns of its evaluator.
+    /// Compiles its evaluator.
     ///
     /// # Errors
-    /// Every pattern that cannot be compiled.
-    pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<PatternError>> {
+    /// As [`WrittenEvaluator::compile`].
+    pub fn compile(self, compiler: &mut PatternCompiler) -> Result<Criterion, Vec<FieldError>> {
         let evaluate = self.evaluate.compile(compiler).map_err(|errors| {
             let errors = errors.into_iter();
             errors
@@ -133,7 +133,7 @@ impl TryFrom<WrittenCriterion> for Criterion {
     fn try_from(source: WrittenCriterion) -> Result<Self, String> {
         source
             .compile(&mut PatternCompiler::new(PatternLimits::FILE))
-            .map_err(|errors| PatternError::join(&errors))
+            .map_err(|errors| FieldError::join(&errors))
     }
 }
 

@@ -5,14 +5,17 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
+use crate::evaluate::comparison::captured::MAX_SEARCH;
 use crate::evaluate::comparison::order::Concurrency;
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
+use crate::evaluate::parameters::call_pattern::CallPattern;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::pattern::PlacedPattern;
 use crate::evaluate::parameters::rule::Rule;
 use crate::evaluate::rules::activations::RuleFound;
 use crate::evaluate::rules::judged::RuleJudge;
+use crate::evaluate::rules::templates::is_never_kept;
 use crate::evaluate::rules::words;
 use crate::extract::Trajectory;
 use crate::text::counted;
@@ -78,7 +81,9 @@ use crate::text::counted;
 /// - `same`: both calls must agree on every path, `args` or `result` with keys, indices or `*`
 ///   (every element), such as `args.path`; `{ a: result.items.*.id, b: args.id }` has one path
 ///   each. They agree if they share a value, equal as JSON. What is absent or null agrees with
-///   nothing. In `alternate_…` only calls that agree with the one that asks get in between.
+///   nothing. The text of a result is read as JSON if it is JSON (`7` is a number), else it is one
+///   text: `result` is the whole of it, and a path into it leads to nothing. In `alternate_…` only
+///   calls that agree with the one that asks get in between.
 /// - `overlap`: what it comes to where the rule is kept in some of the orders that overlapping
 ///   calls could have had, and in others not: `fail`, `pass` or `not_evaluated`. Left out, it is
 ///   `fail` where a rule asks for an order and `pass` where it bars one.
@@ -129,7 +134,11 @@ impl Evaluate for Constraints {
     }
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        let mut judge = RuleJudge::new(trajectory, self.concurrency);
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut judge = RuleJudge::new(trajectory, self.concurrency, max_search);
         let (mut sums, mut found) = ([0.0; 3], Vec::with_capacity(self.rules.len()));
         for rule in &self.rules {
             let (share, of_rule) = judge.judge(rule);
@@ -142,6 +151,7 @@ impl Evaluate for Constraints {
         let rounded = |mean: f64| (mean * 1e12).round() / 1e12;
         let [value, least, most] = sums.map(|sum| rounded(sum / self.rules.len() as f64));
         let mut score = Score::between(value, least, most, Evidence::Constraints(found));
+        score.searched = judge.searched();
         (score.missing, score.fault) = judge.finish();
         score.may_fault = trajectory.cut_short && self.reads_shortcut();
         score
@@ -155,8 +165,7 @@ impl Evaluate for Constraints {
                 rule,
                 Rule::Existence(_) | Rule::Exactly(_) | Rule::Init(_) | Rule::End(_)
             );
-            let (a, b) = words::kinds(rule);
-            named.extend([Some(a), b].into_iter().flatten().map(|pattern| NamedTool {
+            named.extend(rule.shape().kinds().map(|pattern| NamedTool {
                 name: ToolName::Pattern(&pattern.name),
                 is_expected,
             }));
@@ -207,14 +216,14 @@ impl Evaluate for Constraints {
             return Vec::new();
         };
         let row = |(rule, found): (&Rule, &RuleFound)| {
-            let (a, b) = words::kinds(rule);
-            let kinds = match b {
-                Some(b) => format!("{a}, {b}"),
-                None => a.to_string(),
-            };
+            let kinds: Vec<String> = rule.shape().kinds().map(CallPattern::to_string).collect();
             let row = AlignmentRow::kept(
                 found.is_satisfied(),
-                format!("{} of {kinds}", rule.template().replace('_', " ")),
+                format!(
+                    "{} of {}",
+                    rule.template().replace('_', " "),
+                    kinds.join(", ")
+                ),
             );
             let row = row.of(found.offending());
             match words::violation(rule, found, &trajectory.tool_calls) {
@@ -248,23 +257,13 @@ impl Evaluate for Constraints {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let never = self.rules.iter().filter(|rule| {
-            let asks_for_another = !matches!(
-                rule,
-                Rule::RespondedExistence(_)
-                    | Rule::Coexistence(_)
-                    | Rule::NotCoexistence(_)
-                    | Rule::NotSuccession(_)
-                    | Rule::NotChainSuccession(_)
-            );
-            let (a, b) = words::kinds(rule);
-            asks_for_another && b == Some(a)
-        });
+        let rules = self.rules.iter().enumerate();
+        let never = rules.filter(|(_, rule)| is_never_kept(rule));
         never
-            .map(|rule| {
+            .map(|(at, rule)| {
                 format!(
-                    "`{}` has one pattern as `a` and `b`: it is never kept once such a call is \
-                     made, since none comes before the first or after the last",
+                    "`rules[{at}].{}` has one pattern as `a` and `b`: it is never kept once such a \
+                     call is made, since none comes before the first or after the last",
                     rule.template()
                 )
             })
@@ -282,10 +281,8 @@ impl Constraints {
     }
 
     fn reads_shortcut(&self) -> bool {
-        self.rules.iter().any(|rule| {
-            let (a, b) = words::kinds(rule);
-            a.reads_shortcut() || b.is_some_and(|b| b.reads_shortcut())
-        })
+        let mut kinds = self.rules.iter().flat_map(|rule| rule.shape().kinds());
+        kinds.any(CallPattern::reads_shortcut)
     }
 
     /// "2 rules kept, 5 activations".

@@ -6,16 +6,16 @@ use serde_json::{Map, Value, json};
 
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::times;
-use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::AlignmentRow;
 use crate::evaluate::comparison::score::Explanation;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::limits::{Most, Period};
 use crate::evaluate::parameters::optional::written;
-use crate::evaluate::parameters::pattern::{Pattern, PlacedPattern};
+use crate::evaluate::parameters::pattern::{FieldError, Pattern, PlacedPattern};
 use crate::evaluate::rules::effort::{EffortLook, Limit, LimitFound};
 use crate::extract::Trajectory;
-use crate::text::{counted, duration_text};
+use crate::text::{code, counted, duration_text};
 
 /// Did the run stay within limits of effort?
 ///
@@ -52,7 +52,7 @@ use crate::text::{counted, duration_text};
 /// or one that ends before it starts, leaves them open where it matters.
 ///
 /// Details: `limits`, for each `limit`, `actual` and `kept` (`null` where it is open); durations in
-/// milliseconds.
+/// milliseconds, rounded up.
 ///
 /// # When the trace was cut short
 /// `max_calls`, `max_errors` and `max_duplicates` that are exceeded stay so; `max_duration` is
@@ -113,10 +113,7 @@ pub struct Efficiency {
     pub ignore: Vec<Pattern>,
 }
 
-read_with_hints!(Efficiency, |read| match read.n_limits() {
-    0 => Err("there is no limit: write at least one, such as `max_calls: 20`".to_owned()),
-    _ => Ok(()),
-});
+read_with_hints!(Efficiency);
 
 impl Evaluate for Efficiency {
     fn name(&self) -> &'static str {
@@ -124,7 +121,11 @@ impl Evaluate for Efficiency {
     }
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        let mut look = EffortLook::new(&self.ignore, trajectory);
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut look = EffortLook::new(&self.ignore, trajectory, max_search);
         let mut found = Vec::new();
         let numbers = [
             (Limit::Calls, self.max_calls),
@@ -145,10 +146,20 @@ impl Evaluate for Efficiency {
         let least = share(&|found| found.kept == Tri::Yes);
         let most = share(&|found| found.kept != Tri::No);
         let value = share(&|found| self.is_kept_so_far(found));
-        let missing = look.missing();
+        let (missing, searched) = (look.missing(), look.searched());
         let mut score = Score::between(value, least, most, Evidence::Efficiency(found));
-        score.missing = missing;
+        (score.missing, score.searched) = (missing, searched);
         score
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match self.n_limits() {
+            0 => Err(FieldError::of_key(
+                &[],
+                "there is no limit: write at least one, such as `max_calls: 20`",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn named_tools(&self) -> Vec<NamedTool<'_>> {
@@ -285,7 +296,7 @@ impl Efficiency {
         let most = usize::try_from(self.most(found.limit).unwrap_or(0)).unwrap_or(usize::MAX);
         let name = |call_idx: &usize| {
             let call = trajectory.tool_calls.get(*call_idx);
-            format!("`{}`", call.map_or("", |call| &*call.name))
+            code(call.map_or("", |call| &*call.name))
         };
         let called = |call_idx: &usize| format!("{} (call {})", name(call_idx), call_idx + 1);
         let all_called = || {

@@ -14,6 +14,7 @@ use crate::evaluate::comparison::rows::{self, AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
+use crate::evaluate::parameters::pattern::FieldError;
 use crate::extract::Trajectory;
 use crate::text::counted;
 
@@ -82,14 +83,7 @@ pub enum Over {
     Nodes,
 }
 
-read_with_hints!(ExecutionOrder, |read| {
-    match read.expected_output.as_slice().is_empty() && !read.should_exact_match {
-        true => Err("`expected_output` is empty: name what is expected, or set \
-                     `should_exact_match: true` to expect that nothing is called"
-            .to_owned()),
-        false => Ok(()),
-    }
-});
+read_with_hints!(ExecutionOrder);
 
 /// How the score is computed.
 enum Mode {
@@ -261,6 +255,17 @@ impl Evaluate for ExecutionOrder {
             details["lcs"] = pairs.iter().map(|pair| actual[pair.0]).collect();
         }
         details
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        match self.expected_output.as_slice().is_empty() && !self.should_exact_match {
+            true => Err(FieldError::of_key(
+                &["expected_output"],
+                "`expected_output` is empty: name what is expected, or set `should_exact_match: \
+                 true` to expect that nothing is called",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -15,6 +15,7 @@ mod trajectory_match;
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -22,7 +23,7 @@ use crate::evaluate::comparison::assignment::Assignment;
 use crate::evaluate::comparison::matched::Matched;
 use crate::evaluate::comparison::rows::{AlignmentRow, MAX_ROWS};
 use crate::evaluate::comparison::score::{self, Explain, Explanation, Verdict};
-use crate::evaluate::parameters::pattern::{Pattern, PatternCompiler, PatternError, PlacedPattern};
+use crate::evaluate::parameters::pattern::{FieldError, Pattern, PatternCompiler, PlacedPattern};
 use crate::evaluate::rules::activations::RuleFound;
 use crate::evaluate::rules::effort::LimitFound;
 use crate::extract::Trajectory;
@@ -169,9 +170,9 @@ impl Evaluator {
         self.as_evaluate().threshold(written)
     }
 
-    /// Evaluates a trajectory.
-    pub(super) fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        self.as_evaluate().evaluate(trajectory)
+    /// Evaluates a trajectory, and spends at most so much work on searching texts with patterns.
+    pub(super) fn evaluate(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        self.as_evaluate().evaluate_within(trajectory, max_search)
     }
 
     /// Does the order of the calls matter?
@@ -213,15 +214,14 @@ impl WrittenEvaluator {
         self.0.name()
     }
 
-    /// Compiles its patterns.
+    /// Compiles its patterns, and checks that its fields go together.
     ///
     /// # Errors
-    /// Every pattern that cannot be compiled.
-    pub fn compile(
-        mut self,
-        compiler: &mut PatternCompiler,
-    ) -> Result<Evaluator, Vec<PatternError>> {
+    /// Every pattern that cannot be compiled, or else the first field that contradicts another.
+    pub fn compile(mut self, compiler: &mut PatternCompiler) -> Result<Evaluator, Vec<FieldError>> {
         compiler.compile(self.0.patterns_mut())?;
+        let evaluator = self.0.as_evaluate();
+        (evaluator.check()).map_err(|error| vec![error.below(&[evaluator.name()])])?;
         Ok(self.0)
     }
 }
@@ -251,6 +251,12 @@ trait Evaluate {
     /// How well the trajectory does, and how far missing evidence could still move that.
     fn evaluate(&self, trajectory: &Trajectory) -> Score;
 
+    /// Like [`Self::evaluate`], for evaluators with patterns: spends at most so much work on
+    /// searching.
+    fn evaluate_within(&self, trajectory: &Trajectory, _max_search: u64) -> Score {
+        self.evaluate(trajectory)
+    }
+
     /// Does the order of the calls matter?
     fn reads_order(&self) -> bool;
 
@@ -265,6 +271,11 @@ trait Evaluate {
 
     /// The tools that its parameters name: a name that no run ever calls is probably misspelt.
     fn named_tools(&self) -> Vec<NamedTool<'_>>;
+
+    /// The first field that contradicts another, by its path.
+    fn check(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
 
     /// Warnings about valid but probably unintended settings.
     fn warnings(&self) -> Vec<String> {
@@ -304,6 +315,40 @@ impl<'a> ToolName<'a> {
                 pattern.trim_end_matches('$')
             }
         }
+    }
+}
+
+/// The name of an evaluator as a constant, if there is one of this name.
+pub fn evaluator_named(name: &str) -> Option<&'static str> {
+    let mut names: &'static [&'static str] = &[];
+    // It fails, having shown the names.
+    let _ = Evaluator::deserialize(VariantNames(&mut names));
+    names.iter().find(|known| **known == name).copied()
+}
+
+/// Shows the variants of an enum that is deserialized from it.
+struct VariantNames<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for VariantNames<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("shows variants only"))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = variants;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }
 

@@ -18,7 +18,7 @@ use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::names::Names;
 use crate::extract::Trajectory;
-use crate::text::counted;
+use crate::text::{code, counted};
 
 /// Was each tool called as often as expected?
 ///
@@ -148,7 +148,7 @@ impl Evaluate for ToolCallCount {
                 .collect();
             let held = held
                 .iter()
-                .map(|((name, _), n)| format!("`{name}` {}", was_called(**n)))
+                .map(|((name, _), n)| format!("{} {}", code(name), was_called(**n)))
                 .collect::<Vec<_>>();
             return Explanation::from(format!("{}, as expected", held.join(", ")));
         }
@@ -156,7 +156,12 @@ impl Evaluate for ToolCallCount {
             .iter()
             .take(MAX_NAMED)
             .map(|(name, count, n)| {
-                format!("`{name}` {}, expected {}", was_called(*n), count.text())
+                format!(
+                    "{} {}, expected {}",
+                    code(name),
+                    was_called(*n),
+                    count.text()
+                )
             })
             .collect();
         if broken.len() > MAX_NAMED {

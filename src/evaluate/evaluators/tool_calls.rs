@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use super::{Evaluate, Evidence, Judgement, NamedTool, Score, ToolName};
 use crate::evaluate::comparison::alignment::times;
-use crate::evaluate::comparison::captured::Tri;
+use crate::evaluate::comparison::captured::{MAX_SEARCH, Tri};
 use crate::evaluate::comparison::rows::{AlignmentRow, RowKind};
 use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::call_pattern::{
     CallPattern, CallReader, Disallowed, Entry, Required, Sequence,
 };
 use crate::evaluate::parameters::field_aliases::read_with_hints;
-use crate::evaluate::parameters::pattern::PlacedPattern;
+use crate::evaluate::parameters::pattern::{FieldError, PlacedPattern};
 use crate::extract::Trajectory;
+use crate::text::code;
 
 /// Were the required calls made, the disallowed ones not, and a sequence kept?
 ///
@@ -89,16 +90,11 @@ pub struct ToolCalls {
     pub sequence: Vec<Entry<Sequence>>,
 }
 
-read_with_hints!(ToolCalls, |read| match read.required.is_empty()
-    && read.disallowed.is_empty()
-    && read.sequence.is_empty()
-{
-    true => Err(
-        "nothing is asked for: give `required`, `disallowed` or `sequence` at least one entry"
-            .to_owned()
-    ),
-    false => Ok(()),
-});
+read_with_hints!(ToolCalls);
+
+/// Work spent on finding the calls of the rows again, beyond which rows lack their calls: only
+/// people who look at one run read them.
+const MAX_SEARCH_FOR_ROWS: u64 = MAX_SEARCH / 8;
 
 /// The findings, entry by entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -111,6 +107,8 @@ pub(in crate::evaluate) struct EntriesFound {
     /// Is the sequence satisfied, if there is one? If not: how many of its first entries match for
     /// certain, and the last of their calls.
     sequence: Option<EntryFound>,
+    /// The calls that violate an entry for certain, by position.
+    offending: Vec<usize>,
 }
 
 /// The findings for one entry, as far as the text shows them.
@@ -119,6 +117,9 @@ struct EntryFound {
     holds: Tri,
     n_calls: usize,
     call_idx: Option<usize>,
+    /// How many calls have the name of a required entry that is not satisfied; `None` where finding
+    /// out would take too much work.
+    n_named: Option<usize>,
 }
 
 impl EntryFound {
@@ -127,6 +128,7 @@ impl EntryFound {
             holds,
             n_calls: if is_shown { n_calls } else { 0 },
             call_idx: call_idx.filter(|_| is_shown),
+            n_named: None,
         }
     }
 }
@@ -137,7 +139,12 @@ impl Evaluate for ToolCalls {
     }
 
     fn evaluate(&self, trajectory: &Trajectory) -> Score {
-        let mut look = Look::new(trajectory);
+        self.evaluate_within(trajectory, MAX_SEARCH)
+    }
+
+    fn evaluate_within(&self, trajectory: &Trajectory, max_search: u64) -> Score {
+        let mut look = Look::new(trajectory, max_search);
+        let mut offending = Vec::new();
         let required: Vec<EntryFound> = self
             .required
             .iter()
@@ -149,9 +156,14 @@ impl Evaluate for ToolCalls {
             .map(|entry| {
                 let (calls, violated) = look.disallowed(&entry.pattern);
                 let first = calls.first().copied();
-                EntryFound::new(violated, calls.len(), first, violated == Tri::Yes)
+                let found = EntryFound::new(violated, calls.len(), first, violated == Tri::Yes);
+                offending.extend(calls);
+                found
             })
             .collect();
+        offending.sort_unstable();
+        offending.dedup();
+        offending.shrink_to_fit();
         let sequence = (!self.sequence.is_empty()).then(|| look.sequence(&self.sequence));
         let satisfied = required.iter().map(|found| found.holds);
         let not_violated = disallowed.iter().map(|found| !found.holds);
@@ -167,9 +179,11 @@ impl Evaluate for ToolCalls {
             required,
             disallowed,
             sequence,
+            offending,
         };
         let mut score = Score::between(least, least, most, Evidence::ToolCalls(evidence));
         score.missing = look.reader.captured.missing();
+        score.searched = look.reader.captured.searched();
         score.fault = look.reader.fault;
         score.may_fault =
             trajectory.cut_short && self.patterns().any(|pattern| pattern.reads_shortcut());
@@ -206,10 +220,9 @@ impl Evaluate for ToolCalls {
         };
         let called = |call_idx: usize| {
             let name = &trajectory.tool_calls[call_idx].name;
-            format!("`{name}` (call {})", call_idx + 1)
+            format!("{} (call {})", code(name), call_idx + 1)
         };
-        let (mut sentences, mut offending) = (Vec::new(), Vec::new());
-        let mut look = Look::new(trajectory);
+        let mut sentences = Vec::new();
         for (entry, found) in self.disallowed.iter().zip(&found.disallowed) {
             let Some(first) = found.call_idx else {
                 continue;
@@ -220,11 +233,10 @@ impl Evaluate for ToolCalls {
             };
             let pattern = &entry.pattern;
             sentences.push(format!("{}{are} disallowed by {pattern}", called(first)));
-            offending.extend(look.disallowed(&entry.pattern).0);
         }
         for (entry, found) in self.required.iter().zip(&found.required) {
             if found.holds != Tri::Yes {
-                sentences.push(unsatisfied(&entry.pattern, found.n_calls, trajectory));
+                sentences.push(unsatisfied(&entry.pattern, found));
             }
         }
         if let Some(found) = &found.sequence
@@ -244,11 +256,9 @@ impl Evaluate for ToolCalls {
         if sentences.is_empty() {
             sentences.push(self.success_text());
         }
-        offending.sort_unstable();
-        offending.dedup();
         Explanation {
             text: sentences.join("; "),
-            offending,
+            offending: found.offending.clone(),
         }
     }
 
@@ -256,7 +266,7 @@ impl Evaluate for ToolCalls {
         let Evidence::ToolCalls(found) = evidence else {
             return Vec::new();
         };
-        let mut look = Look::new(trajectory);
+        let mut look = Look::new(trajectory, MAX_SEARCH_FOR_ROWS);
         let mut rows = Vec::new();
         for (entry, found) in self.required.iter().zip(&found.required) {
             let kind = match found.holds {
@@ -268,7 +278,7 @@ impl Evaluate for ToolCalls {
                 .expecting(entry.pattern.to_string())
                 .of(look.fitting(&entry.pattern));
             if found.holds == Tri::No {
-                row = row.noting(unsatisfied(&entry.pattern, found.n_calls, trajectory));
+                row = row.noting(unsatisfied(&entry.pattern, found));
             }
             rows.push(row);
         }
@@ -317,6 +327,26 @@ impl Evaluate for ToolCalls {
             "disallowed_violated": known(&found.disallowed),
             "sequence_satisfied": found.sequence.as_ref().and_then(|found| found.holds.known()),
         })
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        if self.required.is_empty() && self.disallowed.is_empty() && self.sequence.is_empty() {
+            return Err(FieldError::of_key(
+                &[],
+                "nothing is asked for: give `required`, `disallowed` or `sequence` at least one \
+                 entry",
+            ));
+        }
+        let contradictions = self.required.iter().zip(0_usize..);
+        let mut contradictions =
+            contradictions.filter_map(|(entry, at)| Some((entry.pattern.contradiction()?, at)));
+        match contradictions.next() {
+            Some(((field, message), at)) => Err(FieldError::of_key(
+                &["required", &at.to_string(), field],
+                message,
+            )),
+            None => Ok(()),
+        }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -377,29 +407,24 @@ impl ToolCalls {
     }
 }
 
-fn unsatisfied(entry: &CallPattern, n_matching: usize, trajectory: &Trajectory) -> String {
-    let pattern = entry;
-    let n_named = trajectory
-        .tool_calls
-        .iter()
-        .filter(|call| entry.name.is_match(&call.name))
-        .count();
-    let place = match (entry.is_final, entry.at_step, entry.before_step) {
+fn unsatisfied(pattern: &CallPattern, found: &EntryFound) -> String {
+    let place = match (pattern.is_final, pattern.at_step, pattern.before_step) {
         (true, _, _) => " as the last call".to_owned(),
         (_, Some(step), _) => format!(" at step {}", step.0),
         (_, _, Some(step)) => format!(" before step {}", step.0),
         _ => String::new(),
     };
-    match (n_matching, n_named) {
-        (0, 0) => format!("required {pattern} was not called"),
-        (0, _) => format!(
+    match (found.n_calls, found.n_named) {
+        (0, Some(0)) => format!("required {pattern} was not called"),
+        (0, None) => format!("required {pattern} was not called{place}"),
+        (0, Some(n_named)) => format!(
             "required {pattern} was not called{place} ({} by name)",
             times(n_named)
         ),
-        _ => format!(
+        (n_calls, _) => format!(
             "required {pattern} was called {}{place}, at least {} needed",
-            times(n_matching),
-            entry.min_count.0
+            times(n_calls),
+            pattern.min_count.0
         ),
     }
 }
@@ -413,10 +438,10 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn new(trajectory: &'a Trajectory) -> Self {
+    fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
             trajectory,
-            reader: CallReader::new(trajectory),
+            reader: CallReader::new(trajectory, max_search),
         }
     }
 
@@ -440,7 +465,24 @@ impl<'a> Look<'a> {
         } else {
             Tri::No
         };
-        EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes)
+        let mut found = EntryFound::new(satisfied, n_calls, None, satisfied != Tri::Yes);
+        if satisfied != Tri::Yes && n_calls == 0 {
+            found.n_named = self.n_named(entry);
+        }
+        found
+    }
+
+    /// How many calls have a name that the entry asks for.
+    fn n_named(&mut self, entry: &CallPattern) -> Option<usize> {
+        let mut n_named = 0;
+        for call in &self.trajectory.tool_calls {
+            match self.reader.fits_name(entry, &call.name) {
+                Tri::Yes => n_named += 1,
+                Tri::Maybe => return None,
+                Tri::No => {}
+            }
+        }
+        Some(n_named)
     }
 
     /// The calls that match the entry for certain.

@@ -14,7 +14,7 @@ use crate::evaluate::comparison::score::{Explanation, all_or_nothing};
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::optional::written;
 use crate::extract::Trajectory;
-use crate::text::counted;
+use crate::text::{code, counted};
 
 /// Do the expected calls, with their parameters, occur in this order?
 ///
@@ -192,9 +192,9 @@ impl Evaluate for ToolOrder {
                 let call_idx = other.call_idx;
                 return Explanation {
                     text: format!(
-                        "call {}, `{}`, has other arguments than expected: {}",
+                        "call {}, {}, has other arguments than expected: {}",
                         call_idx + 1,
-                        actual[call_idx],
+                        code(actual[call_idx]),
                         text_of(other, call_idx)
                     ),
                     offending: vec![call_idx],
@@ -227,15 +227,16 @@ impl Evaluate for ToolOrder {
         match other_arguments {
             Some(other) => Explanation {
                 text: format!(
-                    "`{missing}` was called{after} with other arguments than expected \
+                    "{} was called{after} with other arguments than expected \
                      (call {}: {}). {alignment}",
+                    code(missing),
                     other.call_idx + 1,
                     text_of(other, pairs.len())
                 ),
                 offending: vec![other.call_idx],
             },
             None => Explanation {
-                text: format!("`{missing}` was not called{after}. {alignment}"),
+                text: format!("{} was not called{after}. {alignment}", code(missing)),
                 offending: (0..from)
                     .find(|&call_idx| actual[call_idx] == missing)
                     .into_iter()

@@ -21,6 +21,7 @@ use crate::evaluate::parameters::expected_call::ExpectedCall;
 use crate::evaluate::parameters::field_aliases::read_with_hints;
 use crate::evaluate::parameters::match_score::{MatchScore, Mode, Preset};
 use crate::evaluate::parameters::optional::written;
+use crate::evaluate::parameters::pattern::FieldError;
 use crate::extract::Trajectory;
 
 /// How well do the calls match a reference, by one of a family of scores?
@@ -143,7 +144,7 @@ pub struct TrajectoryMatch {
     pub concurrency: Option<Concurrency>,
 }
 
-read_with_hints!(TrajectoryMatch, TrajectoryMatch::check);
+read_with_hints!(TrajectoryMatch);
 
 /// The calls that count, and which expected calls each fits.
 struct Counted {
@@ -328,6 +329,21 @@ impl Evaluate for TrajectoryMatch {
         details
     }
 
+    fn check(&self) -> Result<(), FieldError> {
+        match (self.score, self.preset) {
+            (None, None) => Err(FieldError::of_key(
+                &[],
+                "there is no score: add `score: f1`, or another, or a `preset`",
+            )),
+            (Some(_), Some(_)) => Err(FieldError::of_key(
+                &["score"],
+                "`preset` is a score already: leave `score` out",
+            )),
+            (None, Some(preset)) => self.check_preset(preset),
+            (Some(score), None) => self.check_score(score),
+        }
+    }
+
     fn warnings(&self) -> Vec<String> {
         match self.expected.is_empty() {
             true => vec!["`expected` is empty: it matches a run without calls".to_owned()],
@@ -345,53 +361,54 @@ impl Matched {
 }
 
 impl TrajectoryMatch {
-    fn check(&self) -> Result<(), String> {
+    /// A preset fixes all but the expected calls.
+    fn check_preset(&self, preset: Preset) -> Result<(), FieldError> {
         let fixed = [
             ("ordered", self.ordered.is_some()),
             ("exact_args", self.exact_args.is_some()),
             ("include_failed", self.include_failed.is_some()),
             ("concurrency", self.concurrency.is_some()),
         ];
-        let has_args = self.expected.iter().any(|call| call.args().is_some());
-        match (self.score, self.preset) {
-            (None, None) => Err("there is no score: add `score: f1`, or another, or a `preset`"),
-            (Some(_), Some(_)) => Err("`preset` is a score already: leave `score` out"),
-            (None, Some(preset)) => {
-                if let Some((field, _)) = fixed.iter().find(|(_, is_written)| *is_written) {
-                    return Err(format!(
-                        "`preset` fixes `{field}`: leave one of the two out"
-                    ));
-                }
-                if preset.refuses_nothing() && self.expected.is_empty() {
-                    return Err(
-                        "`expected` is empty, which this preset refuses as its package \
-                                does: add the expected calls"
-                            .to_owned(),
-                    );
-                }
-                match has_args && !preset.mode().exact_args {
-                    true => Err("this preset compares names only: leave `args` out"),
-                    false => Ok(()),
-                }
-            }
-            (Some(score), None) => {
-                let takes_ordered = matches!(
-                    score,
-                    MatchScore::Precision | MatchScore::Recall | MatchScore::F1
-                );
-                let is_line = self.concurrency.is_none_or(|of| of == Concurrency::None);
-                match (self.ordered.is_some() && !takes_ordered, score, is_line) {
-                    (true, ..) => {
-                        Err("`ordered` is for `precision`, `recall` and `f1` only: leave it out")
-                    }
-                    (_, MatchScore::Edit, false) => {
-                        Err("`edit` compares lists in one order: leave `concurrency` out")
-                    }
-                    _ => Ok(()),
-                }
-            }
+        if let Some((field, _)) = fixed.iter().find(|(_, is_written)| *is_written) {
+            let message = format!("`preset` fixes `{field}`: leave one of the two out");
+            return Err(FieldError::of_key(&[field], message));
         }
-        .map_err(str::to_owned)
+        if preset.refuses_nothing() && self.expected.is_empty() {
+            return Err(FieldError::of_key(
+                &["expected"],
+                "`expected` is empty, which this preset refuses as its package does: add the \
+                 expected calls",
+            ));
+        }
+        let with_args = self.expected.iter().position(|call| call.args().is_some());
+        match with_args.filter(|_| !preset.mode().exact_args) {
+            Some(at) => Err(FieldError::of_key(
+                &["expected", &at.to_string(), "args"],
+                "this preset compares names only: leave `args` out",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_score(&self, score: MatchScore) -> Result<(), FieldError> {
+        let takes_ordered = matches!(
+            score,
+            MatchScore::Precision | MatchScore::Recall | MatchScore::F1
+        );
+        let is_line = self.concurrency.is_none_or(|of| of == Concurrency::None);
+        if self.ordered.is_some() && !takes_ordered {
+            return Err(FieldError::of_key(
+                &["ordered"],
+                "`ordered` is for `precision`, `recall` and `f1` only: leave it out",
+            ));
+        }
+        match score == MatchScore::Edit && !is_line {
+            true => Err(FieldError::of_key(
+                &["concurrency"],
+                "`edit` compares lists in one order: leave `concurrency` out",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn mode(&self) -> Mode {

@@ -30,6 +30,8 @@ const FIRST_REPORT: u64 = 100;
 pub struct Coverage {
     criteria: Vec<Tally>,
     names: NamesSeen,
+    /// Pipelines whose trajectories are counted; 0 counts as one.
+    n_pipelines: usize,
 }
 
 /// The trajectories that a criterion has seen since it came into force.
@@ -53,8 +55,9 @@ struct Tally {
     since_unix_nanos: Option<u64>,
     n_seen: u64,
     n_matched: u64,
-    /// The trajectory that was counted last: with `scope: agent` it can have many evaluations.
-    last_matched: Option<u64>,
+    /// The trajectory of each pipeline that was counted last: with `scope: agent` it can have many
+    /// evaluations, and those of two pipelines can come between each other.
+    last_matched: Vec<Option<u64>>,
     next_report: u64,
 }
 
@@ -82,14 +85,16 @@ struct NameSet {
 // === impl Coverage ===
 
 impl Coverage {
-    /// Counts new trajectories and their first evaluations by these criteria.
-    pub fn note(
-        &mut self,
-        criteria: &[Arc<Criterion>],
-        trajectories: &[Arc<Trajectory>],
-        evaluations: &[Evaluation],
-    ) {
-        self.follow(criteria, None);
+    /// For the trajectories of so many pipelines.
+    pub fn of_pipelines(n_pipelines: usize) -> Self {
+        Self {
+            n_pipelines,
+            ..Self::default()
+        }
+    }
+
+    /// Counts new trajectories and their first evaluations by the criteria in force.
+    pub fn note(&mut self, trajectories: &[Arc<Trajectory>], evaluations: &[Evaluation]) {
         for tally in &mut self.criteria {
             tally.n_seen += trajectories.len() as u64;
         }
@@ -100,6 +105,7 @@ impl Coverage {
         }
         // Evaluations of a trajectory come in the order of the criteria.
         let (n_criteria, mut next) = (self.criteria.len(), 0);
+        let n_pipelines = self.n_pipelines.max(1);
         for evaluation in evaluations
             .iter()
             .filter(|evaluation| evaluation.revision == 0)
@@ -110,7 +116,7 @@ impl Coverage {
                 .find(|idx| self.criteria[*idx].criterion.name == name);
             if let Some(idx) = found {
                 next = idx + 1;
-                self.criteria[idx].count(evaluation.trajectory.arrival);
+                self.criteria[idx].count(evaluation.trajectory.arrival, n_pipelines);
             }
         }
     }
@@ -181,14 +187,17 @@ impl Tally {
             since_unix_nanos,
             n_seen: 0,
             n_matched: 0,
-            last_matched: None,
+            last_matched: Vec::new(),
             next_report: FIRST_REPORT,
         }
     }
 
-    fn count(&mut self, arrival: u64) {
-        if self.last_matched != Some(arrival) {
-            self.last_matched = Some(arrival);
+    fn count(&mut self, arrival: u64, n_pipelines: usize) {
+        self.last_matched.resize(n_pipelines, None);
+        // Positions by arrival differ between pipelines by the remainder.
+        let last_matched = &mut self.last_matched[arrival as usize % n_pipelines];
+        if *last_matched != Some(arrival) {
+            *last_matched = Some(arrival);
             self.n_matched += 1;
             // A trajectory can become one, or be selected, only with late spans.
             self.n_seen = self.n_seen.max(self.n_matched);

@@ -69,8 +69,9 @@ pub struct Findings {
 #[derive(Debug, Clone)]
 pub(super) struct Basis {
     pub(super) evidence: Evidence,
-    /// Why there is no verdict; only for `not_evaluated`.
-    pub(super) uncertainty: Option<Uncertainty>,
+    /// Why there is no verdict; only for `not_evaluated`. Boxed: it is rare, and evaluations are
+    /// moved about.
+    pub(super) uncertainty: Option<Box<Uncertainty>>,
     /// The call that cannot be judged; only for `error`.
     pub(super) faulty_call: Option<usize>,
     pub(super) explain: Explain,
@@ -183,7 +184,7 @@ impl Evaluation {
         let (explanation, offending) = match (self.verdict, &self.error) {
             (Verdict::Pass, _) => (text, Vec::new()),
             (Verdict::NotEvaluated, _) => {
-                let reasons = basis.uncertainty.iter().map(Uncertainty::to_string);
+                let reasons = basis.uncertainty.iter().map(ToString::to_string);
                 let reasons = reasons.collect::<String>();
                 (
                     format!("not evaluated: {reasons}. So far: {text}"),

@@ -5,6 +5,7 @@ mod certain_subset;
 mod coverage;
 mod evaluation;
 mod run;
+mod search_budget;
 mod span_expectations;
 mod uncertainty;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use evaluation::Basis;
+use search_budget::SearchBudget;
 use uncertainty::Uncertainty;
 
 use crate::evaluate::comparison::score::{Explain, ScoreWith, Verdict};
@@ -36,12 +38,15 @@ pub fn judge(
 ) -> Vec<Evaluation> {
     let named = BTreeSet::new();
     let mut evaluations = Vec::new();
+    let mut budget = SearchBudget::of_a_trace();
     for_each_application(
         criteria.iter().map(Ok),
         &named,
         |_, _| false,
         trajectory,
-        |applied, trajectory| evaluations.push(apply(applied, trajectory, explain)),
+        |applied, trajectory| {
+            evaluations.push(apply(applied, trajectory, explain, &mut budget));
+        },
     );
     evaluations
 }
@@ -119,21 +124,26 @@ fn scope_of(applied: AppliedRef<'_>) -> Scope {
 }
 
 /// Judges a trajectory that the criterion is for.
-fn apply(applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>, explain: &Explain) -> Evaluation {
+fn apply(
+    applied: AppliedRef<'_>,
+    trajectory: &Arc<Trajectory>,
+    explain: &Explain,
+    budget: &mut SearchBudget,
+) -> Evaluation {
     let criterion = match applied {
         Ok(criterion) => criterion,
         Err(invalid) => return error(invalid, trajectory),
     };
-    let score = criterion.evaluate.evaluate(trajectory);
+    let score = budget.evaluate(criterion, trajectory);
     let verdict = match trajectory.cut_short {
-        true => certain_verdict(criterion, trajectory),
+        true => certain_verdict(criterion, trajectory, budget),
         false => verdict(&score, criterion.threshold),
     };
     let fault = score.fault.filter(|_| verdict == Verdict::Error);
     let basis = Basis {
         evidence: score.evidence,
         uncertainty: (verdict == Verdict::NotEvaluated)
-            .then(|| Uncertainty::new(score.missing, trajectory)),
+            .then(|| Box::new(Uncertainty::new(score.missing, trajectory))),
         faulty_call: fault.as_ref().map(|fault| fault.call_idx),
         explain: *explain,
     };
@@ -230,7 +240,11 @@ fn verdict<E>(score: &ScoreWith<E>, threshold: f64) -> Verdict {
 /// The label that the rest of a trace which was cut short cannot change. Evaluators allow for
 /// further calls anywhere in the list, so a verdict on any subset of calls that stays as it is
 /// holds for the whole trajectory.
-fn certain_verdict(criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
+fn certain_verdict(
+    criterion: &Criterion,
+    trajectory: &Trajectory,
+    budget: &mut SearchBudget,
+) -> Verdict {
     // The first tool span will replace calls taken from messages, whatever they say.
     if trajectory.from_messages
         || trajectory.uncertainty.all
@@ -238,10 +252,9 @@ fn certain_verdict(criterion: &Criterion, trajectory: &Trajectory) -> Verdict {
     {
         return Verdict::NotEvaluated;
     }
-    let evaluator = &criterion.evaluate;
-    certain_subset::subsets(trajectory, evaluator.reads_order())
+    certain_subset::subsets(trajectory, criterion.evaluate.reads_order())
         .iter()
-        .map(|subset| verdict(&evaluator.evaluate(subset), criterion.threshold))
+        .map(|subset| verdict(&budget.evaluate(criterion, subset), criterion.threshold))
         .find(|verdict| *verdict != Verdict::NotEvaluated)
         .unwrap_or(Verdict::NotEvaluated)
 }

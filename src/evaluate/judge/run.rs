@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::evaluation::Evaluation;
+use super::search_budget::SearchBudget;
 use super::span_expectations::{FromSpans, SpanExpectations};
 use super::{AppliedRef, apply, for_each_application};
 use crate::evaluate::comparison::score::Explain;
@@ -81,8 +82,9 @@ pub fn judge_run(
                 .values()
                 .any(|case| case.evaluator_name() == evaluator)
     };
+    let mut budget = SearchBudget::of_a_trace();
     let mut take = |applied: AppliedRef<'_>, trajectory: &Arc<Trajectory>| {
-        take(apply(applied, trajectory, explain));
+        take(apply(applied, trajectory, explain, &mut budget));
     };
     if case.is_none() && own.is_none() {
         let criteria = criteria.iter().map(Ok);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::evaluate::comparison::score::EvaluationError;
 use crate::evaluate::criterion::{Applied, Criterion, EXPECTED, InvalidCriterion};
 use crate::evaluate::evaluators::{Evaluator, WrittenEvaluator};
-use crate::evaluate::parameters::pattern::{PatternCompiler, PatternError, PatternLimits};
+use crate::evaluate::parameters::pattern::{FieldError, PatternCompiler, PatternLimits};
 use crate::extract::{
     CRITERIA, EXPECT, ExpectationAttributes, Payload, SpanExpectationPolicy, StatedValue, ToolCall,
     equality,
@@ -218,7 +218,7 @@ fn read_evaluator(
         })?;
     let mut compiler = PatternCompiler::new(PatternLimits::network(MAX_PATTERNS));
     let evaluator = source.compile(&mut compiler).map_err(|errors| {
-        let errors = truncated(&PatternError::join(&errors), 4 * MAX_SHOWN).to_owned();
+        let errors = truncated(&FieldError::join(&errors), 4 * MAX_SHOWN).to_owned();
         let message = format!("is not {EXPECTED_FORM}: {errors}");
         mistake("unreadable_expectation", said, EXPECT, &message)
     })?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::assemble::CloseReason;
 use crate::evaluate::comparison::score::Missing;
 use crate::extract::{Payload, Trajectory};
+use crate::text::code;
 
 /// Why there is no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,12 +108,14 @@ impl fmt::Display for Uncertainty {
         }
         if let Some(name) = &self.uncaptured_args {
             reasons.push(format!(
-                "the arguments of the call of `{name}` were not captured ({CAPTURE})"
+                "the arguments of the call of {} were not captured ({CAPTURE})",
+                code(name)
             ));
         }
         if let Some(name) = &self.uncaptured_result {
             reasons.push(format!(
-                "the result of the call of `{name}` was not captured ({CAPTURE})"
+                "the result of the call of {} was not captured ({CAPTURE})",
+                code(name)
             ));
         }
         if self.only_messages {
@@ -137,8 +140,9 @@ impl fmt::Display for Uncertainty {
         }
         if self.too_long_to_search {
             reasons.push(
-                "searching the names and values of the calls with these patterns takes too much \
-                 work: use smaller repetitions, or spread the patterns over several criteria"
+                "searching the names and values of the calls takes too much work: use smaller \
+                 repetitions or fewer patterns (the patterns of all criteria share a limit for \
+                 each trace)"
                     .to_owned(),
             );
         }
@@ -149,30 +153,35 @@ impl fmt::Display for Uncertainty {
         }
         if let Some(name) = &self.untimed_call {
             reasons.push(format!(
-                "the span of the call of `{name}` has no start, or ends before it starts, so when \
-                 it ran is not known"
+                "the span of the call of {} has no start, or ends before it starts, so when \
+                 it ran is not known",
+                code(name)
             ));
         }
         match &self.incomplete_call {
             Some(IncompleteCall::NotEnded(name)) => {
-                reasons.push(format!("the call of `{name}` had not ended"));
+                reasons.push(format!("the call of {} had not ended", code(name)));
             }
             Some(IncompleteCall::ValueCut(name)) => reasons.push(format!(
-                "a value of the call of `{name}` was cut (raise `tools.max_value_size`)"
+                "a value of the call of {} was cut (raise `tools.max_value_size`)",
+                code(name)
             )),
             Some(IncompleteCall::ValueLost(name)) => reasons.push(format!(
-                "the model's message with a value of the call of `{name}` was cut \
-                 (raise `tools.max_messages_size`)"
+                "the model's message with a value of the call of {} was cut \
+                 (raise `tools.max_messages_size`)",
+                code(name)
             )),
             Some(IncompleteCall::NoResult(name)) => reasons.push(format!(
-                "no message of the models holds the result of the call of `{name}`"
+                "no message of the models holds the result of the call of {}",
+                code(name)
             )),
             None => {}
         }
         if let Some(name) = &self.incomparable_call {
             reasons.push(format!(
-                "an argument of the call of `{name}` is NaN, infinite or beyond all doubles, so it \
-                 cannot be compared"
+                "an argument of the call of {} is NaN, infinite or beyond all doubles, so it \
+                 cannot be compared",
+                code(name)
             ));
         }
         if let Some(CutShort {

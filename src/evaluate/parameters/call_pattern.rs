@@ -19,6 +19,7 @@ use super::pattern::{Pattern, PlacedPattern};
 use crate::evaluate::comparison::captured::{CapturedValues, Known, Tri};
 use crate::evaluate::comparison::score::{CallError, EvaluationError};
 use crate::extract::Trajectory;
+use crate::text::code;
 
 /// What is asked of one call. Which fields may be written depends on the list.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -117,14 +118,17 @@ impl CallPattern {
         }
     }
 
-    /// The contradiction between its fields, if there is one.
-    fn check(&self) -> Result<(), String> {
+    /// A field that contradicts another, and why.
+    pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
         match (self.at_step, self.before_step) {
-            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => Err(format!(
-                "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy \
-                 both: leave one of them out"
-            )),
-            _ => Ok(()),
+            (Some(AtStep(at)), Some(BeforeStep(before))) if at >= before => {
+                let message = format!(
+                    "`at_step: {at}` is not below `before_step: {before}`, so no call can satisfy \
+                     both: leave one of them out"
+                );
+                Some(("at_step", message))
+            }
+            _ => None,
         }
     }
 
@@ -229,8 +233,8 @@ impl fmt::Display for CallPattern {
             .chain(shortcuts)
             .chain(self.args.keys().map(String::as_str))
             .chain(self.result.as_ref().map(|_| "result"));
-        let fields: Vec<String> = fields.map(|field| format!("`{field}`")).collect();
-        write!(f, "`{}`", self.name.as_str())?;
+        let fields: Vec<String> = fields.map(code).collect();
+        f.write_str(&code(self.name.as_str()))?;
         match fields.is_empty() {
             true => Ok(()),
             false => write!(f, " with {}", fields.join(" and ")),
@@ -239,9 +243,10 @@ impl fmt::Display for CallPattern {
 }
 
 impl<'a> CallReader<'a> {
-    pub(crate) fn new(trajectory: &'a Trajectory) -> Self {
+    /// May spend so much work on searching.
+    pub(crate) fn new(trajectory: &'a Trajectory, max_search: u64) -> Self {
         Self {
-            captured: CapturedValues::new(trajectory),
+            captured: CapturedValues::within(trajectory, max_search),
             fault: None,
         }
     }
@@ -301,10 +306,11 @@ impl<'a> CallReader<'a> {
             error: EvaluationError {
                 kind: "missing_argument",
                 message: format!(
-                    "`{name}` (call {}) has no string argument `{argument}`, which `{}` reads of \
-                     every call of that name: narrow `name`, or ask for it under `args`",
+                    "{} (call {}) has no string argument `{argument}`, which {} reads of every \
+                     call of that name: narrow `name`, or ask for it under `args`",
+                    code(name),
                     call_idx + 1,
-                    pattern.name.as_str()
+                    code(pattern.name.as_str())
                 ),
             },
         }
@@ -425,7 +431,6 @@ impl<'de, L: CallList> Deserialize<'de> for Entry<L> {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<L>, A::Error> {
                 let map = MapAccessDeserializer::new(map);
                 let pattern = CallPattern::deserialize(Hinted::with_fields(map, L::FIELDS))?;
-                pattern.check().map_err(A::Error::custom)?;
                 Ok(pattern.into())
             }
         }

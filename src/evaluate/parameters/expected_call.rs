@@ -6,7 +6,7 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,8 @@ pub struct ExpectedCall(NameAndArgs);
 #[schemars(rename = "ExpectedCall")]
 struct NameAndArgs {
     /// The tool's name.
+    #[serde(deserialize_with = "a_name")]
+    #[schemars(length(min = 1))]
     name: String,
     /// Arguments that must be there and equal; any if left out.
     #[serde(
@@ -47,6 +49,16 @@ impl ExpectedCall {
     }
 }
 
+fn a_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match name.is_empty() {
+        true => Err(Error::custom(
+            "the name of a tool is empty: write a name, or leave the entry out",
+        )),
+        false => Ok(name),
+    }
+}
+
 impl<'de> Deserialize<'de> for ExpectedCall {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct CallVisitor;
@@ -58,10 +70,8 @@ impl<'de> Deserialize<'de> for ExpectedCall {
             }
 
             fn visit_str<E: Error>(self, name: &str) -> Result<ExpectedCall, E> {
-                Ok(ExpectedCall(NameAndArgs {
-                    name: name.to_owned(),
-                    args: None,
-                }))
+                let name = a_name(name.into_deserializer())?;
+                Ok(ExpectedCall(NameAndArgs { name, args: None }))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ExpectedCall, A::Error> {

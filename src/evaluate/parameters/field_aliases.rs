@@ -39,13 +39,20 @@ const PLACES: &[(&str, &str)] = &[
     (
         "min_count",
         "`min_count` is for entries of `required` only: to limit a number of calls use \
-         `tool_call_count`",
+         `tool_call_count`, or in rules the templates `existence`, `absence` and `exactly`",
     ),
-    ("final", "`final` is for entries of `required` only"),
-    ("at_step", "`at_step` is for entries of `required` only"),
+    (
+        "final",
+        "`final` is for entries of `required` only: leave it out here; in rules, the template \
+         `end` asks for the last call",
+    ),
+    (
+        "at_step",
+        "`at_step` is for entries of `required` only: leave it out here",
+    ),
     (
         "before_step",
-        "`before_step` is for entries of `required` only",
+        "`before_step` is for entries of `required` only: leave it out here",
     ),
     (
         "concurrency",
@@ -69,23 +76,28 @@ const PLACES: &[(&str, &str)] = &[
          `response` or `coexistence`",
     ),
     (
-        "min",
-        "`min` is for `existence`: `absence` has `max`, `exactly` has `count`",
-    ),
-    (
-        "max",
-        "`max` is for `absence`: `existence` has `min`, `exactly` has `count`",
-    ),
-    (
-        "count",
-        "`count` is for `exactly`: `existence` has `min`, `absence` has `max`",
-    ),
-    (
         "result",
         "a result is read by entries of `required` and `disallowed` of `tool_calls`, by \
          rules of `constraints`, and by `tool_call_output`",
     ),
 ];
+
+/// Fields of rules that count calls, and their templates.
+const COUNTS: [(&str, &str); 3] = [
+    ("min", "existence"),
+    ("max", "absence"),
+    ("count", "exactly"),
+];
+
+/// Why a rule with these fields has no such field that counts calls.
+fn refused_count(key: &str, fields: &[&str]) -> Option<String> {
+    let (_, template) = COUNTS.iter().find(|(field, _)| *field == key)?;
+    let own = COUNTS.iter().find(|(field, _)| fields.contains(field));
+    Some(match own {
+        Some((own, _)) => format!("`{key}` is for `{template}`: this rule has `{own}`"),
+        None => format!("`{key}` is for `{template}`: leave it out here"),
+    })
+}
 
 /// Is this word another spelling of the field? Then a message that the field is missing is
 /// superfluous: the word was refused already.
@@ -231,6 +243,9 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
             if let Some((_, message)) = PLACES.iter().find(|(word, _)| *word == key) {
                 return Err(E::custom(message));
             }
+            if let Some(message) = refused_count(key, self.fields) {
+                return Err(E::custom(message));
+            }
             return Err(E::unknown_field(key, self.fields));
         }
         self.seed.deserialize(de::value::StrDeserializer::new(key))
@@ -238,21 +253,15 @@ impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for Key<K> {
 }
 
 /// Implements serde for a struct whose derives are `#[serde(remote = "Self")]`: it is read with
-/// hints, and `check` finds what is wrong between its fields. (A single field is checked by its own
-/// type, where the error has a better place.)
+/// hints. (A single field is checked by its own type, and fields against each other by
+/// `Evaluate::check`, where errors have the better places.)
 macro_rules! read_with_hints {
     ($name:ident) => {
-        read_with_hints!($name, |_| Ok(()));
-    };
-    ($name:ident, $check:expr) => {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let read = $name::deserialize(
-                    $crate::evaluate::parameters::field_aliases::Hinted::new(deserializer),
-                )?;
-                let check: fn(&Self) -> Result<(), String> = $check;
-                check(&read).map_err(serde::de::Error::custom)?;
-                Ok(read)
+                $name::deserialize($crate::evaluate::parameters::field_aliases::Hinted::new(
+                    deserializer,
+                ))
             }
         }
 

@@ -22,10 +22,19 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     impl NumberVisitor {
         fn read<E: de::Error>(&self, n: Option<u32>, found: impl fmt::Display) -> Result<u32, E> {
             let Self(field, least) = self;
-            n.filter(|n| n >= least).ok_or_else(|| {
-                E::custom(format_args!(
-                    "{field} is a whole number, {least} or more; found {found}"
-                ))
+            if let Some(n) = n.filter(|n| n >= least) {
+                return Ok(n);
+            }
+            let found = found.to_string();
+            let is_too_large = n.is_none() && found.bytes().all(|byte| byte.is_ascii_digit());
+            Err(match is_too_large {
+                true => E::custom(format_args!(
+                    "{field} cannot be {found}: write a whole number from {least} to {}",
+                    u32::MAX
+                )),
+                false => E::custom(format_args!(
+                    "{field} cannot be {found}: write a whole number, {least} or more"
+                )),
             })
         }
     }
@@ -42,6 +51,14 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
 
         fn visit_i64<E: de::Error>(self, n: i64) -> Result<u32, E> {
             self.read(u32::try_from(n).ok(), n)
+        }
+
+        fn visit_u128<E: de::Error>(self, n: u128) -> Result<u32, E> {
+            self.read(None, n)
+        }
+
+        fn visit_i128<E: de::Error>(self, n: i128) -> Result<u32, E> {
+            self.read(None, n)
         }
 
         fn visit_f64<E: de::Error>(self, n: f64) -> Result<u32, E> {

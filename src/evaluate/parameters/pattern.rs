@@ -70,14 +70,17 @@ pub(crate) struct PlacedPattern<'a> {
     pub(crate) pattern: &'a mut Pattern,
 }
 
-/// A pattern that cannot be compiled.
+/// A field that cannot be used, found once the whole evaluator was read: a pattern that cannot be
+/// compiled, or a field that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PatternError {
+pub struct FieldError {
     /// Its path below the value that was compiled: keys, and positions as numbers. Where a string
     /// stands for a map, the path names the key that the string is the value of.
     pub path: Vec<String>,
     /// The mistake and its remedy.
     pub message: String,
+    /// Should the field not be there at all, whatever its value?
+    pub at_key: bool,
 }
 
 // === impl PatternLimits ===
@@ -120,7 +123,7 @@ impl PatternCompiler {
     pub(crate) fn compile(
         &mut self,
         patterns: Vec<PlacedPattern<'_>>,
-    ) -> Result<(), Vec<PatternError>> {
+    ) -> Result<(), Vec<FieldError>> {
         let n_before = self.n_compiled;
         let mut errors = Vec::new();
         for PlacedPattern { path, pattern } in patterns {
@@ -134,13 +137,13 @@ impl PatternCompiler {
                     let message = format!(
                         "more than {max_patterns} patterns: put lasting criteria into a file"
                     );
-                    errors.push(PatternError { path, message });
+                    errors.push(FieldError::of_value(path, message));
                 }
                 return Err(errors);
             }
             self.n_compiled += 1;
             if let Err(message) = pattern.compile(max_compiled_size) {
-                errors.push(PatternError { path, message });
+                errors.push(FieldError::of_value(path, message));
             }
         }
         if errors.is_empty() {
@@ -151,9 +154,26 @@ impl PatternCompiler {
     }
 }
 
-// === impl PatternError ===
+// === impl FieldError ===
 
-impl PatternError {
+impl FieldError {
+    fn of_value(path: Vec<String>, message: String) -> Self {
+        Self {
+            path,
+            message,
+            at_key: false,
+        }
+    }
+
+    /// A field, at a path of keys below an evaluator's name, that should not be there.
+    pub(crate) fn of_key(path: &[&str], message: impl Into<String>) -> Self {
+        Self {
+            path: path.iter().map(|key| (*key).to_owned()).collect(),
+            message: message.into(),
+            at_key: true,
+        }
+    }
+
     /// The error with its path below `keys`.
     pub(crate) fn below(mut self, keys: &[&str]) -> Self {
         let keys = keys.iter().map(|key| (*key).to_owned());
@@ -165,7 +185,7 @@ impl PatternError {
     pub(crate) fn join(errors: &[Self]) -> String {
         let messages = errors
             .iter()
-            .map(|Self { path, message }| format!("{message}, at `{}`", path.join(".")));
+            .map(|Self { path, message, .. }| format!("{message}, at `{}`", path.join(".")));
         messages.collect::<Vec<_>>().join("; ")
     }
 }

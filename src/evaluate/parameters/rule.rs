@@ -12,50 +12,116 @@ use super::field_aliases::read_with_hints;
 use super::limits::{Period, whole_number};
 use super::optional::written;
 use super::pattern::PlacedPattern;
-use super::same::Same;
+use super::same::{Same, at_least_one_path};
 
-/// One rule: a template and what it is about. `a` is first in time wherever there is an order.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case", remote = "Self")]
-pub enum Rule {
+/// Defines the rules from the one list of templates.
+macro_rules! templates {
+    ($($(#[$doc:meta])* $template:ident($fields:ident) = $name:literal,)+) => {
+        /// One rule: a template and what it is about. `a` is first in time wherever there is an
+        /// order.
+        #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+        #[serde(rename_all = "snake_case", remote = "Self")]
+        pub enum Rule {
+            $($(#[$doc])* $template($fields),)+
+        }
+
+        /// Every template by name, and whether its rules are about two kinds of calls.
+        pub const RULE_TEMPLATES: &[(&str, bool)] = &[$(($name, $fields::HAS_B),)+];
+
+        impl Rule {
+            /// The template's name.
+            pub(crate) fn template(&self) -> &'static str {
+                match self {
+                    $(Self::$template(_) => $name,)+
+                }
+            }
+
+            /// What the rule is about.
+            pub(crate) fn shape(&self) -> RuleShape<'_> {
+                match self {
+                    $(Self::$template(fields) => fields.shape(),)+
+                }
+            }
+
+            fn entries_mut(&mut self) -> Vec<(&'static str, &mut CallPattern)> {
+                match self {
+                    $(Self::$template(fields) => fields.entries_mut(),)+
+                }
+            }
+        }
+    };
+}
+
+templates! {
     /// At least `min` calls a.
-    Existence(AtLeast),
+    Existence(AtLeast) = "existence",
     /// At most `max` calls a.
-    Absence(AtMost),
+    Absence(AtMost) = "absence",
     /// As many calls a as `count`.
-    Exactly(ExactlyMany),
+    Exactly(ExactlyMany) = "exactly",
     /// The first call is an a.
-    Init(Edge),
+    Init(Edge) = "init",
     /// The last call is an a.
-    End(Edge),
+    End(Edge) = "end",
     /// For each a, some b anywhere.
-    RespondedExistence(Unordered),
+    RespondedExistence(Unordered) = "responded_existence",
     /// For each a some b, and for each b some a.
-    Coexistence(Unordered),
+    Coexistence(Unordered) = "coexistence",
     /// Not both an a and a b.
-    NotCoexistence(Unordered),
+    NotCoexistence(Unordered) = "not_coexistence",
     /// After each a comes a b.
-    Response(Ordered),
+    Response(Ordered) = "response",
     /// After each a comes a b, before the next a.
-    AlternateResponse(Ordered),
+    AlternateResponse(Ordered) = "alternate_response",
     /// The next call after each a is a b.
-    ChainResponse(Ordered),
+    ChainResponse(Ordered) = "chain_response",
     /// Before each b came an a.
-    Precedence(Ordered),
+    Precedence(Ordered) = "precedence",
     /// Before each b came an a, after the b before it.
-    AlternatePrecedence(Ordered),
+    AlternatePrecedence(Ordered) = "alternate_precedence",
     /// The call right before each b is an a.
-    ChainPrecedence(Ordered),
+    ChainPrecedence(Ordered) = "chain_precedence",
     /// `response` and `precedence`.
-    Succession(Ordered),
+    Succession(Ordered) = "succession",
     /// `alternate_response` and `alternate_precedence`.
-    AlternateSuccession(Ordered),
+    AlternateSuccession(Ordered) = "alternate_succession",
     /// `chain_response` and `chain_precedence`.
-    ChainSuccession(Ordered),
+    ChainSuccession(Ordered) = "chain_succession",
     /// No a came before a b.
-    NotSuccession(Ordered),
+    NotSuccession(Ordered) = "not_succession",
     /// No a came right before a b.
-    NotChainSuccession(Ordered),
+    NotChainSuccession(Ordered) = "not_chain_succession",
+}
+
+/// The fields of a rule, whatever its template.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RuleShape<'r> {
+    pub(crate) a: &'r CallPattern,
+    /// None for a rule about one kind of calls.
+    pub(crate) b: Option<&'r CallPattern>,
+    /// How many calls a there must be at least, and at most.
+    pub(crate) bounds: (u32, u32),
+    pub(crate) within: Option<Period>,
+    pub(crate) same: &'r [Same],
+    pub(crate) overlap: Option<Overlap>,
+}
+
+impl<'r> RuleShape<'r> {
+    fn of_one(a: &'r Entry<InRule>) -> Self {
+        Self {
+            a: &a.pattern,
+            b: None,
+            bounds: (0, u32::MAX),
+            within: None,
+            same: &[],
+            overlap: None,
+        }
+    }
+
+    /// The one or two kinds of calls.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = &'r CallPattern> {
+        [Some(self.a), self.b].into_iter().flatten()
+    }
 }
 
 /// At least so many calls.
@@ -124,7 +190,12 @@ pub struct Unordered {
     #[schemars(with = "Period")]
     pub within: Option<Period>,
     /// Where both calls must agree.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "at_least_one_path",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(min = 1))]
     pub same: Vec<Same>,
 }
 
@@ -145,7 +216,12 @@ pub struct Ordered {
     #[schemars(with = "Period")]
     pub within: Option<Period>,
     /// Where both calls must agree.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "at_least_one_path",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(min = 1))]
     pub same: Vec<Same>,
     /// What it comes to where calls overlap so that the rule is kept in some orders only.
     #[serde(
@@ -176,66 +252,62 @@ read_with_hints!(Edge);
 read_with_hints!(Unordered);
 read_with_hints!(Ordered);
 
+/// What the fields are about: calls a, or calls a and b.
+macro_rules! fields {
+    ($name:ident, [$($kind:ident),+], $rule:ident => $shape:expr) => {
+        impl $name {
+            const HAS_B: bool = [$(stringify!($kind)),+].len() == 2;
+
+            fn shape(&self) -> RuleShape<'_> {
+                let $rule = self;
+                $shape
+            }
+
+            fn entries_mut(&mut self) -> Vec<(&'static str, &mut CallPattern)> {
+                vec![$((stringify!($kind), &mut self.$kind.pattern)),+]
+            }
+        }
+    };
+}
+
+fields!(AtLeast, [a], rule => RuleShape {
+    bounds: (rule.min.0, u32::MAX),
+    ..RuleShape::of_one(&rule.a)
+});
+fields!(AtMost, [a], rule => RuleShape {
+    bounds: (0, rule.max.0),
+    ..RuleShape::of_one(&rule.a)
+});
+fields!(ExactlyMany, [a], rule => RuleShape {
+    bounds: (rule.count.0, rule.count.0),
+    ..RuleShape::of_one(&rule.a)
+});
+fields!(Edge, [a], rule => RuleShape {
+    overlap: rule.overlap,
+    ..RuleShape::of_one(&rule.a)
+});
+fields!(Unordered, [a, b], rule => RuleShape {
+    b: Some(&rule.b.pattern),
+    within: rule.within,
+    same: &rule.same,
+    ..RuleShape::of_one(&rule.a)
+});
+fields!(Ordered, [a, b], rule => RuleShape {
+    b: Some(&rule.b.pattern),
+    within: rule.within,
+    same: &rule.same,
+    overlap: rule.overlap,
+    ..RuleShape::of_one(&rule.a)
+});
+
 impl Rule {
-    /// The template's name.
-    pub(crate) fn template(&self) -> &'static str {
-        match self {
-            Self::Existence(_) => "existence",
-            Self::Absence(_) => "absence",
-            Self::Exactly(_) => "exactly",
-            Self::Init(_) => "init",
-            Self::End(_) => "end",
-            Self::RespondedExistence(_) => "responded_existence",
-            Self::Coexistence(_) => "coexistence",
-            Self::NotCoexistence(_) => "not_coexistence",
-            Self::Response(_) => "response",
-            Self::AlternateResponse(_) => "alternate_response",
-            Self::ChainResponse(_) => "chain_response",
-            Self::Precedence(_) => "precedence",
-            Self::AlternatePrecedence(_) => "alternate_precedence",
-            Self::ChainPrecedence(_) => "chain_precedence",
-            Self::Succession(_) => "succession",
-            Self::AlternateSuccession(_) => "alternate_succession",
-            Self::ChainSuccession(_) => "chain_succession",
-            Self::NotSuccession(_) => "not_succession",
-            Self::NotChainSuccession(_) => "not_chain_succession",
-        }
-    }
-
-    fn entries_mut(&mut self) -> (&mut CallPattern, Option<&mut CallPattern>) {
-        match self {
-            Self::Existence(AtLeast { a, .. })
-            | Self::Absence(AtMost { a, .. })
-            | Self::Exactly(ExactlyMany { a, .. })
-            | Self::Init(Edge { a, .. })
-            | Self::End(Edge { a, .. }) => (&mut a.pattern, None),
-            Self::RespondedExistence(rule)
-            | Self::Coexistence(rule)
-            | Self::NotCoexistence(rule) => (&mut rule.a.pattern, Some(&mut rule.b.pattern)),
-            Self::Response(rule)
-            | Self::AlternateResponse(rule)
-            | Self::ChainResponse(rule)
-            | Self::Precedence(rule)
-            | Self::AlternatePrecedence(rule)
-            | Self::ChainPrecedence(rule)
-            | Self::Succession(rule)
-            | Self::AlternateSuccession(rule)
-            | Self::ChainSuccession(rule)
-            | Self::NotSuccession(rule)
-            | Self::NotChainSuccession(rule) => (&mut rule.a.pattern, Some(&mut rule.b.pattern)),
-        }
-    }
-
     /// All its patterns, below a path.
     pub(crate) fn patterns_mut(&mut self, path: &[&str]) -> Vec<PlacedPattern<'_>> {
         let template = self.template();
-        let (a, b) = self.entries_mut();
-        let mut patterns = a.patterns_mut(&[path, &[template, "a"]].concat());
-        patterns.extend(
-            b.into_iter()
-                .flat_map(|b| b.patterns_mut(&[path, &[template, "b"]].concat())),
-        );
-        patterns
+        let entries = self.entries_mut().into_iter();
+        let patterns = entries
+            .flat_map(|(key, pattern)| pattern.patterns_mut(&[path, &[template, key]].concat()));
+        patterns.collect()
     }
 }
 
@@ -291,6 +363,27 @@ const REWRITES: &[(&str, &str)] = &[
     (
         "not_precedence",
         "write `not_succession`, where no a comes before a b",
+    ),
+    ("not_chain", "write `not_chain_succession`"),
+    ("chain_not_succession", "write `not_chain_succession`"),
+    (
+        "alternate_not_succession",
+        "write `not_succession`, where no a comes before a b",
+    ),
+    (
+        "not_alternate_succession",
+        "write `not_succession`, where no a comes before a b",
+    ),
+    ("not_existence", "write `absence`"),
+    ("nonsuccession", "write `not_succession`"),
+    ("nonchainsuccession", "write `not_chain_succession`"),
+    ("noncoexistence", "write `not_coexistence`"),
+    ("altresponse", "write `alternate_response`"),
+    ("altprecedence", "write `alternate_precedence`"),
+    ("altsuccession", "write `alternate_succession`"),
+    (
+        "exactly_one",
+        "write `exactly`, whose `count` is 1 if left out",
     ),
     ("not_chain_response", "write `not_chain_succession`"),
     ("not_chain_precedence", "write `not_chain_succession`"),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use super::field_aliases::Hinted;
+use crate::text::code;
 
 /// Where two calls must agree: a path for both, or a path each.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,8 +44,8 @@ impl Same {
     /// "`args.path`", or both paths.
     pub(crate) fn describe(&self) -> String {
         match self.a == self.b {
-            true => format!("`{}`", self.a.text),
-            false => format!("`{}` as `{}`", self.b.text, self.a.text),
+            true => code(&self.a.text),
+            false => format!("{} as {}", code(&self.b.text), code(&self.a.text)),
         }
     }
 }
@@ -104,6 +105,19 @@ fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
 }
 
 // === as written ===
+
+/// A list of paths that is written has one.
+pub(crate) fn at_least_one_path<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Same>, D::Error> {
+    let same = Vec::<Same>::deserialize(deserializer)?;
+    match same.is_empty() {
+        true => Err(de::Error::custom(
+            "`same` names no path: write one such as `args.path`, or leave `same` out",
+        )),
+        false => Ok(same),
+    }
+}
 
 impl<'de> Deserialize<'de> for ValuePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -5,7 +5,7 @@ use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::partners::Lack;
 
 /// Most violations whose calls are told.
-const MAX_TOLD: usize = 100;
+pub(crate) const MAX_TOLD: usize = 100;
 
 /// Something that a rule asks, of a call or of the run.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     at_best: Kept,
     n_violations: usize,
     n_open: usize,
+    /// The calls that violate the rule; one that asks on both sides perhaps twice.
+    violating: Vec<u32>,
     /// The first violations: of a call, or of the run.
     told: Vec<(Option<usize>, Breach)>,
 }
@@ -49,17 +51,26 @@ pub(crate) enum Breach {
     /// No partner came before it.
     Before(Lack),
     /// There is no partner at all.
-    Alone,
+    Alone { of_b: bool },
     /// A call that bars it came before.
     Barred(usize),
     /// A call that bars it ran at the same time.
     BarredBeside(usize),
     /// There is a call that excludes it.
     Together(usize),
-    /// So many calls were made; those are at fault, or nearest to it.
-    Count(usize, Vec<usize>),
-    /// These calls came first, or last.
-    Edge(Vec<usize>),
+    /// So many calls were made, and so many of them ended; those beyond the bound are at fault.
+    Count {
+        n_made: usize,
+        n_ended: usize,
+        beyond: Vec<usize>,
+    },
+    /// Of the calls that came first, or last: those of another kind, those that have not ended, and
+    /// one at the same time that is as asked.
+    Edge {
+        misfits: Vec<usize>,
+        unended: Vec<usize>,
+        beside: Option<usize>,
+    },
 }
 
 impl Breach {
@@ -70,9 +81,16 @@ impl Breach {
                 Lack::Overlap(call) | Lack::InBetween(call, _) => vec![*call],
                 Lack::Nothing | Lack::TooFar(..) => Vec::new(),
             },
-            Self::Alone => Vec::new(),
+            Self::Alone { .. } => Vec::new(),
             Self::Barred(call) | Self::BarredBeside(call) | Self::Together(call) => vec![*call],
-            Self::Count(_, calls) | Self::Edge(calls) => calls.clone(),
+            Self::Count { beyond, .. } => beyond.clone(),
+            Self::Edge {
+                misfits, unended, ..
+            } => {
+                let mut calls = [misfits.as_slice(), unended].concat();
+                calls.sort_unstable();
+                calls
+            }
         }
     }
 }
@@ -89,6 +107,8 @@ pub(in crate::evaluate) struct RuleFound {
     pub(crate) because: Vec<Vec<usize>>,
     /// The first violation: of a call, or of the run.
     pub(crate) first: Option<(Option<usize>, Breach)>,
+    /// How many calls violate it beside those that the first violation is about.
+    pub(crate) n_others: usize,
 }
 
 /// A share of kept activations, and how far what is not known could still move it.
@@ -111,6 +131,8 @@ impl RuleFound {
 
     pub(crate) fn new(mut tally: Tally) -> Self {
         tally.told.sort_by_key(|(call, _)| *call);
+        tally.violating.sort_unstable();
+        tally.violating.dedup();
         let mut found = Self {
             n_activations: tally.so_far.n,
             n_violations: tally.n_violations,
@@ -118,6 +140,7 @@ impl RuleFound {
             violated: Vec::new(),
             because: Vec::new(),
             first: tally.told.first().cloned(),
+            n_others: tally.n_beside_first(),
         };
         for (call, breach) in &tally.told {
             let mut because = breach.because();
@@ -199,6 +222,7 @@ impl Tally {
         });
         if is_certain && kept == Tri::No {
             self.n_violations += 1;
+            self.violating.extend(call.map(|call| call as u32));
             if self.told.len() < MAX_TOLD {
                 self.told.push((call, breach()));
             }
@@ -212,6 +236,19 @@ impl Tally {
         self.at_best = self.at_best.with(other.at_best);
         self.n_violations += other.n_violations;
         self.n_open += other.n_open;
+        self.violating.extend(other.violating);
         self.told.extend(other.told);
+    }
+
+    /// The calls that violate the rule, sorted, without those of the first violation that is told.
+    fn n_beside_first(&self) -> usize {
+        let Some((Some(_), breach)) = self.told.first() else {
+            return 0;
+        };
+        let names_two = match breach {
+            Breach::Together(other) => self.violating.binary_search(&(*other as u32)).is_ok(),
+            _ => false,
+        };
+        self.violating.len() - 1 - usize::from(names_two)
     }
 }

@@ -35,7 +35,7 @@ pub(crate) enum Limit {
 pub(in crate::evaluate) struct LimitFound {
     pub(crate) limit: Limit,
     pub(crate) kept: Tri,
-    /// A number, or milliseconds; none if there is none.
+    /// A number, or milliseconds rounded up; none if there is none.
     pub(crate) actual: Option<u64>,
     /// For an exceeded limit: some of the calls that exceed it, and the length of the block.
     pub(crate) calls: Vec<usize>,
@@ -76,7 +76,7 @@ impl Limit {
 
 /// The effort of a run by the key of its limit, where it is known: calls, errors, retries, repeats.
 pub(crate) fn effort(trajectory: &Trajectory) -> [(&'static str, Option<u64>); 4] {
-    let mut look = EffortLook::new(&[], trajectory);
+    let mut look = EffortLook::new(&[], trajectory, 0);
     [Limit::Calls, Limit::Errors, Limit::Retries, Limit::Repeats].map(|limit| {
         let Amount { least, most, .. } = look.amount(limit, 0);
         (limit.as_str(), (least == most).then_some(most))
@@ -89,6 +89,8 @@ pub(crate) struct EffortLook<'a> {
     captured: CapturedValues<'a>,
     /// Positions in the trajectory.
     calls: Vec<usize>,
+    /// It is not known of all of them whether they count.
+    is_unsure: bool,
     no_duration: bool,
     untimed: Option<usize>,
 }
@@ -113,18 +115,38 @@ impl Made {
 }
 
 impl<'a> EffortLook<'a> {
-    pub(crate) fn new(ignore: &[Pattern], trajectory: &'a Trajectory) -> Self {
-        let is_ignored = |name: &str| ignore.iter().any(|pattern| pattern.is_match(name));
-        let calls = (trajectory.tool_calls.iter().enumerate())
-            .filter(|(_, call)| !is_ignored(&call.name))
-            .map(|(call_idx, _)| call_idx);
+    /// May spend so much work on searching the names.
+    pub(crate) fn new(ignore: &[Pattern], trajectory: &'a Trajectory, max_search: u64) -> Self {
+        let mut captured = CapturedValues::within(trajectory, max_search);
+        let (mut calls, mut is_unsure) = (Vec::new(), false);
+        for (call_idx, call) in trajectory.tool_calls.iter().enumerate() {
+            let name = &*call.name;
+            let mut is_ignored = Tri::No;
+            for pattern in ignore {
+                is_ignored = is_ignored
+                    .max(captured.search(pattern.search_cost(name), || pattern.is_match(name)));
+                if is_ignored == Tri::Yes {
+                    break;
+                }
+            }
+            is_unsure |= is_ignored == Tri::Maybe;
+            if is_ignored != Tri::Yes {
+                calls.push(call_idx);
+            }
+        }
         Self {
-            calls: calls.collect(),
+            calls,
+            is_unsure,
             trajectory,
-            captured: CapturedValues::new(trajectory),
+            captured,
             no_duration: false,
             untimed: None,
         }
+    }
+
+    /// The work spent on searching.
+    pub(crate) fn searched(&self) -> u64 {
+        self.captured.searched()
     }
 
     /// The evidence that was looked for and is not there.
@@ -159,6 +181,7 @@ impl<'a> EffortLook<'a> {
     fn found(&self, limit: Limit, most: u64, amount: Amount) -> LimitFound {
         let stays_exceeded = matches!(limit, Limit::Calls | Limit::Errors | Limit::Duplicates);
         let kept = match (amount.most <= most, amount.least > most) {
+            _ if self.is_unsure => Tri::Maybe,
             (true, _) if self.trajectory.cut_short => Tri::Maybe,
             (true, _) => Tri::Yes,
             (_, true) if self.trajectory.cut_short && !stays_exceeded => Tri::Maybe,
@@ -173,7 +196,7 @@ impl<'a> EffortLook<'a> {
         LimitFound {
             limit,
             kept,
-            actual: Some(amount.least),
+            actual: (!self.is_unsure).then_some(amount.least),
             calls,
             block: if kept == Tri::No { amount.block } else { 1 },
         }
@@ -401,7 +424,7 @@ impl<'a> EffortLook<'a> {
                 true => Tri::from(is_kept),
                 false => Tri::Maybe,
             },
-            actual: is_known.then_some(nanos / 1_000_000),
+            actual: is_known.then_some(nanos.div_ceil(1_000_000)),
             calls: Vec::new(),
             block: 1,
         }

@@ -5,18 +5,17 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::activations::{Activation, Breach, RuleFound, Share, Tally};
+use super::activations::{Activation, Breach, MAX_TOLD, RuleFound, Share, Tally};
 use super::keys::{PairKeys, ReadPaths};
-use super::pairs::{Direction, Pair, Question, kept_in_some};
+use super::pairs::{Direction, Pair, kept_in_some};
+use super::templates::questions;
 use crate::evaluate::comparison::call_sets::Line;
 use crate::evaluate::comparison::captured::Tri;
 use crate::evaluate::comparison::order::{Concurrency, Intervals, Near};
 use crate::evaluate::comparison::partners::Between;
 use crate::evaluate::comparison::score::{CallError, Missing};
 use crate::evaluate::parameters::call_pattern::{CallPattern, CallReader};
-use crate::evaluate::parameters::limits::Period;
-use crate::evaluate::parameters::rule::{Overlap, Rule};
-use crate::evaluate::parameters::same::Same;
+use crate::evaluate::parameters::rule::{Overlap, Rule, RuleShape};
 use crate::extract::Trajectory;
 
 /// The nearest to 1 that a share with a violation is taken to come.
@@ -33,7 +32,8 @@ pub(crate) struct RuleJudge<'a> {
     /// The distinct names, and which of them each call has.
     names: Vec<&'a str>,
     name_of: Vec<u32>,
-    partial: Vec<bool>,
+    /// Has the call ended? A span with neither start nor end does not tell.
+    ended: Vec<Tri>,
     /// How the calls fit the patterns that rules named so far.
     fits: Vec<(&'a CallPattern, Rc<[Tri]>)>,
     intervals: Intervals,
@@ -44,17 +44,13 @@ pub(crate) struct RuleJudge<'a> {
     untimed: Option<usize>,
 }
 
-/// Two kinds of calls, as a rule names them.
-struct Kinds<'r> {
-    a: &'r CallPattern,
-    b: &'r CallPattern,
-    within: Option<Period>,
-    same: &'r [Same],
-    overlap: Option<Overlap>,
-}
-
 impl<'a> RuleJudge<'a> {
-    pub(crate) fn new(trajectory: &'a Trajectory, concurrency: Concurrency) -> Self {
+    /// May spend so much work on searching.
+    pub(crate) fn new(
+        trajectory: &'a Trajectory,
+        concurrency: Concurrency,
+        max_search: u64,
+    ) -> Self {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut names = Vec::new();
         let name_of = trajectory.tool_calls.iter().map(|call| {
@@ -66,14 +62,16 @@ impl<'a> RuleJudge<'a> {
         let name_of = name_of.collect();
         Self {
             trajectory,
-            reader: CallReader::new(trajectory),
+            reader: CallReader::new(trajectory, max_search),
             read_paths: ReadPaths::default(),
             names,
             name_of,
-            partial: trajectory
-                .tool_calls
-                .iter()
-                .map(|call| call.partial)
+            ended: (trajectory.tool_calls.iter())
+                .map(|call| match (call.partial, call.untimed) {
+                    (false, _) => Tri::Yes,
+                    (true, true) => Tri::Maybe,
+                    (true, false) => Tri::No,
+                })
                 .collect(),
             fits: Vec::new(),
             intervals: Intervals::new(trajectory, concurrency),
@@ -83,6 +81,11 @@ impl<'a> RuleJudge<'a> {
             too_much: false,
             untimed: None,
         }
+    }
+
+    /// The work spent on searching so far.
+    pub(crate) fn searched(&self) -> u64 {
+        self.reader.captured.searched()
     }
 
     /// The evidence that was looked for and is not there, and a call that lacks an argument.
@@ -112,43 +115,12 @@ impl<'a> RuleJudge<'a> {
     }
 
     fn activations(&mut self, rule: &'a Rule) -> Tally {
+        let shape = rule.shape();
         match rule {
-            Rule::Existence(of) => self.count(&of.a.pattern, of.min.0, u32::MAX),
-            Rule::Absence(of) => self.count(&of.a.pattern, 0, of.max.0),
-            Rule::Exactly(of) => self.count(&of.a.pattern, of.count.0, of.count.0),
-            Rule::Init(of) => self.edge(&of.a.pattern, of.overlap, true),
-            Rule::End(of) => self.edge(&of.a.pattern, of.overlap, false),
-            Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => self
-                .pair(
-                    rule,
-                    &Kinds {
-                        a: &of.a.pattern,
-                        b: &of.b.pattern,
-                        within: of.within,
-                        same: &of.same,
-                        overlap: None,
-                    },
-                ),
-            Rule::Response(of)
-            | Rule::AlternateResponse(of)
-            | Rule::ChainResponse(of)
-            | Rule::Precedence(of)
-            | Rule::AlternatePrecedence(of)
-            | Rule::ChainPrecedence(of)
-            | Rule::Succession(of)
-            | Rule::AlternateSuccession(of)
-            | Rule::ChainSuccession(of)
-            | Rule::NotSuccession(of)
-            | Rule::NotChainSuccession(of) => self.pair(
-                rule,
-                &Kinds {
-                    a: &of.a.pattern,
-                    b: &of.b.pattern,
-                    within: of.within,
-                    same: &of.same,
-                    overlap: of.overlap,
-                },
-            ),
+            Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => self.count(&shape),
+            Rule::Init(_) => self.edge(&shape, true),
+            Rule::End(_) => self.edge(&shape, false),
+            _ => self.pair(rule, &shape),
         }
     }
 
@@ -179,7 +151,7 @@ impl<'a> RuleJudge<'a> {
                 }
                 // The result of a call that has not ended may still come; in a complete trace it
                 // never will.
-                let lacks_result = self.partial[call_idx] && reads_result && !cut_short;
+                let lacks_result = self.ended[call_idx] == Tri::No && reads_result && !cut_short;
                 let position = named.min(Tri::from(!lacks_result));
                 self.reader.fit_named(pattern, position, call_idx)
             })
@@ -187,11 +159,11 @@ impl<'a> RuleJudge<'a> {
     }
 
     /// At least so many calls that have ended, and at most so many of all.
-    fn count(&mut self, pattern: &'a CallPattern, min: u32, max: u32) -> Tally {
-        let fits = self.fits(pattern);
+    fn count(&mut self, shape: &RuleShape<'a>) -> Tally {
+        let (fits, (min, max)) = (self.fits(shape.a), shape.bounds);
         let n_of = |least: Tri, ended: bool| {
-            let counted = fits.iter().zip(&self.partial);
-            let counted = counted.filter(|(fit, partial)| **fit >= least && !(ended && **partial));
+            let counted = fits.iter().zip(&self.ended);
+            let counted = counted.filter(|(fit, end)| **fit >= least && !(ended && **end < least));
             u32::try_from(counted.count()).unwrap_or(u32::MAX)
         };
         let between = |yes: bool, possible: bool| match (yes, possible) {
@@ -202,21 +174,22 @@ impl<'a> RuleJudge<'a> {
         let reached = between(n_of(Tri::Yes, true) >= min, n_of(Tri::Maybe, true) >= min);
         let not_exceeded = between(n_of(Tri::Maybe, false) <= max, n_of(Tri::Yes, false) <= max);
         let kept_so_far = n_of(Tri::Yes, true) >= min && n_of(Tri::Yes, false) <= max;
-        let n_made = n_of(Tri::Yes, max == u32::MAX) as usize;
         let calls = (0..fits.len()).filter(|&call_idx| fits[call_idx] == Tri::Yes);
-        of_run(reached.min(not_exceeded), kept_so_far, || {
-            Breach::Count(n_made, calls.skip(max as usize).take(100).collect())
+        let may_have_ended = |call: usize| self.ended[call] == Tri::Maybe && fits[call] > Tri::No;
+        if reached == Tri::Maybe && (0..fits.len()).any(may_have_ended) {
+            let untimed = self.intervals.first_untimed(may_have_ended);
+            self.untimed = self.untimed.or(untimed);
+        }
+        of_run(reached.min(not_exceeded), kept_so_far, || Breach::Count {
+            n_made: n_of(Tri::Yes, false) as usize,
+            n_ended: n_of(Tri::Yes, true) as usize,
+            beyond: calls.skip(max as usize).take(MAX_TOLD).collect(),
         })
     }
 
     /// The first or the last call: those that none is before, or after.
-    fn edge(
-        &mut self,
-        pattern: &'a CallPattern,
-        overlap: Option<Overlap>,
-        is_first: bool,
-    ) -> Tally {
-        let fits = self.fits(pattern);
+    fn edge(&mut self, shape: &RuleShape<'a>, is_first: bool) -> Tally {
+        let fits = self.fits(shape.a);
         let line = match is_first {
             true => forwards(&mut self.forwards, &self.intervals),
             false => backwards(&mut self.backwards, &self.intervals),
@@ -229,37 +202,43 @@ impl<'a> RuleJudge<'a> {
             .collect();
         let is_unplaced = at_edge.iter().any(|call| line.intervals.is_unplaced(*call));
         let kept_at = |least: Tri| {
-            let mut is_such = (at_edge.iter())
-                .map(|&call_idx| fits[call_idx] >= least && !self.partial[call_idx]);
+            let mut is_such =
+                (at_edge.iter()).map(|&call_idx| fits[call_idx].min(self.ended[call_idx]) >= least);
             match (is_such.clone().all(|is| is), is_such.any(|is| is)) {
                 (true, _) => Tri::Yes,
                 (false, true) if is_unplaced => Tri::Maybe,
-                (false, true) => kept_in_some(overlap.unwrap_or(Overlap::Fail)),
+                (false, true) => kept_in_some(shape.overlap.unwrap_or(Overlap::Fail)),
                 (false, false) => Tri::No,
             }
         };
         let (now, at_best) = (kept_at(Tri::Yes), kept_at(Tri::Maybe));
-        let at_fault = (at_edge.iter().copied())
-            .filter(|&call_idx| fits[call_idx] != Tri::Yes || self.partial[call_idx])
-            .take(100)
-            .collect();
+        let is_right = |call: usize| fits[call].min(self.ended[call]) == Tri::Yes;
+        let breach = || {
+            let at_fault = at_edge.iter().copied().filter(|&call| !is_right(call));
+            let (unended, misfits) = at_fault.partition(|&call| fits[call] == Tri::Yes);
+            Breach::Edge {
+                misfits,
+                unended,
+                beside: at_edge.iter().copied().find(|&call| is_right(call)),
+            }
+        };
         match is_unplaced && now.max(at_best) == Tri::Maybe {
             true => self.untimed = self.untimed.or(self.intervals.first_untimed(|_| true)),
             false => self.overlap |= now == Tri::Maybe,
         }
         let kept = if now == at_best { now } else { Tri::Maybe };
-        of_run(kept, now == Tri::Yes, || Breach::Edge(at_fault))
+        of_run(kept, now == Tri::Yes, breach)
     }
 
-    fn pair(&mut self, rule: &Rule, kinds: &Kinds<'a>) -> Tally {
-        let a = self.fits(kinds.a);
-        let b = self.fits(kinds.b);
+    fn pair(&mut self, rule: &Rule, shape: &RuleShape<'a>) -> Tally {
+        let a = self.fits(shape.a);
+        let b = self.fits(shape.b.unwrap_or(shape.a));
         let any = |fits: &[Tri]| fits.iter().any(|fit| *fit > Tri::No);
         if !any(&a) && !any(&b) {
             return Tally::default();
         }
         // Nothing is asked of values where one of the kinds is not there.
-        let same = if any(&a) && any(&b) { kinds.same } else { &[] };
+        let same = if any(&a) && any(&b) { shape.same } else { &[] };
         let keys = PairKeys::new(
             same,
             [&a, &b],
@@ -267,7 +246,7 @@ impl<'a> RuleJudge<'a> {
             &mut self.reader.captured,
         );
         let is_timed = !self.trajectory.from_messages;
-        let near = match kinds.within {
+        let near = match shape.within {
             None => Some(Near::Any),
             Some(within) if is_timed => Some(Near::Within(within.nanos())),
             Some(_) => None,
@@ -280,23 +259,26 @@ impl<'a> RuleJudge<'a> {
             b: &b,
             keys: &keys,
             near,
-            partial: &self.partial,
+            ended: &self.ended,
             ends_may_come: self.trajectory.cut_short,
         };
         let mut tally = Tally::default();
-        for question in questions(rule, kinds.overlap) {
+        for question in questions(rule) {
             let line = match question.place {
                 Direction::Before => backwards(&mut self.backwards, &self.intervals),
                 Direction::Anywhere | Direction::After => {
                     forwards(&mut self.forwards, &self.intervals)
                 }
             };
+            if question.between == Between::Nothing {
+                line.arrange_all();
+            }
             let answers = pair.ask(question, line);
             self.too_much |= answers.is_exhausted;
             if answers.is_unplaced {
                 let is_of = |call: usize| a[call].max(b[call]) > Tri::No;
                 self.untimed = self.untimed.or(self.intervals.first_untimed(is_of));
-            } else if kinds.overlap == Some(Overlap::NotEvaluated) {
+            } else if shape.overlap == Some(Overlap::NotEvaluated) {
                 self.overlap |= answers.is_open;
             }
             tally.extend(answers.tally);
@@ -307,22 +289,22 @@ impl<'a> RuleJudge<'a> {
 
     /// Was a b made, and has it ended?
     fn has_ended(&mut self, rule: &'a Rule) -> bool {
-        let Rule::RespondedExistence(of) = rule else {
+        let (Rule::RespondedExistence(_), Some(b)) = (rule, rule.shape().b) else {
             return true;
         };
-        let fits = self.fits(&of.b.pattern);
-        let mut ended = fits.iter().zip(&self.partial);
-        ended.any(|(fit, partial)| *fit == Tri::Yes && !partial)
+        let fits = self.fits(b);
+        let mut ended = fits.iter().zip(&self.ended);
+        ended.any(|(fit, ended)| *fit.min(ended) == Tri::Yes)
     }
 }
 
 /// The calls as they ran; made when a rule first needs them.
-fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l Line {
+fn forwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
     line.get_or_insert_with(|| Line::new(intervals.clone()))
 }
 
 /// The calls with time running backwards.
-fn backwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l Line {
+fn backwards<'l>(line: &'l mut Option<Line>, intervals: &Intervals) -> &'l mut Line {
     line.get_or_insert_with(|| Line::new(intervals.mirrored()))
 }
 
@@ -339,49 +321,6 @@ fn of_run(kept: Tri, kept_so_far: bool, breach: impl FnOnce() -> Breach) -> Tall
     tally
 }
 
-/// The requirements of a rule about two kinds of calls.
-fn questions(rule: &Rule, overlap: Option<Overlap>) -> Vec<Question> {
-    let asks = |of_b: bool, place: Direction, between: Between| Question {
-        of_b,
-        place,
-        bars: false,
-        between,
-        overlap: overlap.unwrap_or(Overlap::Fail),
-    };
-    let bars = |of_b: bool, place: Direction, between: Between| Question {
-        bars: true,
-        overlap: overlap.unwrap_or(Overlap::Pass),
-        ..asks(of_b, place, between)
-    };
-    let (after, before) = (
-        |between| asks(false, Direction::After, between),
-        |between| asks(true, Direction::Before, between),
-    );
-    let anywhere = |of_b| asks(of_b, Direction::Anywhere, Between::Anything);
-    match rule {
-        Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => Vec::new(),
-        Rule::Init(_) | Rule::End(_) => Vec::new(),
-        Rule::RespondedExistence(_) => vec![anywhere(false)],
-        Rule::Coexistence(_) => vec![anywhere(false), anywhere(true)],
-        Rule::NotCoexistence(_) => [false, true]
-            .map(|of_b| bars(of_b, Direction::Anywhere, Between::Anything))
-            .into(),
-        Rule::Response(_) => vec![after(Between::Anything)],
-        Rule::AlternateResponse(_) => vec![after(Between::NotOwnKind)],
-        Rule::ChainResponse(_) => vec![after(Between::Nothing)],
-        Rule::Precedence(_) => vec![before(Between::Anything)],
-        Rule::AlternatePrecedence(_) => vec![before(Between::NotOwnKind)],
-        Rule::ChainPrecedence(_) => vec![before(Between::Nothing)],
-        Rule::Succession(_) => vec![after(Between::Anything), before(Between::Anything)],
-        Rule::AlternateSuccession(_) => {
-            vec![after(Between::NotOwnKind), before(Between::NotOwnKind)]
-        }
-        Rule::ChainSuccession(_) => vec![after(Between::Nothing), before(Between::Nothing)],
-        Rule::NotSuccession(_) => vec![bars(true, Direction::Before, Between::Anything)],
-        Rule::NotChainSuccession(_) => vec![bars(true, Direction::Before, Between::Nothing)],
-    }
-}
-
 /// How far the rest of a cut trace could move the share. Further calls may come anywhere: they
 /// repair or break most rules. Which calls one reply asked for may change with a model span that
 /// comes late, so then there is no order.
@@ -392,11 +331,12 @@ fn for_good(
     has_order: bool,
     has_ended: impl FnOnce() -> bool,
 ) -> Share {
+    let shape = rule.shape();
     let is_kept = found.n_violations == 0 && found.n_open == 0;
     let stays_kept = match rule {
         Rule::Existence(_) => is_kept,
-        Rule::RespondedExistence(of) | Rule::Coexistence(of) => {
-            let is_plain = of.within.is_none() && of.same.is_empty();
+        Rule::RespondedExistence(_) | Rule::Coexistence(_) => {
+            let is_plain = shape.within.is_none() && shape.same.is_empty();
             let is_both = found.n_activations > 0 || matches!(rule, Rule::RespondedExistence(_));
             is_plain && is_kept && is_both && has_ended()
         }
@@ -404,7 +344,7 @@ fn for_good(
     };
     let most = match rule {
         Rule::Absence(_) if found.n_violations > 0 => 0.0,
-        Rule::Exactly(of) if exceeds(found, of.count.0) => 0.0,
+        Rule::Exactly(_) if exceeds(found) => 0.0,
         Rule::NotSuccession(_) if found.n_violations > 0 && has_order => NEARLY_ONE,
         Rule::NotCoexistence(_) if found.n_violations > 0 => NEARLY_ONE,
         _ => 1.0,
@@ -416,10 +356,7 @@ fn for_good(
     }
 }
 
-/// Were more calls made than that?
-fn exceeds(found: &RuleFound, count: u32) -> bool {
-    match &found.first {
-        Some((None, Breach::Count(_, beyond))) => !beyond.is_empty() && count > 0,
-        _ => false,
-    }
+/// Were more calls made than there may be?
+fn exceeds(found: &RuleFound) -> bool {
+    matches!(&found.first, Some((None, Breach::Count { beyond, .. })) if !beyond.is_empty())
 }

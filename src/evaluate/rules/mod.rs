@@ -5,5 +5,6 @@ pub(super) mod activations;
 pub(super) mod effort;
 pub(super) mod judged;
 mod keys;
-pub(super) mod pairs;
+mod pairs;
+pub(super) mod templates;
 pub(super) mod words;

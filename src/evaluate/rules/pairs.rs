@@ -36,8 +36,8 @@ pub(crate) struct Pair<'p> {
     pub(crate) keys: &'p PairKeys,
     /// `None` where there are no times to compare.
     pub(crate) near: Option<Near>,
-    /// By position: the call has not ended.
-    pub(crate) partial: &'p [bool],
+    /// By position: has the call ended?
+    pub(crate) ended: &'p [Tri],
     /// Calls that have not ended may yet, and then be nearer or farther.
     pub(crate) ends_may_come: bool,
 }
@@ -93,7 +93,7 @@ impl Pair<'_> {
                 }
             };
             let is_near_any = self.near == Some(Near::Any);
-            if self.ends_may_come && self.partial[call] && !is_near_any {
+            if self.ends_may_come && self.ended[call] != Tri::Yes && !is_near_any {
                 kept = Tri::Maybe;
             }
             // How near it is to another call is not known, only that there is no such call.
@@ -150,7 +150,11 @@ impl Pair<'_> {
                 Some(Near::Within(_)) => line.intervals.is_unplaced(call),
             };
             let may_be_far = is_far && partners == Doubt::No;
-            fits && !may_be_far && (counts_partial || !self.partial[call])
+            let has_ended = match partners {
+                Doubt::No => self.ended[call] == Tri::Yes,
+                Doubt::Yes => self.ended[call] > Tri::No,
+            };
+            fits && !may_be_far && (counts_partial || has_ended)
         };
         let is_blocker =
             |fit: Tri| fit == Tri::Yes || (fit == Tri::Maybe && blockers == Doubt::Yes);
@@ -220,16 +224,17 @@ impl Asked<'_> {
 
     fn breach(&mut self, call: usize, question: Question) -> Breach {
         let partners = &mut self.partners;
+        let alone = Breach::Alone {
+            of_b: question.of_b,
+        };
         match (question.place, question.bars) {
-            (Direction::Anywhere, false) => Breach::Alone,
-            (Direction::Anywhere, true) => partners
-                .anywhere(call)
-                .map_or(Breach::Alone, Breach::Together),
+            (Direction::Anywhere, false) => alone,
+            (Direction::Anywhere, true) => partners.anywhere(call).map_or(alone, Breach::Together),
             (_, true) => match partners.lack(call) {
                 Lack::Overlap(other) => Breach::BarredBeside(other),
                 _ => match partners.first_after(call) {
                     Some(other) => Breach::Barred(other),
-                    None => Breach::Alone,
+                    None => alone,
                 },
             },
             (Direction::After, false) => Breach::After(as_told(partners.lack(call), question)),
@@ -244,7 +249,8 @@ fn as_told(lack: Lack, question: Question) -> Lack {
         Lack::InBetween(call, _) if question.between == Between::Nothing => {
             Lack::InBetween(call, None)
         }
-        Lack::TooFar(call, nanos) => Lack::TooFar(call, nanos / 1_000_000),
+        // Rounded up, so that it is not shown as equal to the limit that it exceeds.
+        Lack::TooFar(call, nanos) => Lack::TooFar(call, nanos.saturating_add(999_999) / 1_000_000),
         lack => lack,
     }
 }

@@ -1,14 +1,14 @@
 //! Pure. Tells in words how a rule was broken. Knows the names of the calls, and no values.
 
 use super::activations::{Breach, RuleFound};
+use super::templates::questions;
 use crate::evaluate::comparison::alignment::{times, was_called};
 use crate::evaluate::comparison::partners::Lack;
 use crate::evaluate::parameters::call_pattern::CallPattern;
-use crate::evaluate::parameters::limits::Period;
-use crate::evaluate::parameters::rule::{AtLeast, AtMost, Edge, ExactlyMany, Rule};
+use crate::evaluate::parameters::rule::{Rule, RuleShape};
 use crate::evaluate::parameters::same::Same;
 use crate::extract::ToolCall;
-use crate::text::duration_text;
+use crate::text::{code, counted, duration_text};
 
 /// The first violation of a rule, and how many more there are.
 pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> Option<String> {
@@ -18,84 +18,21 @@ pub(crate) fn violation(rule: &Rule, found: &RuleFound, calls: &[ToolCall]) -> O
         Some(call) => words.of_call(*call, breach),
         None => words.of_run(breach),
     };
-    if found.n_violations > 1 {
-        sentence.push_str(&format!(", and {} more", found.n_violations - 1));
+    if found.n_others > 0 {
+        sentence.push_str(&format!(", and {} more", found.n_others));
     }
     Some(sentence)
 }
 
 /// The calls of which a rule asks something: where there are none, nothing can be held against.
 pub(crate) fn asking(rule: &Rule) -> String {
-    let (a, b) = kinds(rule);
+    let (RuleShape { a, b, .. }, questions) = (rule.shape(), questions(rule));
+    let asks = |of_b: bool| questions.iter().any(|question| question.of_b == of_b);
     match (rule, b) {
         (Rule::Init(_) | Rule::End(_), _) => "no call".to_owned(),
-        (_, None) => format!("no call of {a}"),
-        (Rule::Coexistence(_) | Rule::NotCoexistence(_), Some(b)) => either(a, b),
-        (
-            Rule::Succession(_) | Rule::AlternateSuccession(_) | Rule::ChainSuccession(_),
-            Some(b),
-        ) => either(a, b),
-        (
-            Rule::RespondedExistence(_)
-            | Rule::Response(_)
-            | Rule::AlternateResponse(_)
-            | Rule::ChainResponse(_),
-            Some(_),
-        ) => format!("no call of {a}"),
-        (_, Some(b)) => format!("no call of {b}"),
-    }
-}
-
-fn either(a: &CallPattern, b: &CallPattern) -> String {
-    match a == b {
-        true => format!("no call of {a}"),
-        false => format!("no call of {a} or {b}"),
-    }
-}
-
-/// The patterns of a rule.
-pub(crate) fn kinds(rule: &Rule) -> (&CallPattern, Option<&CallPattern>) {
-    match rule {
-        Rule::Existence(AtLeast { a, .. })
-        | Rule::Absence(AtMost { a, .. })
-        | Rule::Exactly(ExactlyMany { a, .. })
-        | Rule::Init(Edge { a, .. })
-        | Rule::End(Edge { a, .. }) => (&a.pattern, None),
-        Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => {
-            (&of.a.pattern, Some(&of.b.pattern))
-        }
-        Rule::Response(of)
-        | Rule::AlternateResponse(of)
-        | Rule::ChainResponse(of)
-        | Rule::Precedence(of)
-        | Rule::AlternatePrecedence(of)
-        | Rule::ChainPrecedence(of)
-        | Rule::Succession(of)
-        | Rule::AlternateSuccession(of)
-        | Rule::ChainSuccession(of)
-        | Rule::NotSuccession(of)
-        | Rule::NotChainSuccession(of) => (&of.a.pattern, Some(&of.b.pattern)),
-    }
-}
-
-fn conditions(rule: &Rule) -> (Option<Period>, &[Same]) {
-    match rule {
-        Rule::Existence(_) | Rule::Absence(_) | Rule::Exactly(_) => (None, &[]),
-        Rule::Init(_) | Rule::End(_) => (None, &[]),
-        Rule::RespondedExistence(of) | Rule::Coexistence(of) | Rule::NotCoexistence(of) => {
-            (of.within, &of.same)
-        }
-        Rule::Response(of)
-        | Rule::AlternateResponse(of)
-        | Rule::ChainResponse(of)
-        | Rule::Precedence(of)
-        | Rule::AlternatePrecedence(of)
-        | Rule::ChainPrecedence(of)
-        | Rule::Succession(of)
-        | Rule::AlternateSuccession(of)
-        | Rule::ChainSuccession(of)
-        | Rule::NotSuccession(of)
-        | Rule::NotChainSuccession(of) => (of.within, &of.same),
+        (_, Some(b)) if asks(false) && asks(true) && a != b => format!("no call of {a} or {b}"),
+        (_, Some(b)) if asks(true) => format!("no call of {b}"),
+        _ => format!("no call of {a}"),
     }
 }
 
@@ -107,26 +44,27 @@ struct Words<'a> {
 impl Words<'_> {
     fn called(&self, call_idx: usize) -> String {
         match self.calls.get(call_idx) {
-            Some(call) => format!("`{}` (call {})", call.name, call_idx + 1),
+            Some(call) => format!("{} (call {})", code(&call.name), call_idx + 1),
             None => format!("call {}", call_idx + 1),
         }
     }
 
-    fn all_called(&self, calls: &[usize]) -> String {
+    /// The first of so many calls.
+    fn all_called(&self, calls: &[usize], n_calls: usize) -> String {
         const MAX_NAMED: usize = 4;
         let mut text = (calls.iter().take(MAX_NAMED))
             .map(|call| self.called(*call))
             .collect::<Vec<_>>()
             .join(", ");
-        if calls.len() > MAX_NAMED {
-            text.push_str(&format!(", … {} more", calls.len() - MAX_NAMED));
+        if n_calls > MAX_NAMED {
+            text.push_str(&format!(", … {} more", n_calls - MAX_NAMED));
         }
         text
     }
 
     /// " with the same `args.path`".
     fn same(&self) -> String {
-        let (_, same) = conditions(self.rule);
+        let same = self.rule.shape().same;
         if same.is_empty() {
             return String::new();
         }
@@ -136,23 +74,19 @@ impl Words<'_> {
 
     /// " within 10s".
     fn within(&self) -> String {
-        let (within, _) = conditions(self.rule);
+        let within = self.rule.shape().within;
         within.map_or_else(String::new, |within| format!(" within {within}"))
     }
 
     fn of_call(&self, call: usize, breach: &Breach) -> String {
-        let (a, b) = kinds(self.rule);
+        let RuleShape { a, b, .. } = self.rule.shape();
         let b = b.unwrap_or(a);
         let (called, within, same) = (self.called(call), self.within(), self.same());
         match breach {
             Breach::After(lack) => self.lacks(&called, lack, b, true),
             Breach::Before(lack) => self.lacks(&called, lack, a, false),
-            Breach::Alone => {
-                let other = if a.name.is_match(&self.calls[call].name) {
-                    b
-                } else {
-                    a
-                };
+            Breach::Alone { of_b } => {
+                let other = if *of_b { a } else { b };
                 format!("{called}: no {other}{same}{within} anywhere")
             }
             Breach::Barred(other) => {
@@ -177,7 +111,7 @@ impl Words<'_> {
                     self.called(*other)
                 )
             }
-            Breach::Count(..) | Breach::Edge(_) => self.of_run(breach),
+            Breach::Count { .. } | Breach::Edge { .. } => self.of_run(breach),
         }
     }
 
@@ -225,37 +159,89 @@ impl Words<'_> {
     }
 
     fn of_run(&self, breach: &Breach) -> String {
-        let (a, _) = kinds(self.rule);
-        match (self.rule, breach) {
-            (Rule::Existence(of), Breach::Count(n, _)) => {
-                format!("{a} {}, at least {} needed", was_called(*n), of.min.0)
-            }
-            (Rule::Absence(of), Breach::Count(n, beyond)) => match of.max.0 {
-                0 => format!(
-                    "{} {} called, {a} must not be",
-                    self.all_called(beyond),
-                    if beyond.len() == 1 { "was" } else { "were" }
-                ),
-                max => format!(
-                    "{a} was called {}, at most {max} allowed: {} {} too many",
-                    times(*n),
-                    self.all_called(beyond),
-                    if beyond.len() == 1 { "is" } else { "are" }
-                ),
-            },
-            (Rule::Exactly(of), Breach::Count(n, _)) => {
-                let count = of.count.0 as usize;
-                // A call that never ended is none of the expected ones.
-                let ended = if *n == count { " to its end" } else { "" };
-                format!("{a} {}, expected {}{ended}", was_called(*n), times(count))
-            }
-            (Rule::Init(_), Breach::Edge(calls)) => {
-                format!("{} came first, expected {a}", self.all_called(calls))
-            }
-            (Rule::End(_), Breach::Edge(calls)) => {
-                format!("{} came last, expected {a}", self.all_called(calls))
-            }
+        let a = self.rule.shape().a;
+        match (breach, self.rule) {
+            (Breach::Count { .. }, _) => self.count(breach, a),
+            (Breach::Edge { .. }, Rule::Init(_)) => self.at_edge(breach, "first", a),
+            (Breach::Edge { .. }, _) => self.at_edge(breach, "last", a),
             _ => String::new(),
         }
+    }
+
+    /// How many calls were made in place of how many.
+    fn count(&self, breach: &Breach, a: &CallPattern) -> String {
+        let Breach::Count {
+            n_made,
+            n_ended,
+            beyond,
+        } = breach
+        else {
+            return String::new();
+        };
+        let (min, max) = self.rule.shape().bounds;
+        let called = called_and_ended(*n_made, *n_ended);
+        let n_beyond = n_made.saturating_sub(max as usize);
+        let beyond = self.all_called(beyond, n_beyond);
+        match (self.rule, max) {
+            (Rule::Existence(_), _) => format!("{a} {called}, at least {min} needed"),
+            (Rule::Exactly(_), _) => format!("{a} {called}, expected {}", times(min as usize)),
+            (_, 0) if n_beyond == 1 => format!("{beyond} was called, {a} must not be"),
+            (_, 0) => format!("{beyond} were called, {a} must not be"),
+            _ => format!(
+                "{a} was called {}, at most {max} allowed: {beyond} {} too many",
+                times(*n_made),
+                if n_beyond == 1 { "is" } else { "are" }
+            ),
+        }
+    }
+
+    /// Which calls came first or last in place of an `a`.
+    fn at_edge(&self, breach: &Breach, place: &str, a: &CallPattern) -> String {
+        let Breach::Edge {
+            misfits,
+            unended,
+            beside,
+        } = breach
+        else {
+            return String::new();
+        };
+        let at_fault = if misfits.is_empty() { unended } else { misfits };
+        let calls = self.all_called(at_fault, at_fault.len());
+        let (has_ended, is_one) = (!misfits.is_empty(), at_fault.len() == 1);
+        match (beside, has_ended) {
+            (Some(beside), _) => format!(
+                "{calls} {}{} {}, so {} may have come {place}; expected {a}",
+                if has_ended { "" } else { "never ended and " },
+                match (is_one, has_ended) {
+                    (true, true) => "overlaps",
+                    (true, false) => "overlapped",
+                    (false, _) => "overlap",
+                },
+                self.called(*beside),
+                if is_one { "it" } else { "one of them" },
+            ),
+            (None, true) if unended.is_empty() => format!("{calls} came {place}, expected {a}"),
+            (None, true) => format!(
+                "{calls} may have come {place}, since {} never ended; expected {a}",
+                self.all_called(unended, unended.len())
+            ),
+            (None, false) => format!("{calls} came {place}, but never ended; expected {a}"),
+        }
+    }
+}
+
+/// "was called twice", and of calls that must have ended, how many did.
+fn called_and_ended(n_made: usize, n_ended: usize) -> String {
+    let called = was_called(n_made);
+    match (n_made, n_ended) {
+        (1, 0) => format!("{called}, but that call never ended"),
+        (_, 0) if n_made > 0 => format!("{called}, but no call ended"),
+        _ if n_ended < n_made => {
+            format!(
+                "{called}, but only {} ended",
+                counted(n_ended, "call", "calls")
+            )
+        }
+        _ => called,
     }
 }

@@ -319,3 +319,115 @@ async fn a_trajectory_and_traces_are_judged_as_rest_judges_them() {
     assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
     assert_eq!(judged["evaluations"][0]["label"], "pass", "{judged}");
 }
+
+#[tokio::test]
+async fn rules_references_and_limits_are_judged_as_rest_judges_them() {
+    let register = register("");
+    let mut routes = routes(&register);
+    let rules = |same: Value| {
+        let pair =
+            |names: [&str; 2]| json!({ "a": { "name": names[0] }, "b": { "name": names[1] } });
+        let mut bound = pair(["^read$", "^edit$"]);
+        bound["same"] = same;
+        json!([
+            { "precedence": bound },
+            { "absence": { "a": { "name": "^delete$" }, "max": 0 } },
+            { "not_succession": pair(["^secret$", "^send$"]) },
+        ])
+    };
+    let expected = json!([{ "name": "read", "args": { "path": "a" } }, { "name": "edit" }]);
+    let limits = json!({ "max_calls": 1, "max_duration": "1h", "ignore": ["^poll"] });
+    let of = |evaluate: [Value; 3]| -> Value {
+        let criteria = evaluate.into_iter().zip(["rules", "reference", "effort"]);
+        criteria
+            .map(|(evaluate, name)| json!({ "name": name, "evaluate": evaluate }))
+            .collect()
+    };
+    let by_message = of([
+        json!({ "constraints": {
+            "rules": rules(json!([{ "a": "args.path", "b": "args.path" }])),
+        } }),
+        json!({ "trajectory_match": { "expected": expected, "score": "f1", "ordered": true } }),
+        json!({ "efficiency": limits }),
+    ]);
+    let by_document = of([
+        json!({ "constraints": { "rules": rules(json!(["args.path"])) } }),
+        json!({ "trajectory_match": { "expected": expected, "score": "f1", "ordered": true } }),
+        json!({ "efficiency": limits }),
+    ]);
+    let call_of = |name: &str, path: &str, start: u32| {
+        json!({
+            "name": name, "args": { "path": path },
+            "start": start.to_string(), "end": (start + 1).to_string(),
+        })
+    };
+    let calls = json!([
+        call_of("read", "a", 1),
+        call_of("edit", "a", 3),
+        call_of("edit", "b", 5)
+    ]);
+
+    let request = json!({ "trajectory": { "tool_calls": calls }, "criteria": by_message });
+    let (status, judged) = call_method(&mut routes, "Evaluate", request).await;
+    assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
+    let request = json!({ "trajectory": { "tool_calls": calls }, "criteria": by_document });
+    let request = request.to_string();
+    let (_, _, by_rest) = call(&register, "POST", "/v1/evaluate", &[], &request).await;
+    let said = |judged: &Value| -> Vec<(Value, Value, Value)> {
+        let evaluations = judged["evaluations"].as_array().expect("a list").iter();
+        evaluations
+            .map(|of| {
+                let text = |key: &str| of[key].clone();
+                (text("criterion"), text("label"), text("explanation"))
+            })
+            .collect()
+    };
+    assert_eq!(said(&judged), said(&by_rest));
+    let explanations: Vec<Value> = said(&judged).into_iter().map(|(_, _, text)| text).collect();
+    assert_eq!(
+        explanations[0],
+        "`edit` (call 3): no `^read$` before it with the same `args.path`"
+    );
+    assert!(
+        explanations[1]
+            .as_str()
+            .is_some_and(|text| text.starts_with("f1 0.8: 2 of 2"))
+    );
+    assert!(
+        explanations[2]
+            .as_str()
+            .is_some_and(|text| text.starts_with("3 calls were made"))
+    );
+    // Scores and details, too.
+    for (grpc, rest) in judged["evaluations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .zip(by_rest["evaluations"].as_array().into_iter().flatten())
+    {
+        assert_eq!(grpc["score"].as_f64(), rest["score"].as_f64());
+        assert!(
+            grpc["details"].is_object() && rest["details"].is_object(),
+            "{grpc} {rest}"
+        );
+    }
+
+    // Each is registered and read back, and a contradiction is a violation of its field.
+    for criterion in by_message.as_array().expect("a list") {
+        let request = json!({ "criterion": criterion });
+        let (status, made) = call_method(&mut routes, "Upsert", request).await;
+        assert_eq!(status.code(), tonic::Code::Ok, "{status:?}");
+        let (_, got) = call_method(&mut routes, "Get", json!({ "name": criterion["name"] })).await;
+        assert_eq!(got, made);
+    }
+    use tonic_types::StatusExt;
+    let both = json!({ "expected": [{ "name": "read" }], "preset": "uipath", "ordered": true });
+    let wrong = json!({ "name": "w", "evaluate": { "trajectory_match": both } });
+    let (status, _) = call_method(&mut routes, "Upsert", json!({ "criterion": wrong })).await;
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    let violations = status.get_details_bad_request().unwrap().field_violations;
+    assert_eq!(
+        violations[0].field,
+        "criterion.evaluate.trajectory_match.ordered"
+    );
+}

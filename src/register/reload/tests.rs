@@ -73,6 +73,7 @@ fn start_in(
         origin: Some(origin),
         rules: Arc::new(ArcSwap::from_pointee(rules)),
         coverage: Arc::default(),
+        renew_headers: Box::new(|_| Ok(())),
         clock: sidecar::now,
     };
     let telemetry = Arc::new(Telemetry::default());

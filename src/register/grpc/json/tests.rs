@@ -12,7 +12,7 @@ use super::super::messages;
 use super::super::tests::POOL;
 use super::*;
 use crate::config;
-use crate::evaluate::{Criterion, PatternLimits};
+use crate::evaluate::{Criterion, PatternLimits, RULE_TEMPLATES};
 
 fn criterion_message() -> MessageDescriptor {
     POOL.get_message_by_name("spanscore.v1.Criterion").unwrap()
@@ -136,21 +136,10 @@ fn every_rule() -> Vec<Value> {
             "overlap": "not_evaluated",
         } }),
     ];
-    let others = [
-        "coexistence",
-        "not_coexistence",
-        "alternate_response",
-        "chain_response",
-        "precedence",
-        "alternate_precedence",
-        "chain_precedence",
-        "succession",
-        "alternate_succession",
-        "chain_succession",
-        "not_succession",
-        "not_chain_succession",
-    ];
-    rules.extend(others.map(|template| json!({ template: { "a": "x", "b": "y" } })));
+    let others = RULE_TEMPLATES.iter().filter(|(template, has_b)| {
+        *has_b && !["responded_existence", "response"].contains(template)
+    });
+    rules.extend(others.map(|(template, _)| json!({ *template: { "a": "x", "b": "y" } })));
     rules
 }
 

@@ -3,28 +3,15 @@
 //! have at most six calls, so this proves nothing about long runs; the benchmark `rules` covers
 //! those.
 
+mod counts;
+mod effort;
+mod references;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, Verdict};
+use spanscore::evaluate::{Criterion, Evaluation, Expectations, Explain, RULE_TEMPLATES, Verdict};
 
 use crate::support::calls::{Call, Written, judged};
-
-const TEMPLATES: [&str; 14] = [
-    "responded_existence",
-    "coexistence",
-    "not_coexistence",
-    "response",
-    "alternate_response",
-    "chain_response",
-    "precedence",
-    "alternate_precedence",
-    "chain_precedence",
-    "succession",
-    "alternate_succession",
-    "chain_succession",
-    "not_succession",
-    "not_chain_succession",
-];
 
 /// A call's start, end, name, values, group, and whether it never ended, or its times say nothing.
 #[derive(Debug, Clone)]
@@ -33,6 +20,7 @@ struct Made {
     end: u64,
     name: &'static str,
     values: Option<Vec<u64>>,
+    others: Option<Vec<u64>>,
     group: Option<u32>,
     partial: bool,
     untimed: bool,
@@ -44,36 +32,51 @@ struct Asked {
     a: &'static str,
     b: &'static str,
     within: Option<u64>,
-    same: bool,
+    same: Same,
     overlap: Option<&'static str>,
     concurrency: &'static str,
 }
 
+/// On which values two calls must agree.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Same {
+    Nothing,
+    /// Both at one path.
+    OnePath,
+    /// Each at a path of its own.
+    APathEach,
+}
+
 fn made() -> impl Strategy<Value = Made> {
-    let values = prop::sample::select(vec![
-        None,
-        Some(vec![]),
-        Some(vec![1]),
-        Some(vec![2]),
-        Some(vec![1, 2]),
-    ]);
+    let values = || {
+        prop::sample::select(vec![
+            None,
+            Some(vec![]),
+            Some(vec![1]),
+            Some(vec![2]),
+            Some(vec![1, 2]),
+        ])
+    };
     (
         0_u64..9,
         prop::sample::select(vec![0_u64, 1, 2, 3, 6]),
         prop::sample::select(vec!["a", "b", "c"]),
-        values,
+        (values(), values()),
         prop::option::of(0_u32..2),
         prop::bool::weighted(0.1),
     )
-        .prop_map(|(start, length, name, values, group, partial)| Made {
-            start,
-            end: start + length,
-            name,
-            values,
-            group,
-            partial,
-            untimed: false,
-        })
+        .prop_map(
+            |(start, length, name, (values, others), group, partial)| Made {
+                start,
+                end: start + length,
+                name,
+                values,
+                others,
+                group,
+                partial,
+                untimed: false,
+            },
+        )
 }
 
 fn calls() -> impl Strategy<Value = Vec<Made>> {
@@ -86,11 +89,16 @@ fn calls() -> impl Strategy<Value = Vec<Made>> {
 fn asked() -> impl Strategy<Value = Asked> {
     let kind = || prop::sample::select(vec!["^a$", "^b$", "a|b", "."]);
     (
-        prop::sample::select(TEMPLATES.to_vec()),
+        prop::sample::select(
+            (RULE_TEMPLATES.iter())
+                .filter(|(_, has_b)| *has_b)
+                .map(|(template, _)| *template)
+                .collect::<Vec<_>>(),
+        ),
         kind(),
         kind(),
         prop::option::weighted(0.3, 1_u64..5),
-        any::<bool>(),
+        prop::sample::select(vec![Same::Nothing, Same::OnePath, Same::APathEach]),
         prop::option::weighted(
             0.4,
             prop::sample::select(vec!["fail", "pass", "not_evaluated"]),
@@ -110,33 +118,44 @@ fn asked() -> impl Strategy<Value = Asked> {
         )
 }
 
-fn evaluated(evaluate: &Value, calls: &[Made], unknown: Option<usize>) -> Evaluation {
-    let criterion: Criterion =
-        serde_json::from_value(json!({ "name": "any", "evaluate": evaluate }))
-            .unwrap_or_else(|error| panic!("{evaluate}: {error}"));
+fn args_of(call: &Made) -> Value {
+    json!({ "x": call.values, "y": call.others })
+}
+
+impl Made {
+    /// Some of the calls fail.
+    fn has_failed(&self) -> bool {
+        self.values == Some(vec![1])
+    }
+}
+
+/// Calls as a test writes them; the values of one of them may be unknown.
+fn written(calls: &[Made], unknown: Option<usize>) -> Written {
     let written = calls.iter().enumerate().map(|(at, call)| Call {
         name: call.name.to_owned(),
-        args: Some(match &call.values {
-            None => json!({ "x": null }),
-            Some(values) => json!({ "x": values }),
-        }),
+        args: Some(args_of(call)),
         at: Some((call.start, call.end)),
         group: call.group,
         partial: call.partial,
-        // Some of the calls fail.
-        error: call.values == Some(vec![1]),
+        error: call.has_failed(),
         untimed: call.untimed,
         cut: unknown == Some(at),
         ..Call::default()
     });
-    let written = Written {
+    Written {
         calls: written.collect(),
         ..Written::default()
-    };
+    }
+}
+
+fn evaluated(evaluate: &Value, calls: &[Made], unknown: Option<usize>) -> Evaluation {
+    let criterion: Criterion =
+        serde_json::from_value(json!({ "name": "any", "evaluate": evaluate }))
+            .unwrap_or_else(|error| panic!("{evaluate}: {error}"));
     judged(
         &[criterion.into()],
         &Expectations::default(),
-        &written,
+        &written(calls, unknown),
         &Explain::default(),
     )
     .pop()
@@ -148,8 +167,10 @@ fn rule(asked: &Asked) -> Value {
     if let Some(within) = asked.within {
         fields["within"] = json!(format!("{within}ms"));
     }
-    if asked.same {
-        fields["same"] = json!(["args.x.*"]);
+    match asked.same {
+        Same::Nothing => {}
+        Same::OnePath => fields["same"] = json!(["args.x.*"]),
+        Same::APathEach => fields["same"] = json!([{ "a": "args.x.*", "b": "args.y.*" }]),
     }
     if let Some(overlap) = asked
         .overlap
@@ -217,8 +238,14 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn agree(x: &Made, y: &Made) -> bool {
-    match (&x.values, &y.values) {
+/// Do two calls agree, each as an `a` or as a `b`?
+fn agree(same: Same, (x, x_is_b): (&Made, bool), (y, y_is_b): (&Made, bool)) -> bool {
+    let values = |call: &Made, is_b: bool| match same == Same::APathEach && is_b {
+        true => call.others.clone(),
+        false => call.values.clone(),
+    };
+    match (values(x, x_is_b), values(y, y_is_b)) {
+        _ if same == Same::Nothing => true,
         (Some(x), Some(y)) => x.iter().any(|value| y.contains(value)),
         _ => false,
     }
@@ -278,7 +305,9 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
                     .within
                     .is_none_or(|within| gap(&calls[x], &calls[y]) <= within)
             };
-            let agrees = |y: usize| !asked.same || agree(&calls[x], &calls[y]);
+            let agrees = |y: usize| agree(asked.same, (&calls[x], of_b), (&calls[y], !of_b));
+            let agrees_with_own =
+                |z: usize| agree(asked.same, (&calls[x], of_b), (&calls[z], of_b));
             let is_partner = |y: usize| {
                 y != x
                     && fits(other, calls[y].name)
@@ -289,7 +318,7 @@ fn naively(asked: &Asked, calls: &[Made]) -> (Option<f64>, usize, usize, Vec<usi
             let blocks = |z: usize| match between {
                 'a' => false,
                 'n' => z != x,
-                _ => z != x && fits(own, calls[z].name) && agrees(z),
+                _ => z != x && fits(own, calls[z].name) && agrees_with_own(z),
             };
             let found_in = |order: &[usize]| {
                 let at = order.iter().position(|&call| call == x).unwrap();
@@ -440,97 +469,5 @@ proptest! {
             let said = [without.explanation(), with.explanation()];
             prop_assert_eq!(without.verdict, with.verdict, "{:?}", said);
         }
-    }
-}
-
-// === references ===
-
-/// The longest common subsequence of names, by the classic table.
-fn common(expected: &[&str], made: &[&str]) -> usize {
-    let mut table = vec![vec![0; made.len() + 1]; expected.len() + 1];
-    for (i, expected) in expected.iter().enumerate() {
-        for (j, made) in made.iter().enumerate() {
-            table[i + 1][j + 1] = match expected == made {
-                true => table[i][j] + 1,
-                false => table[i][j + 1].max(table[i + 1][j]),
-            };
-        }
-    }
-    table[expected.len()][made.len()]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_reference_is_matched_in_the_best_order_that_is_possible(
-        calls in calls(),
-        expected in prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 0..6),
-        concurrency in prop::sample::select(vec!["interval", "interval", "reply", "none"]),
-    ) {
-        let fields = json!({
-            "expected": expected, "score": "f1", "ordered": true, "concurrency": concurrency,
-        });
-        let evaluation = evaluated(&json!({ "trajectory_match": fields }), &calls, None);
-        let best = orders(&calls, concurrency).into_iter().map(|order| {
-            let made: Vec<&str> = order.iter().map(|&call| calls[call].name).collect();
-            common(&expected, &made)
-        });
-        let best = best.max().unwrap_or(0);
-        let (found, said) = (&evaluation.details()["matched"], evaluation.explanation());
-        prop_assert_eq!(found, &json!(best), "{}", said);
-        let aligned = evaluation.details()["alignment"].as_array().expect("a list");
-        let matched: Vec<usize> = aligned
-            .iter()
-            .filter(|entry| entry["kind"] == "match")
-            .map(|entry| entry["call"].as_u64().expect("a call") as usize - 1)
-            .collect();
-        for (at, later) in matched.iter().enumerate() {
-            for earlier in &matched[..at] {
-                prop_assert!(!is_before(&calls, concurrency, *later, *earlier), "{}", said);
-            }
-        }
-    }
-
-    /// Counts every block and every pair of calls, one by one.
-    #[test]
-    fn effort_is_counted_as_it_is_by_hand(calls in calls()) {
-        let limits = json!({
-            "max_repeats": 0, "max_duplicates": 0, "max_calls": 0, "max_retries": 0,
-        });
-        let evaluation = evaluated(&json!({ "efficiency": limits }), &calls, None);
-        let same = |x: usize, y: usize| {
-            calls[x].name == calls[y].name && calls[x].values == calls[y].values
-        };
-        let n_calls = calls.len();
-        let n_duplicates = (0..n_calls).filter(|&x| (0..x).any(|y| same(x, y))).count();
-        let mut n_repeats = 0;
-        for block in 1..=6 {
-            for start in 0..n_calls {
-                let comes_again = |n: usize| {
-                    let end = start + block * (n + 1);
-                    end <= n_calls && (start + block..end).all(|at| same(at, at - block))
-                };
-                let n_times = (1..=n_calls).take_while(|n| comes_again(*n)).count();
-                n_repeats = n_repeats.max(n_times);
-            }
-        }
-        // How many retries led to a call: the one of its name that ended last before it had failed.
-        fn n_retries(calls: &[Made], x: usize) -> usize {
-            let is_earlier = |y: &usize| {
-                *y != x && calls[*y].name == calls[x].name && is_before(calls, "interval", *y, x)
-            };
-            let earlier = (0..calls.len()).filter(is_earlier);
-            match earlier.max_by_key(|y| (calls[*y].end, *y)) {
-                Some(y) if calls[y].values == Some(vec![1]) => n_retries(calls, y) + 1,
-                _ => 0,
-            }
-        }
-        let longest = (0..n_calls).map(|x| n_retries(&calls, x)).max().unwrap_or(0);
-        let found = &evaluation.details()["limits"];
-        prop_assert_eq!(&found["max_retries"]["actual"], &json!(longest), "{}", found);
-        prop_assert_eq!(&found["max_repeats"]["actual"], &json!(n_repeats), "{}", found);
-        prop_assert_eq!(&found["max_duplicates"]["actual"], &json!(n_duplicates), "{}", found);
-        prop_assert_eq!(&found["max_calls"]["actual"], &json!(n_calls), "{}", found);
     }
 }
