@@ -1,5 +1,6 @@
-//! Keeps acknowledged requests on the disk until they are delivered. Knows files, checksums and
-//! crashes; knows nothing of OTLP, queues or traces. The clock and randomness are arguments.
+//! Keeps acknowledged requests on the disk until they are delivered and judged. Knows files,
+//! checksums and crashes; knows nothing of OTLP, queues or traces. The clock and randomness are
+//! arguments.
 
 mod format;
 mod recover;
@@ -15,7 +16,11 @@ mod reader;
 
 mod store;
 
+mod resent;
+
 mod keeper;
+
+mod judged;
 
 mod survey;
 
@@ -32,8 +37,11 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
+pub use format::Needed;
+pub use judged::{JudgedMarks, ScoresLeaving};
 pub use keeper::{Clock, Done, JournalLog};
-pub use reader::{LogReader, Stretch};
+pub use reader::{LogReader, Stored, Stretch};
+pub use segment::RecordKind;
 pub use store::{AppendError, LogSettings, Record};
 pub use survey::{
     JournalSurvey, SegmentRequest, SurveyedSegment, is_segment, segment_requests, survey,
@@ -43,8 +51,9 @@ use crate::telemetry::{
     JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
     JournalTailTorn, JournalTooNew, Telemetry,
 };
-use keeper::{CursorKeeper, LogKeeper, MAX_WAITING, Refusals, Shared};
+use keeper::{CursorKeeper, LogKeeper, LogShared, MAX_WAITING, Refusals};
 use reopen::{OpenError, Recovered};
+use resent::{AFTER_START, LastRecords};
 use storage::{Folder, Storage};
 use store::Store;
 
@@ -101,8 +110,26 @@ pub struct OpenLog {
     pub low: u64,
     /// Behind the last record.
     pub end: u64,
+    /// What the score plane needs of it.
+    pub past: Past,
     /// Its thread, which [`Keeping::end`] ends.
     pub keeping: Keeping,
+}
+
+/// What a log holds for the score plane, from before the start.
+#[derive(Debug)]
+pub struct Past {
+    /// Reads marks.
+    pub marks: LogReader,
+    /// Reads requests.
+    pub requests: LogReader,
+    /// Its records.
+    pub needed: Needed,
+    /// Behind the last of them.
+    pub end: u64,
+    /// When the log was last known to be kept, in Unix nanoseconds, if nothing of it is missing
+    /// since [`Needed::since_unix_nanos`].
+    pub whole_until: Option<u64>,
 }
 
 /// The thread of a log, and the lock of its folder.
@@ -210,10 +237,22 @@ impl JournalFolder {
             took: now.saturating_duration_since(begun),
         }
         .emit(telemetry);
+        let past = Past {
+            marks: store.past_reader(Arc::clone(&damaged), &[RecordKind::Judged]),
+            requests: store.past_reader(
+                Arc::clone(&damaged),
+                &[RecordKind::Request, RecordKind::Scored],
+            ),
+            needed: store.needed(),
+            end: store.next_sequence(),
+            whole_until: recovered.stopped.filter(|_| recovered.is_past_whole),
+        };
         let reader = store.reader(damaged);
         let (low, end) = (store.low(), store.next_sequence());
         let metrics = JournalMetrics::new(REQUESTS, store.capacity());
-        let shared = Arc::new(Shared::new(metrics, store.room()));
+        let (storage, segments) = store.segments();
+        let last = (LastRecords::find(storage, &segments), now + AFTER_START);
+        let shared = Arc::new(LogShared::new(metrics, store.room(), last));
         let (sender, inbox) = sync_channel(MAX_WAITING);
         let (consumed, wakes) = sync_channel(1);
         let log = JournalLog::new(sender.clone(), consumed, Arc::clone(&shared), clock);
@@ -232,6 +271,7 @@ impl JournalFolder {
             refusals: Refusals::default(),
             sync_at: None,
             probe_at: None,
+            touch_at: None,
             unwritten_said_at: None,
         };
         let thread = thread::Builder::new()
@@ -252,6 +292,7 @@ impl JournalFolder {
             reader,
             low,
             end,
+            past,
             keeping,
         })
     }

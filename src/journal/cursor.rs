@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::format::{CursorSlot, MAX_RANGES, SLOT, SLOTS_AT, UnusableHead};
+use super::format::{CursorSlot, MAX_RANGES, Needed, SLOT, SLOTS_AT, UnusableHead};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
@@ -103,6 +103,7 @@ pub(super) struct Progress {
     consumed: Consumed,
     /// Every record below is durable.
     durable: u64,
+    needed: Needed,
     cursor: CursorFile,
     /// Something moved since the cursor was written.
     has_moved: bool,
@@ -117,11 +118,13 @@ impl Progress {
         cursor: CursorFile,
         consumed: Consumed,
         durable: u64,
+        needed: Needed,
     ) -> Self {
         Self {
             storage,
             consumed,
             durable,
+            needed,
             cursor,
             has_moved: true,
         }
@@ -136,6 +139,22 @@ impl Progress {
         self.has_moved = true;
     }
 
+    pub(super) fn needed(&self) -> Needed {
+        self.needed
+    }
+
+    /// The score plane needs no older records, and its memory begins no earlier. Neither moves
+    /// back.
+    pub(super) fn set_needed(&mut self, needed: Needed) {
+        let Needed {
+            from,
+            since_unix_nanos,
+        } = &mut self.needed;
+        *from = needed.from.max(*from);
+        *since_unix_nanos = needed.since_unix_nanos.max(*since_unix_nanos);
+        self.has_moved = true;
+    }
+
     pub(super) fn set_durable(&mut self, durable: u64) {
         self.durable = durable;
         self.has_moved = true;
@@ -144,17 +163,30 @@ impl Progress {
     /// Writes the cursor if anything moved.
     pub(super) fn write(&mut self, unix_nanos: u64) -> io::Result<()> {
         if self.has_moved {
-            let Self {
-                storage,
-                consumed,
-                durable,
-                cursor,
-                ..
-            } = self;
-            cursor.write(&**storage, consumed, *durable, unix_nanos)?;
+            self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
             self.has_moved = false;
         }
         Ok(())
+    }
+
+    /// Writes the time alone: we are alive. Nothing that must be synced.
+    pub(super) fn touch(&mut self, unix_nanos: u64) -> io::Result<()> {
+        let is_dirty = self.cursor.is_dirty;
+        self.cursor.write(&*self.storage, &self.slot(unix_nanos))?;
+        self.cursor.is_dirty = is_dirty || self.has_moved;
+        self.has_moved = false;
+        Ok(())
+    }
+
+    fn slot(&self, unix_nanos: u64) -> CursorSlot {
+        CursorSlot {
+            number: 0,
+            low: self.consumed.low,
+            durable: self.durable,
+            written: unix_nanos,
+            ranges: self.consumed.oldest_ranges(),
+            needed: Some(self.needed),
+        }
     }
 
     /// The cursor was written and is not durable yet.
@@ -236,19 +268,10 @@ impl CursorFile {
     }
 
     /// Writes the state; it survives the end of the process from now on.
-    fn write(
-        &mut self,
-        storage: &dyn Storage,
-        consumed: &Consumed,
-        durable: u64,
-        unix_nanos: u64,
-    ) -> io::Result<()> {
+    fn write(&mut self, storage: &dyn Storage, slot: &CursorSlot) -> io::Result<()> {
         let slot = CursorSlot {
             number: self.number + 1,
-            low: consumed.low,
-            durable,
-            written: unix_nanos,
-            ranges: consumed.oldest_ranges(),
+            ..slot.clone()
         };
         let written = match &self.file {
             Some(file) => file.write_at(&[&slot.encode()], SLOTS_AT[self.slot_idx]),

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 /// The version of these layouts. A program reads its own and every older one.
-pub(super) const VERSION: u32 = 1;
+///
+/// 2: records of other kinds than requests; the score plane's place in the cursor.
+pub(super) const VERSION: u32 = 2;
 
 /// Where a segment's records begin.
 pub(super) const RECORDS_AT: u64 = 4096;
@@ -19,13 +21,16 @@ pub(super) const SEAL_AT: u64 = 1024;
 pub(super) const SLOTS_AT: [u64; 2] = [0, 4096];
 
 /// Most ranges of delivered records that a slot of the cursor holds.
-pub(super) const MAX_RANGES: usize = 250;
+pub(super) const MAX_RANGES: usize = 249;
+
+/// Most pairs of numbers of a slot: the score plane's, and the ranges.
+const MAX_PAIRS: usize = MAX_RANGES + 1;
 
 pub(super) const SEGMENT_HEAD: usize = 48;
 pub(super) const SEAL: usize = 72;
 pub(super) const RECORD_HEAD: usize = 64;
 const SLOT_HEAD: usize = 48;
-pub(super) const SLOT: usize = SLOT_HEAD + MAX_RANGES * 16 + 4;
+pub(super) const SLOT: usize = SLOT_HEAD + MAX_PAIRS * 16 + 4;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"SPANJSEG";
 const SEAL_MAGIC: &[u8; 8] = b"SPANJEND";
@@ -99,6 +104,18 @@ pub(super) struct CursorSlot {
     pub(super) written: u64,
     /// Consumed records above `low`, in order.
     pub(super) ranges: Vec<Range<u64>>,
+    /// What the score plane needs; `None` in slots of version 1.
+    pub(super) needed: Option<Needed>,
+}
+
+/// What the score plane needs of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needed {
+    /// The oldest record that an open or remembered trace has spans in.
+    pub from: u64,
+    /// Unix time in nanoseconds at which the memory of traces begins: a trace that began later is
+    /// in these records in full, or was judged.
+    pub since_unix_nanos: u64,
 }
 
 /// Why the beginning of a file cannot be used.
@@ -239,18 +256,27 @@ pub(super) fn rest_crc(meta: &[u8], body: &[u8]) -> u32 {
 
 impl CursorSlot {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let n_ranges = self.ranges.len().min(MAX_RANGES);
-        let mut bytes = vec![0; SLOT_HEAD + n_ranges * 16 + 4];
+        let needed = self.needed.unwrap_or_default();
+        let ranges = self.ranges.iter().take(MAX_RANGES);
+        let pairs: Vec<(u64, u64)> = [(needed.from, needed.since_unix_nanos)]
+            .into_iter()
+            .chain(ranges.map(|range| (range.start, range.end)))
+            .collect();
+        let mut bytes = vec![0; SLOT_HEAD + pairs.len() * 16 + 4];
         bytes[..8].copy_from_slice(SLOT_MAGIC);
         put_u32(&mut bytes, 8, VERSION);
-        put_u32(&mut bytes, 12, u32::try_from(n_ranges).unwrap_or_default());
+        put_u32(
+            &mut bytes,
+            12,
+            u32::try_from(pairs.len()).unwrap_or_default(),
+        );
         put_u64(&mut bytes, 16, self.number);
         put_u64(&mut bytes, 24, self.low);
         put_u64(&mut bytes, 32, self.durable);
         put_u64(&mut bytes, 40, self.written);
-        for (idx, range) in self.ranges[..n_ranges].iter().enumerate() {
-            put_u64(&mut bytes, SLOT_HEAD + idx * 16, range.start);
-            put_u64(&mut bytes, SLOT_HEAD + idx * 16 + 8, range.end);
+        for (idx, (first, second)) in pairs.into_iter().enumerate() {
+            put_u64(&mut bytes, SLOT_HEAD + idx * 16, first);
+            put_u64(&mut bytes, SLOT_HEAD + idx * 16 + 8, second);
         }
         seal_with_crc(&mut bytes);
         bytes
@@ -258,23 +284,30 @@ impl CursorSlot {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, UnusableHead> {
         let head = bytes.get(..SLOT_HEAD).ok_or(UnusableHead::Damaged)?;
-        let n_ranges = u32_at(head, 12) as usize;
-        if n_ranges > MAX_RANGES {
+        let n_pairs = u32_at(head, 12) as usize;
+        if n_pairs > MAX_PAIRS {
             return Err(UnusableHead::Damaged);
         }
         let bytes = bytes
-            .get(..SLOT_HEAD + n_ranges * 16 + 4)
+            .get(..SLOT_HEAD + n_pairs * 16 + 4)
             .ok_or(UnusableHead::Damaged)?;
         check(bytes, SLOT_MAGIC)?;
-        let ranges = bytes[SLOT_HEAD..bytes.len() - 4].chunks_exact(16);
+        let pairs = bytes[SLOT_HEAD..bytes.len() - 4].chunks_exact(16);
+        let mut pairs = pairs.map(|pair| (u64_at(pair, 0), u64_at(pair, 8)));
+        let needed = match u32_at(bytes, 8) {
+            1 => None,
+            _ => pairs.next().map(|(from, since_unix_nanos)| Needed {
+                from,
+                since_unix_nanos,
+            }),
+        };
         Ok(Self {
             number: u64_at(bytes, 16),
             low: u64_at(bytes, 24),
             durable: u64_at(bytes, 32),
             written: u64_at(bytes, 40),
-            ranges: ranges
-                .map(|range| u64_at(range, 0)..u64_at(range, 8))
-                .collect(),
+            ranges: pairs.map(|(start, end)| start..end).collect(),
+            needed,
         })
     }
 }

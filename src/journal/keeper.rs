@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use super::cursor::SharedProgress;
+use super::format::Needed;
+use super::resent::LastRecords;
 use super::store::{AppendError, AppendFailure, Record, Store};
 use crate::sync::Mutex;
 use crate::telemetry::{
@@ -28,6 +30,9 @@ pub(super) const MAX_WAITING: usize = 4096;
 /// How often that is synced which nobody waits for.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often the cursor says that we are alive: a start learns from it how long nobody listened.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How often a full disk, and one that failed, is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(250);
 const FAILED_RETRY: Duration = Duration::from_secs(1);
@@ -41,15 +46,19 @@ pub struct JournalLog {
     sender: SyncSender<Message>,
     /// Wakes the thread that writes the cursor. One place is enough: it takes all there is.
     consumed: SyncSender<()>,
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     clock: Clock,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LogShared {
     pub(super) metrics: JournalMetrics,
     /// Consumed since the thread last looked.
     consumed: Mutex<Vec<u64>>,
+    /// What the score plane needs, if that moved since.
+    needed: Mutex<Option<Needed>>,
+    /// What may be sent again, and until when that is likely.
+    last: Mutex<Option<(LastRecords, Instant)>>,
     status: Mutex<Status>,
 }
 
@@ -62,14 +71,14 @@ struct Status {
 }
 
 pub(super) enum Message {
-    Append(Box<Waiting>),
+    Append(Box<WaitingRecord>),
     /// Something was consumed.
     Consumed,
     End,
 }
 
 /// A record that waits for its group.
-pub(super) struct Waiting {
+pub(super) struct WaitingRecord {
     record: Record,
     since: Instant,
     done: Done,
@@ -85,7 +94,7 @@ impl JournalLog {
     pub(super) fn new(
         sender: SyncSender<Message>,
         consumed: SyncSender<()>,
-        shared: Arc<Shared>,
+        shared: Arc<LogShared>,
         clock: Clock,
     ) -> Self {
         Self {
@@ -106,9 +115,27 @@ impl JournalLog {
         }
     }
 
+    /// Whether the log has had this record since before the start: its sender got no answer then,
+    /// and has sent it again. It needs only the answer.
+    pub fn has(&self, record: &Record) -> bool {
+        let mut last = self.shared.last.lock();
+        let Some((records, until)) = &mut *last else {
+            return false;
+        };
+        if (self.clock)().0 > *until {
+            *last = None;
+            return false;
+        }
+        let is_known = records.take(record);
+        if is_known {
+            self.shared.metrics.resent();
+        }
+        is_known
+    }
+
     /// Appends a record. Never waits: `done` gets the outcome, on the journal's thread.
     pub fn append(&self, record: Record, done: Done) {
-        let waiting = Box::new(Waiting {
+        let waiting = Box::new(WaitingRecord {
             record,
             since: (self.clock)().0,
             done,
@@ -132,6 +159,21 @@ impl JournalLog {
         let _ = self.consumed.try_send(());
     }
 
+    /// The score plane needs no older records than these.
+    pub fn need(&self, needed: Needed) {
+        *self.shared.needed.lock() = Some(needed);
+        // As above.
+        let _ = self.consumed.try_send(());
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        (self.clock)().0
+    }
+
+    pub(super) fn unix_nanos(&self) -> u64 {
+        (self.clock)().1
+    }
+
     /// Ends the thread once it has written down what is consumed.
     pub(super) fn end(&self) {
         // Blocks only while the thread works off what waits.
@@ -145,11 +187,13 @@ impl JournalLog {
     }
 }
 
-impl Shared {
-    pub(super) fn new(metrics: JournalMetrics, room: u64) -> Self {
+impl LogShared {
+    pub(super) fn new(metrics: JournalMetrics, room: u64, last: (LastRecords, Instant)) -> Self {
         Self {
             metrics,
             consumed: Mutex::default(),
+            needed: Mutex::default(),
+            last: Mutex::new(Some(last)),
             status: Mutex::new(Status {
                 refuses: None,
                 room,
@@ -165,7 +209,11 @@ impl Shared {
         for sequence in &consumed {
             progress.consume(*sequence..*sequence + 1);
         }
-        !consumed.is_empty()
+        let needed = self.needed.lock().take();
+        if let Some(needed) = needed {
+            progress.set_needed(needed);
+        }
+        !consumed.is_empty() || needed.is_some()
     }
 }
 
@@ -174,7 +222,7 @@ impl Shared {
 pub(super) struct CursorKeeper {
     pub(super) wakes: Receiver<()>,
     pub(super) progress: SharedProgress,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LogShared>,
     pub(super) clock: Clock,
     /// The other thread removes segments and syncs.
     pub(super) keeper: SyncSender<Message>,
@@ -199,13 +247,15 @@ impl CursorKeeper {
 pub(super) struct LogKeeper {
     pub(super) store: Store,
     pub(super) inbox: Receiver<Message>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LogShared>,
     pub(super) clock: Clock,
     pub(super) refusals: Refusals,
     /// When what nobody waits for is synced.
     pub(super) sync_at: Option<Instant>,
     /// When a disk that refuses is tried again.
     pub(super) probe_at: Option<Instant>,
+    /// When the cursor says again that we are alive.
+    pub(super) touch_at: Option<Instant>,
     /// Since when the cursor cannot be written.
     pub(super) unwritten_said_at: Option<Instant>,
 }
@@ -218,6 +268,7 @@ impl LogKeeper {
             is_ending |= self.gather(&mut waiting);
             self.shared.take_consumed(&self.store.progress());
             self.append(&mut waiting);
+            self.touch();
             self.settle(is_ending);
             self.publish();
             if is_ending {
@@ -226,8 +277,11 @@ impl LogKeeper {
         }
     }
 
-    fn wait(&mut self, waiting: &mut VecDeque<Waiting>) -> bool {
-        let due = [self.sync_at, self.probe_at].into_iter().flatten().min();
+    fn wait(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
+        let due = [self.sync_at, self.probe_at, self.touch_at]
+            .into_iter()
+            .flatten()
+            .min();
         let message = match due {
             None => self
                 .inbox
@@ -246,7 +300,7 @@ impl LogKeeper {
     }
 
     /// Takes what else waits. The time of the previous sync was the time to gather.
-    fn gather(&mut self, waiting: &mut VecDeque<Waiting>) -> bool {
+    fn gather(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> bool {
         let mut is_ending = false;
         for message in self.inbox.try_iter().take(MAX_WAITING) {
             is_ending |= take(message, waiting);
@@ -254,7 +308,7 @@ impl LogKeeper {
         is_ending
     }
 
-    fn append(&mut self, waiting: &mut VecDeque<Waiting>) {
+    fn append(&mut self, waiting: &mut VecDeque<WaitingRecord>) {
         self.probe();
         while !waiting.is_empty() {
             let refused = match self.refusals.current {
@@ -263,13 +317,13 @@ impl LogKeeper {
             };
             let Some(error) = refused else { continue };
             // What is smaller than the first may fit, and comes again.
-            for Waiting { done, .. } in waiting.drain(..) {
+            for WaitingRecord { done, .. } in waiting.drain(..) {
                 done(Err(error));
             }
         }
     }
 
-    fn append_group(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<AppendError> {
+    fn append_group(&mut self, waiting: &mut VecDeque<WaitingRecord>) -> Option<AppendError> {
         let (begun, _) = (self.clock)();
         let records: Vec<&Record> = waiting.iter().map(|waiting| &waiting.record).collect();
         match self.store.append(&records) {
@@ -280,7 +334,7 @@ impl LogKeeper {
                     .synced(now.saturating_duration_since(begun));
                 self.resumed(now);
                 for sequence in sequences {
-                    let Some(Waiting { since, done, .. }) = waiting.pop_front() else {
+                    let Some(WaitingRecord { since, done, .. }) = waiting.pop_front() else {
                         break;
                     };
                     let after = now.saturating_duration_since(since);
@@ -335,6 +389,15 @@ impl LogKeeper {
         }
     }
 
+    fn touch(&mut self) {
+        let (now, unix_nanos) = (self.clock)();
+        if self.touch_at.is_none_or(|at| at <= now) {
+            self.touch_at = Some(now + TOUCH_INTERVAL);
+            // A failure is reported where something moved.
+            let _ = self.store.progress().lock().touch(unix_nanos);
+        }
+    }
+
     /// Writes down what is consumed, removes segments, and syncs what is due.
     fn settle(&mut self, is_ending: bool) {
         let (now, unix_nanos) = (self.clock)();
@@ -377,7 +440,7 @@ impl LogKeeper {
     }
 }
 
-fn take(message: Message, waiting: &mut VecDeque<Waiting>) -> bool {
+fn take(message: Message, waiting: &mut VecDeque<WaitingRecord>) -> bool {
     match message {
         Message::Append(record) => waiting.push_back(*record),
         Message::Consumed => {}

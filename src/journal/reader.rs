@@ -1,5 +1,5 @@
-//! Reads the records of a log in order, for delivery. Has one position and no index; a record that
-//! is damaged is passed over and reported.
+//! Reads the records of a log in order, for delivery and to rebuild open traces. Has one position
+//! and no index; a record that is damaged is passed over and reported.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::cursor::Consumed;
 use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead, SignalCounts, rest_crc};
 use super::recover::{Scan, scan};
 use super::reopen::{Damage, set_aside};
-use super::segment::{Index, Segment, read_leniently};
+use super::segment::{Index, RecordKind, Segment, read_leniently};
 use super::storage::{Storage, StoredFile};
 
 /// A record read back.
@@ -18,6 +18,8 @@ use super::storage::{Storage, StoredFile};
 pub struct Stored {
     /// Its number.
     pub sequence: u64,
+    /// What it holds.
+    pub kind: RecordKind,
     /// 0, 1 or 2.
     pub signal: u8,
     /// Spans, log records or metric points.
@@ -39,6 +41,18 @@ pub struct Stretch {
     pub next: u64,
     /// Records that are lost, with the place of the damage.
     pub damage: Vec<(std::ops::Range<u64>, Damage)>,
+    /// Records that are not to be delivered.
+    pub passed: Vec<u64>,
+}
+
+/// Which records are read.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// Requests that wait for delivery: these were consumed before the start. What is consumed
+    /// later was read before.
+    Waiting(Consumed),
+    /// Those of some kinds, delivered or not.
+    Kinds(&'static [RecordKind]),
 }
 
 /// Reads a log from its oldest record on.
@@ -47,8 +61,7 @@ pub struct LogReader {
     storage: Arc<dyn Storage>,
     damaged: Arc<dyn Storage>,
     index: Index,
-    /// Consumed before the start. What is consumed later was read before.
-    consumed: Consumed,
+    wanted: Wanted,
     position: Option<Position>,
 }
 
@@ -66,13 +79,13 @@ impl LogReader {
         storage: Arc<dyn Storage>,
         damaged: Arc<dyn Storage>,
         index: Index,
-        consumed: Consumed,
+        wanted: Wanted,
     ) -> Self {
         Self {
             storage,
             damaged,
             index,
-            consumed,
+            wanted,
             position: None,
         }
     }
@@ -106,24 +119,57 @@ impl LogReader {
             let mut position = self.seek(&segment, stretch.next)?;
             let end = segment.next.min(to);
             while position.sequence < end && n_bytes < max_bytes {
-                match record_at(&position, &segment) {
-                    Some((head, parts)) => {
-                        position.offset += head.n_bytes() as u64;
-                        position.sequence = head.sequence + 1;
-                        let is_next = head.sequence >= stretch.next;
-                        if is_next && !self.consumed.contains(head.sequence) {
-                            n_bytes += head.n_bytes();
-                            stretch.records.push(stored(&head, parts));
-                        }
-                    }
-                    None => self.pass_damage(&segment, &mut position, &mut stretch),
+                let Some(head) = head_at(&position, &segment) else {
+                    self.pass_damage(&segment, &mut position, &mut stretch);
+                    continue;
+                };
+                let is_next = head.sequence >= stretch.next;
+                if let Some(kind) = self.kind_of(&head).filter(|_| is_next) {
+                    let Some(parts) = parts_at(&position, &head) else {
+                        self.pass_damage(&segment, &mut position, &mut stretch);
+                        continue;
+                    };
+                    n_bytes += head.n_bytes();
+                    stretch.records.push(stored(&head, kind, parts));
+                } else if is_next && self.is_passed(head.sequence) {
+                    stretch.passed.push(head.sequence);
                 }
+                position.offset += head.n_bytes() as u64;
+                position.sequence = head.sequence + 1;
             }
             stretch.next = stretch.next.max(position.sequence);
             self.position = Some(position);
         }
         stretch.next = stretch.next.min(to);
         Ok(stretch)
+    }
+
+    /// The kind of a record that is wanted.
+    fn kind_of(&self, head: &RecordHead) -> Option<RecordKind> {
+        let kind = RecordKind::of(head.kind)?;
+        let is_wanted = match &self.wanted {
+            Wanted::Waiting(consumed) => {
+                kind == RecordKind::Request && !consumed.contains(head.sequence)
+            }
+            Wanted::Kinds(kinds) => kinds.contains(&kind),
+        };
+        is_wanted.then_some(kind)
+    }
+
+    /// Whether a record that is not wanted counts as waiting.
+    fn is_passed(&self, sequence: u64) -> bool {
+        match &self.wanted {
+            Wanted::Waiting(consumed) => !consumed.contains(sequence),
+            Wanted::Kinds(_) => false,
+        }
+    }
+
+    /// Whether records of this range are missed if they cannot be read.
+    fn is_lost(&self, range: &std::ops::Range<u64>) -> bool {
+        match &self.wanted {
+            Wanted::Waiting(consumed) => !consumed.rest_of(range).is_empty(),
+            Wanted::Kinds(_) => true,
+        }
     }
 
     fn seek(&mut self, segment: &Segment, sequence: u64) -> io::Result<Position> {
@@ -159,7 +205,7 @@ impl LogReader {
             .holes
             .iter()
             .find(|hole| hole.sequences.contains(&position.sequence));
-        if !self.consumed.rest_of(&lost).is_empty() {
+        if self.is_lost(&lost) {
             let start = position.offset - RECORDS_AT;
             let evidence = &bytes[usize::try_from(start).unwrap_or(0).min(bytes.len())..];
             let evidence = &evidence
@@ -194,14 +240,15 @@ fn missing(segment: &Segment, scan: &Scan) -> SignalCounts {
     missing
 }
 
-fn record_at(position: &Position, segment: &Segment) -> Option<(RecordHead, (Bytes, Bytes))> {
+fn head_at(position: &Position, segment: &Segment) -> Option<RecordHead> {
     let mut bytes = [0; RECORD_HEAD];
     let n_read = position.file.read_at(&mut bytes, position.offset).ok()?;
     let head = RecordHead::decode(&bytes[..n_read], segment.head.salt)?;
     let is_next = head.sequence >= position.sequence && head.sequence < segment.next;
-    if !is_next || position.offset + head.n_bytes() as u64 > segment.end {
-        return None;
-    }
+    (is_next && position.offset + head.n_bytes() as u64 <= segment.end).then_some(head)
+}
+
+fn parts_at(position: &Position, head: &RecordHead) -> Option<(Bytes, Bytes)> {
     let mut rest = vec![0; head.meta_len as usize + head.body_len as usize];
     let n_read = position
         .file
@@ -212,12 +259,13 @@ fn record_at(position: &Position, segment: &Segment) -> Option<(RecordHead, (Byt
         rest.slice(..head.meta_len as usize),
         rest.slice(head.meta_len as usize..),
     );
-    (n_read == rest.len() && rest_crc(&parts.0, &parts.1) == head.rest_crc).then_some((head, parts))
+    (n_read == rest.len() && rest_crc(&parts.0, &parts.1) == head.rest_crc).then_some(parts)
 }
 
-fn stored(head: &RecordHead, (meta, body): (Bytes, Bytes)) -> Stored {
+fn stored(head: &RecordHead, kind: RecordKind, (meta, body): (Bytes, Bytes)) -> Stored {
     Stored {
         sequence: head.sequence,
+        kind,
         signal: head.signal,
         n_items: head.n_items,
         arrived: head.arrived,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::cursor::{Consumed, CursorRead};
-use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
+use super::format::{CursorSlot, Needed, RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
 use super::recover::{Hole, Scan, scan};
 use super::segment::{FileFault, Segment, first_of, read_head, read_leniently, read_seal, seal};
 use super::storage::{Storage, StoredFile};
@@ -52,6 +52,8 @@ pub(super) struct Recovered {
     pub is_cursor_lost: bool,
     /// When the cursor was written last, in Unix nanoseconds.
     pub stopped: Option<u64>,
+    /// What the score plane needs is there in full.
+    pub is_past_whole: bool,
 }
 
 /// A log as it goes on.
@@ -61,6 +63,8 @@ pub(super) struct RecoveredLog {
     pub(super) consumed: Consumed,
     pub(super) next_sequence: u64,
     pub(super) next_group: u64,
+    /// What the score plane needs, as far as it is there.
+    pub(super) needed: Needed,
     pub(super) recovered: Recovered,
 }
 
@@ -86,10 +90,12 @@ pub(super) fn recover(
     let mut kept = Vec::new();
     while let Some(candidate) = candidates.pop() {
         let range = candidate.first..next;
+        let is_needed = next > recovery.needed.from;
         let is_its_name = matches!(&candidate.head, Ok(head) if head.first == candidate.first);
-        let is_consumed = next != u64::MAX && recovery.consumed.rest_of(&range).is_empty()
-            || !is_its_name && candidate.first < recovery.consumed.low
-            || !is_its_name && recovery.consumed.contains(candidate.first);
+        let is_consumed =
+            next != u64::MAX && !is_needed && recovery.consumed.rest_of(&range).is_empty()
+                || !is_its_name && candidate.first < recovery.consumed.low
+                || !is_its_name && recovery.consumed.contains(candidate.first);
         if is_consumed {
             storage
                 .remove(&candidate.name)
@@ -152,6 +158,7 @@ struct Recovery<'a> {
     durable: u64,
     next_sequence: u64,
     next_group: u64,
+    needed: Needed,
     recovered: Recovered,
 }
 
@@ -161,6 +168,7 @@ impl<'a> Recovery<'a> {
         let (consumed, durable) = match cursor {
             CursorRead::Slot(slot) => {
                 recovered.stopped = Some(slot.written);
+                recovered.is_past_whole = slot.needed.is_some();
                 (Consumed::new(slot.low, &slot.ranges), slot.durable)
             }
             // Without a cursor we cannot know of segments that are missing in front.
@@ -169,8 +177,21 @@ impl<'a> Recovery<'a> {
                 (Consumed::new(first.unwrap_or_default(), &[]), 0)
             }
         };
+        let needed = match cursor {
+            CursorRead::Slot(CursorSlot {
+                needed: Some(needed),
+                ..
+            }) => *needed,
+            // Version 1 kept nothing for the score plane.
+            CursorRead::Slot(_) => Needed {
+                from: u64::MAX,
+                since_unix_nanos: 0,
+            },
+            _ => Needed::default(),
+        };
         Self {
             damaged,
+            needed,
             segments: Vec::new(),
             next_sequence: durable.max(consumed.low),
             consumed,
@@ -213,21 +234,26 @@ impl<'a> Recovery<'a> {
         self.next_group = self.next_group.max(head.group);
         self.next_sequence = self.next_sequence.max(head.first);
         let sealed = read_seal(&*file, head.salt).filter(|seal| seal.end <= n_file_bytes);
-        if let (Some(next), Some(seal)) = (next, sealed)
-            && self.consumed.is_clear_of(&(head.first..seal.last + 1))
-        {
-            segment.end = seal.end;
-            segment.next = seal.last + 1;
-            segment.counts = seal.counts;
-            segment.oldest = seal.oldest;
-            self.next_sequence = self.next_sequence.max(segment.next);
-            // It has at most as many groups as records.
-            self.next_group = self.next_group.max(head.group + segment.next - head.first);
-            self.waits(seal.counts, seal.end - RECORDS_AT, seal.oldest);
-            let name = segment.name.clone();
-            self.segments.push(segment);
-            self.missing(seal.last + 1..next, &name);
-            return Ok(());
+        if let (Some(next), Some(seal)) = (next, sealed) {
+            let range = head.first..seal.last + 1;
+            let is_waiting = self.consumed.is_clear_of(&range);
+            // What is delivered is kept for the score plane.
+            if is_waiting || self.consumed.rest_of(&range).is_empty() {
+                segment.end = seal.end;
+                segment.next = seal.last + 1;
+                segment.counts = seal.counts;
+                segment.oldest = seal.oldest;
+                self.next_sequence = self.next_sequence.max(segment.next);
+                // It has at most as many groups as records.
+                self.next_group = self.next_group.max(head.group + segment.next - head.first);
+                if is_waiting {
+                    self.waits(seal.counts, seal.end - RECORDS_AT, seal.oldest);
+                }
+                let name = segment.name.clone();
+                self.segments.push(segment);
+                self.missing(seal.last + 1..next, &name);
+                return Ok(());
+            }
         }
         let n_bytes = usize::try_from(n_file_bytes.saturating_sub(RECORDS_AT)).unwrap_or(0);
         let bytes = read_leniently(&*file, RECORDS_AT, n_bytes);
@@ -390,8 +416,24 @@ impl<'a> Recovery<'a> {
         );
     }
 
-    fn finish(self) -> RecoveredLog {
+    fn finish(mut self) -> RecoveredLog {
+        self.recovered.is_past_whole &= self.recovered.damage.is_empty();
+        let first = self.segments.first();
+        let first_kept = first.map_or(self.next_sequence, |segment| segment.head.first);
+        if first_kept > self.needed.from {
+            // A program that does not score ran in between, or files were deleted.
+            self.needed.from = first_kept;
+            match first {
+                Some(first) => {
+                    let since = &mut self.needed.since_unix_nanos;
+                    *since = first.oldest.max(*since);
+                }
+                None => self.recovered.is_past_whole = false,
+            }
+        }
+        self.needed.from = self.needed.from.min(self.next_sequence);
         RecoveredLog {
+            needed: self.needed,
             segments: self.segments,
             consumed: self.consumed,
             next_sequence: self.next_sequence,

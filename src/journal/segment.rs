@@ -11,8 +11,25 @@ use super::format::{
 use super::storage::StoredFile;
 use crate::sync::Mutex;
 
-/// The kind of a record that holds a request.
-pub(super) const REQUEST: u8 = 1;
+/// What a record holds. Its number is written to the disk and must not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A request to deliver.
+    Request = 1,
+    /// Marks of traces that were judged.
+    Judged = 2,
+    /// A request that is only scored.
+    Scored = 3,
+}
+
+impl RecordKind {
+    /// `None` for a kind that is not known here: such records are skipped.
+    pub(super) fn of(number: u8) -> Option<Self> {
+        [Self::Request, Self::Judged, Self::Scored]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+}
 
 /// Bytes read at once around a sector that cannot be read.
 const PAGE: usize = 4096;

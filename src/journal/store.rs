@@ -2,6 +2,8 @@
 //! that are consumed. Runs on the journal's thread; time and randomness are arguments. Knows
 //! nothing of what a record holds.
 
+mod consumption;
+
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,16 +12,19 @@ use bytes::Bytes;
 
 use super::cursor::{CURSOR, CursorFile, CursorRead, Progress, SharedProgress};
 use super::format::{
-    ALIGNMENT, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
+    ALIGNMENT, Needed, RECORDS_AT, RecordHead, SegmentHead, SignalCounts, n_record_bytes, rest_crc,
 };
-use super::reader::LogReader;
+use super::reader::{LogReader, Wanted};
 use super::reopen::{OpenError, Recovered, RecoveredLog, recover};
-use super::segment::{FileFault, Index, REQUEST, Segment, seal, segment_name, write_heads};
+use super::segment::{FileFault, Index, RecordKind, Segment, seal, segment_name, write_heads};
 use super::storage::{Storage, StoredFile};
 use crate::sync::Mutex;
 
 /// Most bytes of one group.
 const MAX_GROUP: usize = 8 << 20;
+
+/// Segments that only the score plane needs may take this part of the log.
+const NEEDED_SHARE: u64 = 4;
 
 /// Most consumed segments that are kept to be written again.
 const MAX_SPARES: usize = 2;
@@ -38,29 +43,34 @@ pub struct LogSettings {
     /// A record is durable before it counts as appended. Otherwise it survives the end of the
     /// process, not of the machine.
     pub(super) sync: bool,
+    /// Delivered records are kept while open traces have spans in them.
+    pub(super) is_scored: bool,
 }
 
 impl LogSettings {
-    /// A log of at most `max_size` bytes.
-    pub fn new(max_size: u64, sync: bool) -> Self {
+    /// A log of at most `max_size` bytes. Where requests are scored, what is delivered is kept
+    /// while open traces have spans in it.
+    pub fn new(max_size: u64, sync: bool, is_scored: bool) -> Self {
         let segment_size = (max_size / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         Self {
             max_size,
             segment_size: segment_size.min(max_size),
             sync,
+            is_scored,
         }
     }
 }
 
-/// What is kept of one request.
+/// What is kept, of one request or beside requests.
 #[derive(Debug, Clone)]
 pub struct Record {
+    pub(super) kind: RecordKind,
     pub(super) signal: u8,
     pub(super) n_items: u64,
     pub(super) arrived: u64,
     pub(super) meta: Bytes,
     pub(super) body: Bytes,
-    rest_crc: u32,
+    pub(super) rest_crc: u32,
 }
 
 impl Record {
@@ -68,12 +78,29 @@ impl Record {
     /// of its request.
     pub fn new(signal: u8, n_items: u64, arrived: u64, meta: Bytes, body: Bytes) -> Self {
         Self {
+            kind: RecordKind::Request,
             signal,
             n_items,
             arrived,
             rest_crc: rest_crc(&meta, &body),
             meta,
             body,
+        }
+    }
+
+    /// A request that is scored and not delivered.
+    pub fn scored(signal: u8, arrived: u64, body: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Scored,
+            ..Self::new(signal, 0, arrived, Bytes::new(), body)
+        }
+    }
+
+    /// Marks of traces that were judged.
+    pub fn judged(written: u64, marks: Bytes) -> Self {
+        Self {
+            kind: RecordKind::Judged,
+            ..Self::new(0, 0, written, Bytes::new(), marks)
         }
     }
 
@@ -150,9 +177,16 @@ impl Store {
             consumed,
             next_sequence,
             next_group,
+            needed,
             recovered,
         } = recover(&*storage, damaged, &read)?;
-        let progress = Progress::new(Arc::clone(&storage), cursor, consumed, next_sequence);
+        let progress = Progress::new(
+            Arc::clone(&storage),
+            cursor,
+            consumed,
+            next_sequence,
+            needed,
+        );
         let store = Self {
             storage,
             settings,
@@ -172,7 +206,27 @@ impl Store {
     pub(super) fn reader(&self, damaged: Arc<dyn Storage>) -> LogReader {
         let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
         let consumed = self.progress.lock().consumed().clone();
-        LogReader::new(storage, damaged, index, consumed)
+        LogReader::new(storage, damaged, index, Wanted::Waiting(consumed))
+    }
+
+    /// Reads records of some kinds, whether they wait or not.
+    pub(super) fn past_reader(
+        &self,
+        damaged: Arc<dyn Storage>,
+        kinds: &'static [RecordKind],
+    ) -> LogReader {
+        let (storage, index) = (Arc::clone(&self.storage), Arc::clone(&self.index));
+        LogReader::new(storage, damaged, index, Wanted::Kinds(kinds))
+    }
+
+    /// Its folder, and the segments in it.
+    pub(super) fn segments(&self) -> (Arc<dyn Storage>, Index) {
+        (Arc::clone(&self.storage), Arc::clone(&self.index))
+    }
+
+    /// What the score plane needs.
+    pub(super) fn needed(&self) -> Needed {
+        self.progress.lock().needed()
     }
 
     /// Every record below is consumed.
@@ -272,7 +326,7 @@ impl Store {
             .enumerate()
             .map(|(idx, (sequence, record))| {
                 let head = RecordHead {
-                    kind: REQUEST,
+                    kind: record.kind as u8,
                     signal: record.signal,
                     is_last: idx + 1 == group.len(),
                     sequence,
@@ -342,7 +396,7 @@ impl Store {
                 let (spare, size) = self.spares.swap_remove(idx);
                 (self.recycle(&spare, &name, &head)?, size)
             }
-            None => self.make(&name, &head, least)?,
+            None => self.make(&name, &head, least, arrived)?,
         };
         self.tail = Some(file);
         self.index.lock().push(Segment {
@@ -407,10 +461,15 @@ impl Store {
         name: &str,
         head: &SegmentHead,
         least: u64,
+        arrived: u64,
     ) -> Result<(Arc<dyn StoredFile>, u64), AppendFailure> {
         if self.settings.max_size.saturating_sub(self.used()) < least {
             self.drop_spares();
         }
+        // Scoring never refuses telemetry.
+        while self.settings.max_size.saturating_sub(self.used()) < least
+            && self.release_oldest(arrived)
+        {}
         let free = self.settings.max_size.saturating_sub(self.used());
         if free < least {
             return Err(AppendFailure {
@@ -466,71 +525,6 @@ impl Store {
             return Ok(());
         }
         self.roll(ALIGNMENT as u64, arrived)
-    }
-
-    // === consumption ===
-
-    /// Writes the cursor if anything moved, and removes segments that are consumed.
-    pub(super) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
-        let mut progress = self.progress.lock();
-        progress.write(unix_nanos).map_err(cursor_fault)?;
-        let is_tail_open = self.tail.is_some();
-        let done: Vec<Segment> = {
-            let index = self.index.lock();
-            let finished = &index[..index.len() - usize::from(is_tail_open).min(index.len())];
-            let is_done = |segment: &&Segment| {
-                let range = segment.head.first..segment.next;
-                progress.consumed().rest_of(&range).is_empty()
-            };
-            finished.iter().filter(is_done).cloned().collect()
-        };
-        if done.is_empty() {
-            return Ok(());
-        }
-        // A start takes a segment that is missing for damage, unless the cursor is past it.
-        progress.sync().map_err(cursor_fault)?;
-        drop(progress);
-        for segment in done {
-            self.index.lock().retain(|other| other.name != segment.name);
-            let is_usual = segment.size == self.settings.segment_size;
-            if is_usual && self.spares.len() < MAX_SPARES {
-                self.spares.push((segment.name, segment.size));
-            } else {
-                let _ = self.storage.remove(&segment.name);
-            }
-        }
-        Ok(())
-    }
-
-    /// Something was written that is not durable yet.
-    pub(super) fn needs_sync(&self) -> bool {
-        self.is_unsynced || self.progress.lock().is_dirty()
-    }
-
-    /// Makes everything durable.
-    pub(super) fn sync(&mut self) -> Result<(), FileFault> {
-        if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced)
-            && let Err(error) = file.sync()
-        {
-            let name = self.index.lock().last().map(|segment| segment.name.clone());
-            let fault = FileFault {
-                file: name.unwrap_or_default(),
-                error,
-            };
-            return Err(self.abandon_tail(fault).fault.unwrap_or_else(|| FileFault {
-                file: String::new(),
-                error: io::ErrorKind::Other.into(),
-            }));
-        }
-        self.is_unsynced = false;
-        self.progress.lock().sync().map_err(cursor_fault)
-    }
-}
-
-fn cursor_fault(error: io::Error) -> FileFault {
-    FileFault {
-        file: CURSOR.to_owned(),
-        error,
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::cursor::{Consumed, CursorFile, CursorRead};
 use super::format::{RECORDS_AT, SegmentHead, SignalCounts, UnusableHead};
-use super::recover::{parts_at, scan};
+use super::recover::{Found, parts_at, scan};
 use super::reopen::Damage;
-use super::segment::{REQUEST, first_of, read_head, read_leniently};
+use super::segment::{RecordKind, first_of, read_head, read_leniently};
 use super::storage::{Folder, Storage, StoredFile};
 
 /// What a log's folder holds.
@@ -126,11 +126,15 @@ fn look_into(
     let mut segment = SurveyedSegment {
         name: name.to_owned(),
         size,
-        n_requests: scan.records.len(),
+        n_requests: scan
+            .records
+            .iter()
+            .filter(|found| is_request(found))
+            .count(),
         ..SurveyedSegment::default()
     };
     for found in &scan.records {
-        if consumed.contains(found.head.sequence) {
+        if !is_request(found) || consumed.contains(found.head.sequence) {
             continue;
         }
         segment.n_waiting += 1;
@@ -160,6 +164,10 @@ fn look_into(
         }
     }
     Ok(())
+}
+
+fn is_request(found: &Found) -> bool {
+    RecordKind::of(found.head.kind) == Some(RecordKind::Request)
 }
 
 fn count(consumed: &Consumed, range: std::ops::Range<u64>) -> u64 {
@@ -202,7 +210,8 @@ pub fn segment_requests(bytes: &bytes::Bytes) -> Option<Vec<SegmentRequest>> {
     let records_at = usize::try_from(RECORDS_AT).ok()?;
     let records = bytes.slice(records_at.min(bytes.len())..);
     let found = scan(&records, &head, None, 0).records.into_iter();
-    let requests = found.filter(|found| found.head.kind == REQUEST);
+    let has_items = [RecordKind::Request, RecordKind::Scored].map(|kind| kind as u8);
+    let requests = found.filter(|found| has_items.contains(&found.head.kind));
     let requests = requests.filter_map(|found| {
         let (_, body) = parts_at(&records, found.at, &found.head)?;
         Some(SegmentRequest {

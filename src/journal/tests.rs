@@ -2,6 +2,8 @@
 //! of every operation, and a flipped bit anywhere. One test uses a real folder; real power cuts and
 //! other file systems are not tried.
 
+mod needed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use super::format::{HEADS_AT, RECORDS_AT, RecordHead, SEGMENT_HEAD, rest_crc};
 use super::model::{DiskFault, ModelDisk, Survival};
 use super::reader::Stretch;
 use super::reopen::{OpenError, Recovered};
-use super::segment::{REQUEST, segment_name};
+use super::segment::{RecordKind, segment_name};
 use super::storage::{Folder, Storage};
 use super::store::{AppendError, LogSettings, Record, Store};
 
@@ -20,6 +22,7 @@ const SETTINGS: LogSettings = LogSettings {
     max_size: 1 << 20,
     segment_size: 24 << 10,
     sync: true,
+    is_scored: false,
 };
 
 /// A log under test, and what it promised.
@@ -408,7 +411,7 @@ fn what_a_newer_version_wrote_is_not_touched() {
     let file = Storage::open(&disk, &name).unwrap();
     let mut head = [0; SEGMENT_HEAD];
     file.read_at(&mut head, 0).unwrap();
-    head[8] = 2;
+    head[8] = 3;
     let crc = crc32fast::hash(&head[..SEGMENT_HEAD - 4]);
     head[SEGMENT_HEAD - 4..].copy_from_slice(&crc.to_le_bytes());
     for at in HEADS_AT {
@@ -421,7 +424,7 @@ fn what_a_newer_version_wrote_is_not_touched() {
         SETTINGS,
         fastrand::Rng::with_seed(1),
     );
-    assert!(matches!(opened, Err(OpenError::Newer(2))));
+    assert!(matches!(opened, Err(OpenError::Newer(3))));
     assert!(
         disk.n_operations() <= n_operations + 1,
         "nothing was written"
@@ -435,7 +438,7 @@ fn bytes_inside_a_request_are_never_taken_for_a_record() {
     tested.append(&[Bytes::from_static(b"first")]).unwrap();
     // A request that holds the bytes of a record; its sender cannot know the salt.
     let head = RecordHead {
-        kind: REQUEST,
+        kind: RecordKind::Request as u8,
         signal: 0,
         is_last: true,
         sequence: 1,

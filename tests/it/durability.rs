@@ -3,8 +3,6 @@
 //! simulated in `src/journal/tests.rs`. Proves nothing about a machine that loses power.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +14,7 @@ use prost::Message;
 use rustix::process::Signal;
 
 use crate::support::backend::Backend;
-use crate::support::program::{RECORDING, Running, http, run};
+use crate::support::program::{RECORDING, Running, is_acknowledged, metric, run};
 use crate::support::spans::request;
 
 fn sidecar(folder: &Path, endpoint: &str) -> Running {
@@ -50,24 +48,6 @@ fn request_named(name: &str) -> Vec<u8> {
     }])
 }
 
-/// Sends a request; whether it was acknowledged. A killed sidecar answers nothing.
-fn is_acknowledged(address: &str, body: &[u8]) -> bool {
-    let exchange = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(address)?;
-        write!(
-            stream,
-            "POST /v1/traces HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\
-             \ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        )?;
-        stream.write_all(body)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    exchange().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-}
-
 fn arrived_names(backend: &Backend) -> Vec<String> {
     let requests = backend.arrived().into_iter();
     let spans = requests.flat_map(|arrived| {
@@ -80,22 +60,13 @@ fn arrived_names(backend: &Backend) -> Vec<String> {
     spans.collect()
 }
 
-/// The value of a metric.
-fn metric(admin: &str, name: &str) -> f64 {
-    let page = http(admin, "GET /metrics", &[]);
-    let line = page
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.map_or(0.0, |value| value.parse().unwrap())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_acknowledged_arrives_although_the_process_is_killed_again_and_again() {
     const N_KILLS: u64 = 12;
     const N_SENDERS: u64 = 4;
     let folder = tempfile::tempdir().unwrap();
     // Nothing listens there in every other round.
-    let mut backend = Some(Backend::start().await);
+    let mut backend = Some(Backend::start_apart().await);
     let address = backend.as_ref().unwrap().address.to_string();
     let endpoint = format!("http://{address}");
     let (mut acknowledged, mut arrived) = (BTreeSet::new(), Vec::new());
@@ -247,4 +218,43 @@ fn a_folder_in_use_is_refused_with_the_process_that_has_it() {
     assert_eq!(code, 4, "{messages}");
     let expected = format!("is in use by process {}; give each", first.child.id());
     assert!(messages.contains(&expected), "{messages}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_sent_again_after_a_kill_arrives_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens there yet.
+    let address = Backend::start_apart().await.address.to_string();
+    let endpoint = format!("http://{address}");
+    let mut first = sidecar(folder.path(), &endpoint);
+    let [otlp, _] = first.addresses();
+    for name in ["a", "b"] {
+        assert!(is_acknowledged(&otlp, &request_named(name)));
+    }
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+
+    let backend = Backend::start_at(&address).await;
+    let mut second = sidecar(folder.path(), &endpoint);
+    let [otlp, admin] = second.addresses();
+    // As if the kill had swallowed the answer for `b`.
+    for name in ["b", "c"] {
+        assert!(is_acknowledged(&otlp, &request_named(name)));
+    }
+    while metric(&admin, "spanscore_exporter_sent_spans_total") < 3.0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        metric(&admin, "spanscore_journal_resent_requests_total"),
+        1.0
+    );
+    assert_eq!(
+        metric(&admin, "spanscore_receiver_accepted_spans_total"),
+        1.0
+    );
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+    let mut names = arrived_names(&backend);
+    names.sort();
+    assert_eq!(names, ["a", "b", "c"]);
 }

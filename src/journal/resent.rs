@@ -1,0 +1,128 @@
+//! Recognises requests that are sent again after a restart: a crash swallowed the answer, and their
+//! records are there. Lengths and checksums are compared first, then every byte. Knows nothing of
+//! senders.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::format::{RECORD_HEAD, RECORDS_AT, RecordHead};
+use super::segment::{Index, Segment};
+use super::storage::Storage;
+use super::store::Record;
+
+/// Records that arrived so shortly before the end may be sent again: the default deadline of OTLP
+/// exporters.
+const BEFORE_END: Duration = Duration::from_secs(10);
+
+/// How long after a start a request may be one that is sent again: exporters try for about a
+/// minute.
+pub(super) const AFTER_START: Duration = Duration::from_secs(60);
+
+/// The last records of the previous process.
+#[derive(Debug)]
+pub(super) struct LastRecords {
+    storage: Arc<dyn Storage>,
+    /// By checksum and length.
+    places: HashMap<(u32, usize), Vec<Place>>,
+}
+
+/// Where a record stands.
+#[derive(Debug)]
+struct Place {
+    file: String,
+    offset: u64,
+    head: RecordHead,
+}
+
+impl LastRecords {
+    /// Finds the records that arrived in the last seconds before the last one did. What cannot be
+    /// read is not recognised.
+    pub(super) fn find(storage: Arc<dyn Storage>, index: &Index) -> Self {
+        let segments = index.lock().clone();
+        let mut found = Vec::new();
+        let mut latest = 0;
+        for (idx, segment) in segments.iter().enumerate().rev() {
+            // An error ends the search in this segment only.
+            let _ = find_in(&*storage, segment, &mut found);
+            latest = found
+                .iter()
+                .map(|place: &Place| place.head.arrived)
+                .fold(latest, u64::max);
+            let is_early = |at: u64| Duration::from_nanos(latest.saturating_sub(at)) > BEFORE_END;
+            if idx == 0 || is_early(segment.oldest) {
+                break;
+            }
+        }
+        let mut places: HashMap<_, Vec<Place>> = HashMap::new();
+        for place in found {
+            let age = Duration::from_nanos(latest.saturating_sub(place.head.arrived));
+            if age <= BEFORE_END {
+                let key = (place.head.rest_crc, place.n_bytes());
+                places.entry(key).or_default().push(place);
+            }
+        }
+        Self { storage, places }
+    }
+
+    /// Whether the log has the record. Each of its records is recognised once.
+    pub(super) fn take(&mut self, record: &Record) -> bool {
+        let key = (record.rest_crc, record.meta.len() + record.body.len());
+        let Some(places) = self.places.get_mut(&key) else {
+            return false;
+        };
+        let is_it = |place: &Place| {
+            let head = &place.head;
+            head.kind == record.kind as u8
+                && head.signal == record.signal
+                && head.meta_len as usize == record.meta.len()
+                && is_equal(&*self.storage, place, record)
+        };
+        match places.iter().position(is_it) {
+            Some(idx) => {
+                places.swap_remove(idx);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Place {
+    fn n_bytes(&self) -> usize {
+        self.head.meta_len as usize + self.head.body_len as usize
+    }
+}
+
+fn find_in(storage: &dyn Storage, segment: &Segment, found: &mut Vec<Place>) -> io::Result<()> {
+    let file = storage.open(&segment.name)?;
+    let mut offset = RECORDS_AT;
+    while offset < segment.end {
+        let mut bytes = [0; RECORD_HEAD];
+        let n_read = file.read_at(&mut bytes, offset)?;
+        let Some(head) = RecordHead::decode(&bytes[..n_read], segment.head.salt) else {
+            break;
+        };
+        let n_bytes = head.n_bytes() as u64;
+        found.push(Place {
+            file: segment.name.clone(),
+            offset,
+            head,
+        });
+        offset += n_bytes;
+    }
+    Ok(())
+}
+
+/// Compares every byte.
+fn is_equal(storage: &dyn Storage, place: &Place, record: &Record) -> bool {
+    let mut bytes = vec![0; place.n_bytes()];
+    let read = storage
+        .open(&place.file)
+        .and_then(|file| file.read_at(&mut bytes, place.offset + RECORD_HEAD as u64));
+    let (meta, body) = bytes.split_at(record.meta.len());
+    read.is_ok_and(|n_read| n_read == place.n_bytes())
+        && *meta == *record.meta
+        && *body == *record.body
+}

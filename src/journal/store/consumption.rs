@@ -1,0 +1,129 @@
+//! What a log gives up: segments whose records are delivered and that the score plane does not
+//! need, or that take more than its share. Knows nothing of appending.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{MAX_SPARES, NEEDED_SHARE, Store};
+use crate::journal::cursor::{CURSOR, Progress};
+use crate::journal::format::Needed;
+use crate::journal::segment::{FileFault, Segment};
+
+impl Store {
+    /// Writes the cursor if anything moved, and removes segments that are consumed.
+    pub(in crate::journal) fn settle(&mut self, unix_nanos: u64) -> Result<(), FileFault> {
+        let shared = Arc::clone(&self.progress);
+        let mut progress = shared.lock();
+        progress.write(unix_nanos).map_err(cursor_fault)?;
+        let delivered = self.delivered(&progress);
+        // Those that only the score plane needs, the newest first, as far as its share goes.
+        let mut share = self.settings.max_size / NEEDED_SHARE;
+        let mut released = Needed::default();
+        let mut done = Vec::new();
+        for (segment, next_oldest) in delivered.into_iter().rev() {
+            let is_needed = self.settings.is_scored && segment.next > progress.needed().from;
+            if is_needed && segment.size <= share {
+                share -= segment.size;
+                continue;
+            }
+            if is_needed {
+                share = 0;
+                released.from = released.from.max(segment.next);
+                let since = next_oldest.unwrap_or(unix_nanos);
+                released.since_unix_nanos = released.since_unix_nanos.max(since);
+            }
+            done.push(segment);
+        }
+        if done.is_empty() {
+            return Ok(());
+        }
+        if released.from > 0 {
+            progress.set_needed(released);
+            progress.write(unix_nanos).map_err(cursor_fault)?;
+        }
+        // A start takes a segment that is missing for damage, unless the cursor is past it.
+        progress.sync().map_err(cursor_fault)?;
+        drop(progress);
+        self.remove(done);
+        Ok(())
+    }
+
+    /// The finished segments that are delivered, oldest first, each with the arrival of the next
+    /// one's first record.
+    fn delivered(&self, progress: &Progress) -> Vec<(Segment, Option<u64>)> {
+        let index = self.index.lock();
+        let n_finished = index.len() - usize::from(self.tail.is_some()).min(index.len());
+        let is_delivered = |(idx, segment): (usize, &Segment)| {
+            let range = segment.head.first..segment.next;
+            let next_oldest = index.get(idx + 1).map(|next| next.oldest);
+            let is_delivered = progress.consumed().rest_of(&range).is_empty();
+            is_delivered.then(|| (segment.clone(), next_oldest))
+        };
+        let finished = index[..n_finished].iter().enumerate();
+        finished.filter_map(is_delivered).collect()
+    }
+
+    /// Gives up the oldest delivered segment that the score plane still needs: its open traces are
+    /// judged as incomplete if we are restarted now.
+    pub(super) fn release_oldest(&mut self, unix_nanos: u64) -> bool {
+        let shared = Arc::clone(&self.progress);
+        let mut progress = shared.lock();
+        let Some((oldest, next_oldest)) = self.delivered(&progress).into_iter().next() else {
+            return false;
+        };
+        progress.set_needed(Needed {
+            from: oldest.next,
+            since_unix_nanos: next_oldest.unwrap_or(unix_nanos),
+        });
+        // A cursor that cannot be written or synced is behind: a start finds the segment missing,
+        // and it was delivered.
+        let _ = progress.write(unix_nanos).and_then(|()| progress.sync());
+        drop(progress);
+        self.remove(vec![oldest]);
+        self.drop_spares();
+        true
+    }
+
+    fn remove(&mut self, done: Vec<Segment>) {
+        for segment in done {
+            self.index.lock().retain(|other| other.name != segment.name);
+            let is_usual = segment.size == self.settings.segment_size;
+            if is_usual && self.spares.len() < MAX_SPARES {
+                self.spares.push((segment.name, segment.size));
+            } else {
+                let _ = self.storage.remove(&segment.name);
+            }
+        }
+    }
+
+    /// Something was written that is not durable yet.
+    pub(in crate::journal) fn needs_sync(&self) -> bool {
+        self.is_unsynced || self.progress.lock().is_dirty()
+    }
+
+    /// Makes everything durable.
+    pub(in crate::journal) fn sync(&mut self) -> Result<(), FileFault> {
+        if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced)
+            && let Err(error) = file.sync()
+        {
+            let name = self.index.lock().last().map(|segment| segment.name.clone());
+            let fault = FileFault {
+                file: name.unwrap_or_default(),
+                error,
+            };
+            return Err(self.abandon_tail(fault).fault.unwrap_or_else(|| FileFault {
+                file: String::new(),
+                error: io::ErrorKind::Other.into(),
+            }));
+        }
+        self.is_unsynced = false;
+        self.progress.lock().sync().map_err(cursor_fault)
+    }
+}
+
+fn cursor_fault(error: io::Error) -> FileFault {
+    FileFault {
+        file: CURSOR.to_owned(),
+        error,
+    }
+}

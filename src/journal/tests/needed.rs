@@ -1,0 +1,201 @@
+//! What is kept for the score plane on a simulated disk: requests that are delivered, and marks of
+//! judged traces. Knows nothing of what the marks say.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{ALL_KEPT, SETTINGS};
+use crate::journal::format::{CursorSlot, Needed};
+use crate::journal::model::ModelDisk;
+use crate::journal::reopen::Recovered;
+use crate::journal::resent::LastRecords;
+use crate::journal::segment::RecordKind;
+use crate::journal::store::{LogSettings, Record, Store};
+
+const SCORED: LogSettings = LogSettings {
+    is_scored: true,
+    ..SETTINGS
+};
+
+fn open_scored(disk: &ModelDisk) -> (Store, Recovered) {
+    let rng = fastrand::Rng::with_seed(1);
+    Store::open(Arc::new(disk.clone()), &ModelDisk::default(), SCORED, rng).unwrap()
+}
+
+/// The numbers of all requests, delivered or not.
+fn past(store: &Store) -> Vec<u64> {
+    let requests = &[RecordKind::Request];
+    let mut reader = store.past_reader(Arc::new(ModelDisk::default()), requests);
+    let from = store.needed().from;
+    let stretch = reader
+        .read(from, store.next_sequence(), usize::MAX)
+        .unwrap();
+    assert_eq!(stretch.damage, []);
+    stretch
+        .records
+        .iter()
+        .map(|record| record.sequence)
+        .collect()
+}
+
+#[test]
+fn what_is_delivered_is_kept_while_it_is_needed() {
+    let disk = ModelDisk::default();
+    let (mut store, _) = open_scored(&disk);
+    let mut rng = fastrand::Rng::with_seed(1);
+    let record = Record::new(0, 1, 7, Bytes::new(), Bytes::from(vec![7; 5_000]));
+    for n in 0..400 {
+        store.append(&[&record]).unwrap();
+        store.progress().lock().consume(n..n + 1);
+        let from = n.saturating_sub(20);
+        store.progress().lock().set_needed(Needed {
+            from,
+            since_unix_nanos: n,
+        });
+        store.settle(1).unwrap();
+        assert_eq!(past(&store), (from..=n).collect::<Vec<_>>());
+        for kept in ALL_KEPT {
+            let (again, recovered) = open_scored(&disk.after_power_cut(kept, &mut rng));
+            assert_eq!(recovered.damage, []);
+            assert!(recovered.is_past_whole || n == 0);
+            let (all, needed) = (past(&again), again.needed());
+            assert!(
+                needed.from <= from,
+                "{n}, {kept:?}: nothing needed is given up"
+            );
+            assert_eq!(all, (needed.from..=n).collect::<Vec<_>>(), "{n}, {kept:?}");
+        }
+    }
+    assert!(store.used() < SCORED.max_size / 2, "{} bytes", store.used());
+}
+
+#[test]
+fn a_trace_that_stays_open_holds_a_quarter_of_the_log_and_refuses_nothing() {
+    let disk = ModelDisk::default();
+    let (mut store, _) = open_scored(&disk);
+    let body = Bytes::from(vec![7; 5_000]);
+    for n in 0..1_000 {
+        let record = Record::new(0, 1, n, Bytes::new(), body.clone());
+        store.append(&[&record]).unwrap();
+        store.progress().lock().consume(n..n + 1);
+        store.settle(n).unwrap();
+    }
+    // Two spares and the open segment are beside its quarter.
+    let share = SCORED.max_size / 4 + 3 * SCORED.segment_size;
+    assert!(store.used() <= share, "{} bytes", store.used());
+    let needed = store.needed();
+    assert!(needed.from > 900, "{needed:?}");
+    assert_eq!(
+        needed.since_unix_nanos, needed.from,
+        "what came before is forgotten"
+    );
+    // Nothing is delivered from now on: telemetry takes the quarter, too.
+    let n_segments = SCORED.max_size / SCORED.segment_size - 2;
+    for n in 0..4 * n_segments {
+        let record = Record::new(0, 1, 2_000 + n, Bytes::new(), body.clone());
+        assert!(store.append(&[&record]).is_ok(), "{n}");
+        store.settle(n).unwrap();
+    }
+    assert!(store.needed().from > needed.from, "{:?}", store.needed());
+}
+
+#[test]
+fn marks_are_read_back_and_never_delivered() {
+    let disk = ModelDisk::default();
+    let (mut store, _) = open_scored(&disk);
+    let request = Record::new(0, 1, 7, Bytes::new(), Bytes::from_static(b"request"));
+    let scored = Record::scored(0, 7, Bytes::from_static(b"scored"));
+    let marks = Record::judged(7, Bytes::from_static(b"marks"));
+    store
+        .append(&[&request, &marks, &scored, &request])
+        .unwrap();
+    store.sync().unwrap();
+    for is_again in [false, true] {
+        let (store, _) = match is_again {
+            true => open_scored(&disk.after_kill()),
+            false => open_scored(&disk),
+        };
+        let damaged: Arc<ModelDisk> = Arc::default();
+        let waiting = store.reader(damaged.clone()).read(0, 4, 1 << 20).unwrap();
+        let bodies: Vec<_> = waiting
+            .records
+            .iter()
+            .map(|record| &record.body[..])
+            .collect();
+        assert_eq!(bodies, [b"request", b"request"]);
+        assert_eq!(waiting.passed, [1, 2], "they count as delivered");
+        let judged = &[RecordKind::Judged];
+        let judged = store
+            .past_reader(damaged, judged)
+            .read(0, 4, 1 << 20)
+            .unwrap();
+        assert_eq!(judged.records.len(), 1);
+        assert_eq!(judged.records[0].body, "marks");
+    }
+}
+
+#[test]
+fn a_cursor_of_version_1_is_read() {
+    // As version 1 wrote it: low 7, one range above.
+    let mut bytes = vec![0; 48 + 16 + 4];
+    bytes[..8].copy_from_slice(b"SPANJCUR");
+    for (at, value) in [(8, 1_u32), (12, 1)] {
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    for (at, value) in [(16, 3_u64), (24, 7), (32, 12), (40, 99), (48, 9), (56, 11)] {
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    let crc = crc32fast::hash(&bytes[..64]);
+    bytes[64..].copy_from_slice(&crc.to_le_bytes());
+    let slot = CursorSlot::decode(&bytes).unwrap();
+    assert_eq!(
+        (slot.low, slot.durable, &slot.ranges[..], slot.needed),
+        (7, 12, std::slice::from_ref(&(9..11)), None)
+    );
+    let again = CursorSlot::decode(
+        &CursorSlot {
+            needed: Some(Needed::default()),
+            ..slot.clone()
+        }
+        .encode(),
+    );
+    assert_eq!(again.unwrap().ranges, slot.ranges);
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_recognised_once_and_to_the_byte() {
+    const SECOND: u64 = 1_000_000_000;
+    let disk = ModelDisk::default();
+    let (mut store, _) = open_scored(&disk);
+    let record = |n: u8, arrived: u64| {
+        let body = Bytes::from(vec![n; 9_000]);
+        Record::new(0, 1, arrived, Bytes::from_static(b"headers"), body)
+    };
+    // The first is too old to be sent again; they take several segments.
+    for (n, arrived) in [(1, 1), (2, 15), (3, 16), (4, 20), (5, 20)] {
+        store.append(&[&record(n, arrived * SECOND)]).unwrap();
+    }
+    store.settle(1).unwrap();
+    store.sync().unwrap();
+    let (store, _) = open_scored(&disk.after_kill());
+    let (storage, segments) = store.segments();
+    let mut last = LastRecords::find(storage, &segments);
+    assert!(!last.take(&record(1, 99)), "too old");
+    for n in 2..=5 {
+        assert!(last.take(&record(n, 99)), "{n}");
+        assert!(!last.take(&record(n, 99)), "{n}: only once");
+    }
+    let (storage, segments) = store.segments();
+    let mut last = LastRecords::find(storage, &segments);
+    let other = Record::new(
+        0,
+        1,
+        99,
+        Bytes::from_static(b"HEADERS"),
+        record(5, 99).body.clone(),
+    );
+    assert!(!last.take(&other), "other headers");
+    let of_other_signal = Record::new(1, 1, 99, Bytes::from_static(b"headers"), other.body.clone());
+    assert!(!last.take(&of_other_signal), "another signal");
+}

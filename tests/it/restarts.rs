@@ -1,0 +1,269 @@
+//! Open traces of the real program over kills: each is judged once, in full, and its scores are
+//! those of an undisturbed run to the byte. Every kill is one of the process; a pipeline that
+//! crashes at any moment is in `tests/it/rebuilt_traces.rs`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use rustix::process::Signal;
+use spanscore::span::ScopeHash;
+
+use crate::support::backend::Backend;
+use crate::support::program::{Running, is_acknowledged, metric};
+use crate::support::spans::{SpanCall, request, spans_of_run};
+
+const CRITERIA: &str = r#"
+criteria:
+  - name: no rm
+    evaluate: { tool_calls: { disallowed: ["^rm$"] } }
+  - name: looks first
+    evaluate: { tool_call_order: { tool_calls_order: [look, write] } }
+"#;
+
+const N_CRITERIA: usize = 2;
+
+/// Starts the program. Traces settle quickly, so that a test need not wait.
+fn start(folder: &Path, endpoint: &str, journal: Option<&Path>, more: &[&str]) -> Running {
+    let config = folder.join("spanscore.yaml");
+    std::fs::write(&config, CRITERIA).unwrap();
+    let mut settings = vec![
+        format!("forward.endpoint={endpoint}"),
+        "forward.retry.initial_interval=20ms".to_owned(),
+        "forward.retry.max_interval=50ms".to_owned(),
+        "assemble.settle=100ms".to_owned(),
+        "assemble.max_settle=1s".to_owned(),
+        "scores.batch.max_delay=20ms".to_owned(),
+        "scores.event.enabled=true".to_owned(),
+        "scores.metrics.enabled=false".to_owned(),
+        "shutdown.quiet=0".to_owned(),
+    ];
+    settings.extend(journal.map(|path| format!("journal.directory={}", path.display())));
+    settings.extend(more.iter().map(|setting| (*setting).to_owned()));
+    let mut arguments = vec!["--config", config.to_str().unwrap()];
+    for setting in &settings {
+        arguments.extend(["--set", setting]);
+    }
+    Running::start(&arguments)
+}
+
+/// The spans of a run that happens now, root first.
+fn run_of(trace: u64) -> Vec<Span> {
+    let names = ["look", "write", "rm"];
+    let calls: Vec<SpanCall> = names[..2 + (trace % 2) as usize]
+        .iter()
+        .map(|name| SpanCall {
+            name: (*name).to_owned(),
+            ..SpanCall::default()
+        })
+        .collect();
+    spans_of_run(trace, &[], &calls)
+}
+
+/// Moves runs into the present: what began long ago could not have been missed.
+fn at_present(spans: &mut [Span], present: u64) {
+    const RECORDED: u64 = 1_700_000_000_000_000_000;
+    for span in spans {
+        span.start_time_unix_nano += present - RECORDED;
+        span.end_time_unix_nano += present - RECORDED;
+    }
+}
+
+fn unix_nanos() -> u64 {
+    spanscore::sidecar::now().unix_nanos
+}
+
+/// Sends a request until it is acknowledged.
+fn send(otlp: &str, spans: &[Span]) {
+    assert!(is_acknowledged(otlp, &request(spans.to_vec())));
+}
+
+/// The score spans that arrived, by their ids, each as often as it came.
+fn scores(backend: &Backend) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
+    let mut scores: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for arrived in backend.arrived() {
+        if arrived.signal != "traces" {
+            continue;
+        }
+        let request = ExportTraceServiceRequest::decode(arrived.body).unwrap();
+        let groups = request.resource_spans.into_iter();
+        let scopes = groups
+            .flat_map(|resource| resource.scope_spans)
+            .filter(|scope| {
+                let scope = scope.scope.as_ref();
+                scope.is_some_and(|scope| scope.name.as_bytes() == ScopeHash::OWN_NAME.as_bytes())
+            });
+        for span in scopes.flat_map(|scope| scope.spans) {
+            let id = [&span.trace_id[..], &span.span_id].concat();
+            scores.entry(id).or_default().push(span.encode_to_vec());
+        }
+    }
+    scores
+}
+
+async fn wait_for_scores(backend: &Backend, n_scores: usize) {
+    while scores(backend).len() < n_scores {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until the sidecar knows that all its scores are delivered. A request that it acknowledges
+/// after that is in the journal behind the note of it.
+async fn wait_until_delivered(admin: &str, n_scores: usize) {
+    let shapes = ["score_spans", "score_events"];
+    let is_due = |shape: &&str| {
+        let name = format!("spanscore_scores_sent_total{{shape=\"{shape}\"}}");
+        metric(admin, &name) < n_scores as f64
+    };
+    while shapes.iter().any(is_due) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_that_are_open_at_a_kill_are_judged_once_and_in_full() {
+    const N_KILLS: u64 = 6;
+    const N_TRACES: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Backend::start().await;
+    let endpoint = format!("http://{}", backend.address);
+    let journal = folder.path().join("journal");
+    let start_kept = || start(folder.path(), &endpoint, Some(&journal), &[]);
+    let mut sidecar = start_kept();
+    let mut addresses = sidecar.addresses();
+
+    // Its memory begins before the runs do.
+    let present = unix_nanos();
+    let runs_of = |round: u64| {
+        let traces = round * N_TRACES + 1..=(round + 1) * N_TRACES;
+        traces.map(|trace| {
+            let mut spans = run_of(trace);
+            at_present(&mut spans, present);
+            spans
+        })
+    };
+    let undisturbed = Backend::start().await;
+    let mut other = start(
+        folder.path(),
+        &format!("http://{}", undisturbed.address),
+        None,
+        &["assemble.restart_guard=0"],
+    );
+    let [otlp, _] = other.addresses();
+    for spans in (0..N_KILLS).flat_map(runs_of) {
+        send(&otlp, &spans[1..]);
+        send(&otlp, &spans[..1]);
+    }
+    let n_scores = N_CRITERIA * (N_KILLS * N_TRACES) as usize;
+    wait_for_scores(&undisturbed, n_scores).await;
+    other.signal(Signal::TERM);
+    assert_eq!(other.ended().0, 0);
+    let expected = scores(&undisturbed);
+    assert!(expected.values().all(|seen| seen.len() == 1));
+
+    for round in 0..N_KILLS {
+        for spans in runs_of(round) {
+            send(&addresses[0], &spans[1..]);
+        }
+        sidecar.signal(Signal::KILL);
+        sidecar.child.wait().unwrap();
+        sidecar = start_kept();
+        addresses = sidecar.addresses();
+        // The roots of the runs that the kill has cut off.
+        for spans in runs_of(round) {
+            send(&addresses[0], &spans[..1]);
+        }
+        wait_for_scores(&backend, N_CRITERIA * ((round + 1) * N_TRACES) as usize).await;
+        wait_until_delivered(&addresses[1], N_CRITERIA * N_TRACES as usize).await;
+    }
+    wait_for_scores(&backend, n_scores).await;
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.ended().0, 0);
+
+    let received = scores(&backend);
+    for (id, seen) in &received {
+        assert_eq!(seen.len(), 1, "a score came twice");
+        let decoded = |seen: &Vec<Vec<u8>>| Span::decode(&seen[0][..]).unwrap();
+        let (seen, expected) = (decoded(seen), decoded(&expected[id]));
+        assert_eq!(seen, expected, "a score differs");
+    }
+    assert_eq!(received.len(), expected.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_traces_that_are_kept_at_a_stop_go_on_at_the_next_start() {
+    let backend = Backend::start().await;
+    let endpoint = format!("http://{}", backend.address);
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let keep = ["shutdown.open_traces=keep"];
+    let mut first = start(folder.path(), &endpoint, Some(&journal), &keep);
+    let [otlp, _] = first.addresses();
+    let mut spans = run_of(1);
+    at_present(&mut spans, unix_nanos());
+    send(&otlp, &spans[1..]);
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().0, 0);
+    assert!(
+        scores(&backend).is_empty(),
+        "nothing was judged at the stop"
+    );
+
+    let mut second = start(folder.path(), &endpoint, Some(&journal), &keep);
+    let [otlp, _] = second.addresses();
+    send(&otlp, &spans[..1]);
+    wait_for_scores(&backend, N_CRITERIA).await;
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+    for seen in scores(&backend).values() {
+        let score = Span::decode(&seen[0][..]).unwrap();
+        let completeness = score
+            .attributes
+            .iter()
+            .find(|attribute| attribute.key == "spanscore.completeness");
+        let text = format!("{:?}", completeness.unwrap().value);
+        assert!(text.contains("root_ended"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_that_wait_at_a_kill_arrive_after_the_restart() {
+    const N_TRACES: usize = 10;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    // Nothing listens there yet.
+    let address = Backend::start_apart().await.address.to_string();
+    let endpoint = format!("http://{address}");
+    let mut first = start(folder.path(), &endpoint, Some(&journal), &[]);
+    let [otlp, admin] = first.addresses();
+    let present = unix_nanos();
+    for trace in 1..=N_TRACES as u64 {
+        let mut spans = run_of(trace);
+        at_present(&mut spans, present);
+        send(&otlp, &spans);
+    }
+    let n_scores = N_CRITERIA * N_TRACES;
+    while metric(&admin, "spanscore_judgements_total") < n_scores as f64 {
+        tokio::task::yield_now().await;
+    }
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+
+    let backend = Backend::start_at(&address).await;
+    let mut second = start(folder.path(), &endpoint, Some(&journal), &[]);
+    let [_, admin] = second.addresses();
+    wait_for_scores(&backend, n_scores).await;
+    // Their delivery is noted, so that a third start has nothing to judge.
+    while metric(&admin, "spanscore_exporter_queue_spans") > 0.0 {
+        tokio::task::yield_now().await;
+    }
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended().0, 0);
+    let mut third = start(folder.path(), &endpoint, Some(&journal), &[]);
+    third.addresses();
+    third.signal(Signal::TERM);
+    assert_eq!(third.ended().0, 0);
+    assert!(scores(&backend).values().all(|seen| seen.len() == 1));
+}
