@@ -11,13 +11,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::{Destination, Signal};
+use crate::config::{Bound, Destination, Signal};
 use crate::journal::{JournalLog, LogReader};
-use crate::telemetry::{ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, Telemetry};
+use crate::sync::Mutex;
+use crate::telemetry::{
+    ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent, SpansToKafka, Telemetry,
+};
 use crate::transport::queue::{
     Accounting, KeepOutcome, OutboundRequest, Queue, QueueRefusal, Route, WhenFull,
 };
-use crate::transport::{Client, Delivery, TransportError};
+use crate::transport::{Client, Delivery, SentHeaders, TransportError};
 
 pub use loop_guard::check_loop;
 
@@ -29,7 +32,7 @@ pub struct Settings {
     /// The signals that the backend takes. Others are accepted and discarded.
     pub signals: Vec<Signal>,
     /// Most bytes in the queue.
-    pub capacity: usize,
+    pub capacity: Bound,
     /// Keeps requests until they are delivered. The queue is a cache then.
     pub journal: Option<KeptRequests>,
 }
@@ -74,6 +77,7 @@ pub enum ForwardError {
 #[derive(Debug, Clone)]
 pub struct ForwardHandle {
     downstream: Option<Downstream>,
+    copies: Option<Copies>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -81,7 +85,17 @@ pub struct ForwardHandle {
 struct Downstream {
     queue: Queue,
     signals: Arc<[Signal]>,
+    headers: SentHeaders,
     is_kept: bool,
+}
+
+/// A second destination of requests with spans.
+#[derive(Debug, Clone)]
+struct Copies {
+    queue: Queue,
+    /// Held while a request goes to both destinations, so that none goes to one of them only for
+    /// want of room.
+    one_at_a_time: Arc<Mutex<()>>,
 }
 
 /// Prepares forwarding. The caller runs the delivery and awaits its end; without a downstream there
@@ -95,11 +109,13 @@ pub fn start(
     let Some(destination) = settings.destination else {
         let handle = ForwardHandle {
             downstream: None,
+            copies: None,
             telemetry,
         };
         return Ok((handle, None));
     };
     let client = Client::new(&destination, &telemetry)?;
+    let headers = client.headers().clone();
     let accounting = Arc::new(ForwardAccounting {
         telemetry: Arc::clone(&telemetry),
     });
@@ -123,18 +139,46 @@ pub fn start(
     let downstream = Downstream {
         queue,
         signals: settings.signals.into(),
+        headers,
         is_kept,
     };
     let handle = ForwardHandle {
         downstream: Some(downstream),
+        copies: None,
         telemetry,
     };
     Ok((handle, Some(delivery)))
 }
 
 impl ForwardHandle {
+    /// Puts every request with spans into this queue, too.
+    #[must_use]
+    pub fn also_into(self, queue: Queue) -> Self {
+        let copies = Copies {
+            queue,
+            one_at_a_time: Arc::default(),
+        };
+        Self {
+            copies: Some(copies),
+            ..self
+        }
+    }
+
+    /// Accounts for a queue that is given to [`Self::also_into`]: as the telemetry itself if there
+    /// is no downstream, else apart from it.
+    pub fn accounting_of_copies(&self) -> Arc<dyn Accounting> {
+        let telemetry = self.telemetry.clone();
+        match &self.downstream {
+            None => Arc::new(ForwardAccounting { telemetry }),
+            Some(_) => Arc::new(CopyAccounting { telemetry }),
+        }
+    }
+
     /// Whether a request of at least `n_bytes` would be refused now, asked before it is read.
     pub fn check_room(&self, signal: Signal, n_bytes: usize) -> Result<(), QueueRefusal> {
+        if let Some(copies) = self.copies_of(signal) {
+            copies.queue.check_room(n_bytes)?;
+        }
         match self.downstream_for(signal) {
             Some(downstream) => downstream.queue.check_room(n_bytes),
             None => Ok(()),
@@ -145,6 +189,27 @@ impl ForwardHandle {
     /// Never waits. `n_items` counts its spans, log records or data points; `headers` are those of
     /// its own headers that are passed on.
     pub fn offer(
+        &self,
+        signal: Signal,
+        body: Bytes,
+        n_items: u64,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<(), QueueRefusal> {
+        let Some(copies) = self.copies_of(signal) else {
+            return self.offer_downstream(signal, body, n_items, headers);
+        };
+        let copy = OutboundRequest::otlp(signal, body.clone(), n_items);
+        let one = copies.one_at_a_time.lock();
+        copies.queue.check_room(copy.cost())?;
+        if self.downstream_for(signal).is_some() {
+            self.offer_downstream(signal, body, n_items, headers)?;
+        }
+        let outcome = copies.queue.offer(copy);
+        drop(one);
+        outcome
+    }
+
+    fn offer_downstream(
         &self,
         signal: Signal,
         body: Bytes,
@@ -171,8 +236,8 @@ impl ForwardHandle {
             .is_some_and(|downstream| downstream.is_kept)
     }
 
-    /// Keeps a request in the journal. It may be acknowledged when `outcome` is told so. Never
-    /// waits.
+    /// Keeps a request in the journal. It may be acknowledged when `outcome` is told so. Refuses a
+    /// signal that it does not keep. Never waits.
     pub fn keep(
         &self,
         signal: Signal,
@@ -188,24 +253,45 @@ impl ForwardHandle {
                 arrived_unix_nanos,
                 outcome,
             ),
-            None => outcome(self.offer(signal, body, n_items, headers)),
+            None => outcome(Err(QueueRefusal::Draining)),
+        }
+    }
+
+    /// Sends the destination's headers from now on.
+    ///
+    /// # Errors
+    /// One of them cannot be sent; the earlier ones stay.
+    pub fn renew_headers(&self, destination: &Destination) -> Result<(), TransportError> {
+        match &self.downstream {
+            Some(downstream) => downstream.headers.replace(destination),
+            None => Ok(()),
         }
     }
 
     /// The sidecar is stopping: from now on, requests are refused whenever the downstream is down,
     /// since they would be acknowledged and then dropped.
     pub fn begin_drain(&self) {
-        if let Some(downstream) = &self.downstream {
-            downstream.queue.begin_drain();
+        for queue in self.queues() {
+            queue.begin_drain();
         }
     }
 
     /// Takes no more requests. Queued ones may be delivered until `deadline`, when the delivery
     /// ends.
     pub fn close(&self, deadline: Instant) {
-        if let Some(downstream) = &self.downstream {
-            downstream.queue.close(deadline);
+        for queue in self.queues() {
+            queue.close(deadline);
         }
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &Queue> {
+        let downstream = self.downstream.iter().map(|downstream| &downstream.queue);
+        downstream.chain(self.copies.iter().map(|copies| &copies.queue))
+    }
+
+    /// The second destination, if the signal goes there.
+    fn copies_of(&self, signal: Signal) -> Option<&Copies> {
+        self.copies.as_ref().filter(|_| signal == Signal::Traces)
     }
 
     /// The downstream, if it takes the signal.
@@ -264,6 +350,26 @@ impl Accounting for ForwardAccounting {
             reason,
         }
         .emit(&self.telemetry);
+    }
+}
+
+/// Accounts for what goes to a second destination, beside the downstream.
+#[derive(Debug)]
+struct CopyAccounting {
+    telemetry: Arc<Telemetry>,
+}
+
+impl Accounting for CopyAccounting {
+    fn queued(&self, _: Signal, n_items: u64) {
+        SpansToKafka::Accepted { n_items }.emit(&self.telemetry);
+    }
+
+    fn sent(&self, _: Signal, n_items: u64) {
+        SpansToKafka::Sent { n_items }.emit(&self.telemetry);
+    }
+
+    fn dropped(&self, _: Signal, n_items: u64, reason: &'static str) {
+        SpansToKafka::Dropped { n_items, reason }.emit(&self.telemetry);
     }
 }
 

@@ -36,7 +36,7 @@ impl Plane {
         Self::with(Settings {
             destination: Some(destination),
             signals: Signal::ALL.to_vec(),
-            capacity: 1 << 20,
+            capacity: (1 << 20).into(),
             journal: None,
         })
     }
@@ -261,7 +261,7 @@ async fn signals_the_backend_does_not_take_are_accepted_and_discarded() {
     let plane = Plane::with(Settings {
         destination: Some(peer.destination(Protocol::Grpc)),
         signals,
-        capacity: 1 << 20,
+        capacity: (1 << 20).into(),
         journal: None,
     });
     plane.offer(&b"x"[..], 2);
@@ -284,7 +284,7 @@ fn without_a_downstream_everything_is_accepted_and_discarded() {
     let settings = Settings {
         destination: None,
         signals: Signal::ALL.to_vec(),
-        capacity: 0,
+        capacity: 0.into(),
         journal: None,
     };
     let (handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();

@@ -29,7 +29,7 @@ impl KeptPlane {
             folder,
             destination,
             capacity,
-            LogSettings::new(1 << 30, false),
+            LogSettings::new(1 << 30, false, false),
         )
     }
 
@@ -47,6 +47,7 @@ impl KeptPlane {
             low,
             end,
             keeping,
+            ..
         } = JournalFolder::lock(folder)
             .unwrap()
             .expect("nobody else has it")
@@ -55,7 +56,7 @@ impl KeptPlane {
         let settings = Settings {
             destination: Some(destination),
             signals: Signal::ALL.to_vec(),
-            capacity,
+            capacity: capacity.into(),
             journal: Some(KeptRequests {
                 log,
                 reader,
@@ -86,7 +87,7 @@ impl KeptPlane {
         let (answer, answered) = oneshot::channel();
         let outcome = Box::new(move |outcome| answer.send(outcome).unwrap());
         handle.keep(Signal::Traces, body, n_items, headers, 1, outcome);
-        answered.await.unwrap()
+        answered.await.unwrap().map(|_| ())
     }
 
     /// Lets everything be delivered in the time given, ends the journal, and gives the books.
@@ -203,7 +204,7 @@ async fn a_full_journal_refuses_before_it_acknowledges_and_recovers_by_delivery(
         folder.path(),
         peer.destination(Protocol::Grpc),
         1 << 20,
-        LogSettings::new(8 << 20, false),
+        LogSettings::new(8 << 20, false, false),
     );
     let body = Bytes::from(vec![7; 500_000]);
     let mut n_kept = 0;

@@ -42,7 +42,7 @@ async fn an_outage_costs_two_lines_and_a_row_of_refusals_one() {
     assert!(
         lines[2].starts_with(
             "INFO delivery resumed queue=\"forward\" origin=\"forward.endpoint\" \
-             endpoint=\"http://PEER\" down_secs=0 queued_bytes="
+             endpoint=\"http://PEER\" down_secs="
         ),
         "{}",
         lines[2]

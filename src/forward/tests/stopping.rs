@@ -15,7 +15,7 @@ async fn a_full_queue_refuses_and_takes_again_when_there_is_room() {
     let settings = |capacity| Settings {
         destination: Some(peer.destination(Protocol::Grpc)),
         signals: Signal::ALL.to_vec(),
-        capacity,
+        capacity: crate::config::Bound::from(capacity),
         journal: None,
     };
     let plane = Plane::with(settings(10_000));
@@ -186,7 +186,7 @@ async fn an_idle_delivery_beats() {
             Protocol::Grpc,
         )),
         signals: Vec::new(),
-        capacity: 1 << 20,
+        capacity: (1 << 20).into(),
         journal: None,
     };
     let (_handle, delivery) = start(settings, &telemetry, fastrand::Rng::with_seed(7)).unwrap();

@@ -1,0 +1,279 @@
+//! The Kafka client library, named in this file only: a producer with what we need of its settings,
+//! and its errors in words that say what to do. Knows nothing of spans or queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer as _};
+
+use super::split::TopicRecord;
+use crate::config::{Kafka, Sasl};
+use crate::sync::Mutex;
+use crate::text::truncated;
+
+/// The library gives a record up after so long, and our own retries take over. Longer than a
+/// broker's failover takes.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the brokers may take to describe a topic.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a record costs beside its value: headers of the protocol, and its key.
+const OVERHEAD: usize = 1 << 10;
+
+/// Longest message of the library that we repeat, in characters.
+const LONGEST_WHY: usize = 300;
+
+/// Why the brokers did not take something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// A smaller record may be taken.
+    TooLarge {
+        /// The reason, for the log.
+        why: String,
+    },
+    /// The library has no room for the record now.
+    Full,
+    /// Later it may be taken.
+    Later {
+        /// The reason and its remedy, for the log.
+        why: String,
+    },
+    /// This producer is of no more use; another one is.
+    Fatal {
+        /// The reason, for the log.
+        why: String,
+    },
+}
+
+/// Writes records to one topic.
+pub(super) struct Producer {
+    inner: FutureProducer<Context>,
+    last_complaint: LastComplaint,
+    config: Kafka,
+}
+
+/// A record on its way.
+pub(super) struct InFlight(DeliveryFuture);
+
+/// Remembers what the library last complained of: its errors alone seldom tell why.
+#[derive(Debug, Default)]
+struct Context {
+    last_complaint: LastComplaint,
+}
+
+type LastComplaint = Arc<Mutex<Option<String>>>;
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(?level, facility, message, "the Kafka client says");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let says_less = matches!(error, KafkaError::Global(RDKafkaErrorCode::AllBrokersDown));
+        let mut last = self.last_complaint.lock();
+        if last.is_none() || !says_less {
+            *last = Some(truncated(reason, LONGEST_WHY).to_owned());
+        }
+    }
+}
+
+impl Producer {
+    /// A producer, which connects by itself. `buffer` is the most bytes of records that it holds.
+    ///
+    /// # Errors
+    /// The library does not take a setting.
+    pub(super) fn new(config: &Kafka, buffer: usize) -> Result<Self, String> {
+        let last_complaint = LastComplaint::default();
+        let context = Context {
+            last_complaint: last_complaint.clone(),
+        };
+        let inner = settings(config, buffer)
+            .create_with_context(context)
+            .map_err(|error| match error {
+                KafkaError::ClientConfig(_, text, key, _) => format!("{key}: {text}"),
+                other => other.to_string(),
+            })?;
+        Ok(Self {
+            inner,
+            last_complaint,
+            config: config.clone(),
+        })
+    }
+
+    /// The number of the topic's partitions, asked of the brokers. Blocks.
+    pub(super) fn n_partitions(&self) -> Result<i32, Failure> {
+        let topic = &self.config.write.topic;
+        let metadata = self
+            .inner
+            .client()
+            .fetch_metadata(Some(topic), METADATA_TIMEOUT)
+            .map_err(|error| self.failure(&error))?;
+        let described = metadata.topics().iter().find(|found| found.name() == topic);
+        let (error, n) =
+            described.map_or((None, 0), |topic| (topic.error(), topic.partitions().len()));
+        match (error.map(RDKafkaErrorCode::from), i32::try_from(n)) {
+            (None | Some(RDKafkaErrorCode::NoError), Ok(n @ 1..)) => Ok(n),
+            (Some(code), _) => Err(self.failure_of(code)),
+            _ => Err(self.failure_of(RDKafkaErrorCode::UnknownTopicOrPartition)),
+        }
+    }
+
+    /// Hands a record to the library, which copies it.
+    pub(super) fn send(&self, record: &TopicRecord) -> Result<InFlight, Failure> {
+        let key = record.key.map(|trace_id| trace_id.to_string());
+        let out = FutureRecord {
+            topic: &self.config.write.topic,
+            partition: Some(record.partition),
+            payload: Some(&record.value),
+            key: key.as_ref(),
+            timestamp: None,
+            headers: None,
+        };
+        match self.inner.send_result(out) {
+            Ok(delivery) => Ok(InFlight(delivery)),
+            Err((error, _)) => Err(self.failure(&error)),
+        }
+    }
+
+    /// Waits until the brokers have the record.
+    pub(super) async fn finish(&self, InFlight(delivery): InFlight) -> Result<(), Failure> {
+        match delivery.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err((error, _))) => Err(self.failure(&error)),
+            Err(_) => Err(Failure::Later {
+                why: "the Kafka client ended".to_owned(),
+            }),
+        }
+    }
+
+    fn failure(&self, error: &KafkaError) -> Failure {
+        if let Some((_, why)) = self.inner.client().fatal_error() {
+            return Failure::Fatal { why };
+        }
+        match error.rdkafka_error_code() {
+            Some(code) => self.failure_of(code),
+            None => Failure::Later {
+                why: error.to_string(),
+            },
+        }
+    }
+
+    /// In words that say what to do.
+    fn failure_of(&self, code: RDKafkaErrorCode) -> Failure {
+        let Kafka { write, sasl, .. } = &self.config;
+        let topic = &write.topic;
+        let complaint = self.last_complaint.lock().clone();
+        let why = match code {
+            RDKafkaErrorCode::QueueFull => return Failure::Full,
+            RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize => {
+                return Failure::TooLarge {
+                    why: format!("the brokers take no record of that size in `{topic}`"),
+                };
+            }
+            RDKafkaErrorCode::UnknownTopicOrPartition
+            | RDKafkaErrorCode::UnknownTopic
+            | RDKafkaErrorCode::UnknownPartition => format!(
+                "topic `{topic}` does not exist; create it: kafka-topics --create --topic {topic} \
+                 --partitions 48 --config message.timestamp.type=LogAppendTime"
+            ),
+            RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed => {
+                let user = sasl
+                    .as_ref()
+                    .map_or("this client", |sasl| sasl.username.as_str());
+                format!(
+                    "`{user}` may not write `{topic}`: it needs WRITE and DESCRIBE on the topic"
+                )
+            }
+            RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed => {
+                self.login_failed(complaint)
+            }
+            _ => match complaint {
+                Some(complaint) if is_about_login(&complaint) => self.login_failed(Some(complaint)),
+                Some(complaint) => format!("{code}: {complaint}"),
+                None => code.to_string(),
+            },
+        };
+        Failure::Later { why }
+    }
+
+    fn login_failed(&self, complaint: Option<String>) -> String {
+        let who = match &self.config.sasl {
+            Some(Sasl {
+                mechanism,
+                username,
+                ..
+            }) => format!("user `{username}` with {}", mechanism.as_str()),
+            None => "this client, which has no `kafka.sasl`,".to_owned(),
+        };
+        let complaint = complaint.map_or(String::new(), |complaint| format!(": {complaint}"));
+        format!("the brokers do not accept {who}{complaint}")
+    }
+}
+
+fn is_about_login(complaint: &str) -> bool {
+    complaint.contains("SASL") || complaint.contains("uthentication")
+}
+
+/// Names and meanings: librdkafka's CONFIGURATION.md.
+fn settings(config: &Kafka, buffer: usize) -> ClientConfig {
+    let Kafka {
+        brokers,
+        tls,
+        sasl,
+        client_id,
+        write,
+    } = config;
+    let mut settings = ClientConfig::new();
+    let protocol = match (tls, sasl) {
+        (None, None) => "plaintext",
+        (None, Some(_)) => "sasl_plaintext",
+        (Some(_), None) => "ssl",
+        (Some(_), Some(_)) => "sasl_ssl",
+    };
+    settings
+        .set("bootstrap.servers", brokers.join(","))
+        .set("client.id", client_id)
+        .set("security.protocol", protocol)
+        // Every replica in sync has it, once and in order.
+        .set("enable.idempotence", "true")
+        .set("compression.type", write.compression.as_str())
+        .set("linger.ms", write.linger.0.as_millis().to_string())
+        .set(
+            "message.max.bytes",
+            (write.max_message_size.0 + OVERHEAD).to_string(),
+        )
+        .set(
+            "queue.buffering.max.kbytes",
+            (buffer >> 10).max(1).to_string(),
+        )
+        .set("message.timeout.ms", RECORD_TIMEOUT.as_millis().to_string())
+        // A broker that is away says nothing of use every second.
+        .set("log.connection.close", "false");
+    if let Some(tls) = tls {
+        let files = [
+            ("ssl.ca.location", &tls.ca_file),
+            ("ssl.certificate.location", &tls.cert_file),
+            ("ssl.key.location", &tls.key_file),
+        ];
+        for (key, file) in files {
+            if let Some(file) = file {
+                settings.set(key, file.to_string_lossy());
+            }
+        }
+        if tls.insecure_skip_verify {
+            settings.set("enable.ssl.certificate.verification", "false");
+        }
+    }
+    if let Some(sasl) = sasl {
+        settings
+            .set("sasl.mechanism", sasl.mechanism.as_str())
+            .set("sasl.username", &sasl.username)
+            .set("sasl.password", sasl.password.expose());
+    }
+    settings
+}

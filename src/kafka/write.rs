@@ -1,0 +1,369 @@
+//! The writer: places the spans of a request in the topic's partitions and waits until the brokers
+//! have them. One attempt; the delivery of the queue retries. Knows nothing of who reads the topic.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::client::{Failure, InFlight, Producer};
+use super::split::{Placed, TopicRecord, place};
+use crate::config::{Backoff, Bound, Kafka, KafkaWrite, Signal};
+use crate::sync::Mutex;
+use crate::telemetry::{MetricKind, MetricsPage, Telemetry};
+use crate::transport::queue::{Accounting, Queue, WhenFull};
+use crate::transport::{Delivery, DeliveryOutcome, OutboundRequest, Recipient, split};
+
+/// The number of partitions is asked for again after so long.
+const PARTITIONS_FOR: Duration = Duration::from_secs(60);
+
+/// The library is full: it is offered the record again after so long.
+const FULL_WAIT: Duration = Duration::from_millis(20);
+
+/// Most requests that are written at once.
+const MAX_CONCURRENCY: usize = 8;
+
+/// Requests of at least this size are split on a blocking thread, not on an asynchronous worker.
+const SLOW_TO_SPLIT: usize = 256 << 10;
+
+/// What a writer is made of.
+#[derive(Debug)]
+pub struct TopicWriterSettings {
+    /// The brokers and the topic.
+    pub config: Kafka,
+    /// When to try again.
+    pub backoff: Backoff,
+    /// Most bytes of requests that wait and of records on their way.
+    pub capacity: Bound,
+    /// Accounts for the spans.
+    pub accounting: Arc<dyn Accounting>,
+}
+
+/// The share of the capacity that records on their way may use: their requests are kept beside
+/// them until the brokers have them.
+const SHARE_OF_RECORDS: usize = 4;
+
+/// Prepares writing. The caller runs the delivery and awaits its end. `rng` is for the jitter
+/// between attempts.
+///
+/// # Errors
+/// The client library does not take a setting.
+pub fn start(
+    settings: TopicWriterSettings,
+    telemetry: &Arc<Telemetry>,
+    rng: fastrand::Rng,
+) -> Result<(Queue, Delivery<TopicWriter>, TopicWriter), String> {
+    let TopicWriterSettings {
+        config,
+        backoff,
+        capacity,
+        accounting,
+    } = settings;
+    // The client library takes its share at the start, and no other later.
+    let for_records = capacity.share(SHARE_OF_RECORDS).get();
+    let writer = TopicWriter::new(&config, backoff, for_records)?;
+    let queue = Queue::new(
+        "kafka",
+        capacity.part(SHARE_OF_RECORDS - 1, SHARE_OF_RECORDS),
+        WhenFull::RefuseNewcomer,
+        accounting,
+        telemetry,
+    );
+    let delivery = Delivery::new(queue.clone(), writer.clone(), telemetry.clone(), rng);
+    Ok((queue, delivery, writer))
+}
+
+/// Writes requests to a topic. Clones share the connections.
+#[derive(Clone)]
+pub struct TopicWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Kafka,
+    buffer: usize,
+    backoff: Backoff,
+    producer: Mutex<Arc<Producer>>,
+    partitions: Mutex<Option<(Instant, i32)>>,
+    n_records: AtomicU64,
+    n_bytes: AtomicU64,
+}
+
+impl Debug for TopicWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TopicWriter")
+    }
+}
+
+impl TopicWriter {
+    /// A writer, which connects by itself. `buffer` is the most bytes of records on their way.
+    fn new(config: &Kafka, backoff: Backoff, buffer: usize) -> Result<Self, String> {
+        let producer = Producer::new(config, buffer)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config: config.clone(),
+                buffer,
+                backoff,
+                producer: Mutex::new(Arc::new(producer)),
+                partitions: Mutex::default(),
+                n_records: AtomicU64::new(0),
+                n_bytes: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// Writes the metrics of what was written.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
+        let Shared {
+            n_records, n_bytes, ..
+        } = &*self.shared;
+        for (name, help, value) in [
+            (
+                "spanscore_kafka_produced_records_total",
+                "Records that the brokers have acknowledged",
+                n_records,
+            ),
+            (
+                "spanscore_kafka_produced_bytes_total",
+                "Bytes of the records that the brokers have acknowledged, before compression",
+                n_bytes,
+            ),
+        ] {
+            page.metric(name, MetricKind::Counter, help);
+            page.sample(name, [], value.load(Ordering::Relaxed));
+        }
+    }
+
+    async fn write(&self, request: OutboundRequest) -> Result<DeliveryOutcome, Failure> {
+        let producer = self.shared.producer.lock().clone();
+        let n_partitions = self.n_partitions(&producer).await?;
+        let Placed {
+            records,
+            n_without_id,
+        } = match self.place(request.body.clone(), n_partitions).await {
+            Ok(placed) => placed,
+            Err(why) => {
+                return Ok(DeliveryOutcome::Refused {
+                    reason: "malformed",
+                    why,
+                });
+            }
+        };
+        let Sent {
+            n_taken,
+            left,
+            failure,
+        } = self.send(&producer, records).await;
+        let Some(failure) = failure else {
+            return Ok(DeliveryOutcome::Delivered {
+                n_rejected: n_without_id,
+                message: (n_without_id > 0)
+                    .then(|| "spans without a valid trace id are in no partition".to_owned()),
+            });
+        };
+        match &failure {
+            Failure::Fatal { .. } => self.renew(&producer),
+            // The topic may have been made again with other partitions.
+            Failure::Later { .. } => *self.shared.partitions.lock() = None,
+            Failure::TooLarge { .. } | Failure::Full => {}
+        }
+        if n_taken == 0 && n_without_id == 0 {
+            return Err(failure);
+        }
+        // Encoded messages one after the other are one message with the items of all.
+        let n_items = left.iter().map(|record| record.n_spans).sum();
+        let rest: Vec<u8> = left.into_iter().flat_map(|record| record.value).collect();
+        Ok(DeliveryOutcome::Partly {
+            rest: Bytes::from(rest),
+            n_items,
+            n_rejected: n_without_id,
+        })
+    }
+
+    async fn n_partitions(&self, producer: &Arc<Producer>) -> Result<i32, Failure> {
+        let known = *self.shared.partitions.lock();
+        if let Some((asked, n)) = known
+            && now().duration_since(asked) < PARTITIONS_FOR
+        {
+            return Ok(n);
+        }
+        let producer = producer.clone();
+        let asked = tokio::task::spawn_blocking(move || producer.n_partitions()).await;
+        let n = asked.unwrap_or_else(|error| {
+            Err(Failure::Later {
+                why: error.to_string(),
+            })
+        })?;
+        *self.shared.partitions.lock() = Some((now(), n));
+        Ok(n)
+    }
+
+    async fn place(&self, body: Bytes, n_partitions: i32) -> Result<Placed, String> {
+        let KafkaWrite {
+            partitioner,
+            records,
+            ..
+        } = &self.shared.config.write;
+        let (partitioner, records) = (*partitioner, *records);
+        let is_slow = body.len() >= SLOW_TO_SPLIT;
+        let place = move || place(&body, records, partitioner, n_partitions);
+        let placed = if is_slow {
+            tokio::task::spawn_blocking(place)
+                .await
+                .map_err(|error| error.to_string())?
+        } else {
+            place()
+        };
+        placed.map_err(|_| "the request is not valid protobuf".to_owned())
+    }
+
+    /// Sends all records at once and waits until the brokers have them.
+    async fn send(&self, producer: &Producer, records: Vec<TopicRecord>) -> Sent {
+        let limit = self.shared.config.write.max_message_size.0;
+        let mut in_flight = Vec::with_capacity(records.len());
+        let mut outcome = Sent::default();
+        for record in records
+            .into_iter()
+            .flat_map(|record| fitting(record, limit))
+        {
+            let handed_over = if record.value.len() > limit {
+                let n_bytes = record.value.len();
+                Err(Failure::TooLarge {
+                    why: format!(
+                        "a span of {n_bytes} bytes is larger than `kafka.write.max_message_size` \
+                         ({limit})"
+                    ),
+                })
+            } else {
+                hand_over(producer, &record).await
+            };
+            match handed_over {
+                Ok(sent) => in_flight.push((record, sent)),
+                Err(failure) => outcome.failed(record, failure),
+            }
+        }
+        for (record, sent) in in_flight {
+            match producer.finish(sent).await {
+                Ok(()) => {
+                    outcome.n_taken += 1;
+                    self.shared.n_records.fetch_add(1, Ordering::Relaxed);
+                    self.shared
+                        .n_bytes
+                        .fetch_add(record.value.len() as u64, Ordering::Relaxed);
+                }
+                Err(failure) => outcome.failed(record, failure),
+            }
+        }
+        outcome
+    }
+
+    /// Replaces a producer that is of no more use, unless somebody has done so.
+    fn renew(&self, used: &Arc<Producer>) {
+        let mut producer = self.shared.producer.lock();
+        if Arc::ptr_eq(&producer, used)
+            && let Ok(new) = Producer::new(&self.shared.config, self.shared.buffer)
+        {
+            *producer = Arc::new(new);
+        }
+    }
+}
+
+/// What became of the records of one attempt.
+#[derive(Default)]
+struct Sent {
+    /// Records that the brokers have.
+    n_taken: u64,
+    /// Those that they do not have.
+    left: Vec<TopicRecord>,
+    /// Why they do not have the first of those.
+    failure: Option<Failure>,
+}
+
+impl Sent {
+    fn failed(&mut self, record: TopicRecord, failure: Failure) {
+        self.left.push(record);
+        self.failure.get_or_insert(failure);
+    }
+}
+
+impl Recipient for TopicWriter {
+    async fn deliver(&self, request: OutboundRequest) -> DeliveryOutcome {
+        match self.write(request).await {
+            Ok(outcome) => outcome,
+            Err(Failure::TooLarge { why }) => DeliveryOutcome::TooLarge { why },
+            Err(failure) => DeliveryOutcome::Retry {
+                after: None,
+                why: why(failure),
+            },
+        }
+    }
+
+    fn backoff(&self) -> &Backoff {
+        &self.shared.backoff
+    }
+
+    fn max_concurrency(&self) -> usize {
+        MAX_CONCURRENCY
+    }
+
+    fn origin(&self) -> &str {
+        "kafka.brokers"
+    }
+
+    fn address(&self) -> String {
+        self.shared.config.brokers.join(",")
+    }
+}
+
+/// Waits while the library is full: the brokers are slower than the senders.
+async fn hand_over(producer: &Producer, record: &TopicRecord) -> Result<InFlight, Failure> {
+    loop {
+        match producer.send(record) {
+            Err(Failure::Full) => tokio::time::sleep(FULL_WAIT).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The record, or its halves where it is larger than the limit and has several spans.
+fn fitting(record: TopicRecord, limit: usize) -> Vec<TopicRecord> {
+    if record.value.len() <= limit {
+        return vec![record];
+    }
+    let (partition, key) = (record.partition, record.key);
+    let value = Bytes::from(record.value);
+    match split(Signal::Traces, &value, record.n_spans) {
+        Some(halves) => halves
+            .into_iter()
+            .flat_map(|(half, n_spans)| {
+                let half = TopicRecord {
+                    partition,
+                    key,
+                    value: half.to_vec(),
+                    n_spans,
+                };
+                fitting(half, limit)
+            })
+            .collect(),
+        None => vec![TopicRecord {
+            partition,
+            key,
+            value: value.to_vec(),
+            n_spans: record.n_spans,
+        }],
+    }
+}
+
+fn why(failure: Failure) -> String {
+    match failure {
+        Failure::TooLarge { why } | Failure::Later { why } | Failure::Fatal { why } => why,
+        Failure::Full => "the Kafka client is full".to_owned(),
+    }
+}
+
+/// Tokio's clock, which tests can advance.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
