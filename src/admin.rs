@@ -4,12 +4,14 @@
 
 mod guard;
 mod health;
+mod scrapes;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware;
@@ -20,6 +22,7 @@ use tokio::time::Instant;
 use crate::telemetry::{MetricsPage, MetricsSource, Phase, RequestMisdirected, Telemetry};
 
 pub use guard::{Guard, TokenError};
+pub use scrapes::Scrapes;
 
 /// The routes of the admin port and the state behind them.
 #[derive(Clone)]
@@ -28,6 +31,8 @@ pub struct AdminPort {
     pub telemetry: Arc<Telemetry>,
     /// Metrics that are counted outside telemetry.
     pub metrics: Vec<MetricsSource>,
+    /// The pages of metrics that are being read.
+    pub scrapes: Arc<Scrapes>,
     /// Start of the process, Unix nanoseconds.
     pub started_unix_nanos: u64,
     /// Where OTLP goes, for requests that come here by mistake.
@@ -103,11 +108,15 @@ async fn readyz(State(admin): State<AdminPort>) -> impl IntoResponse {
 }
 
 async fn metrics(State(admin): State<AdminPort>) -> impl IntoResponse {
+    let page = admin.scrapes.page(Instant::now(), || {
+        let AdminPort {
+            telemetry, metrics, ..
+        } = &admin;
+        telemetry.metrics_text(admin.started_unix_nanos, metrics)
+    });
     (
         [(header::CONTENT_TYPE, MetricsPage::CONTENT_TYPE)],
-        admin
-            .telemetry
-            .metrics_text(admin.started_unix_nanos, &admin.metrics),
+        Body::new(page),
     )
 }
 

@@ -4,11 +4,13 @@
 
 mod connections;
 mod coverage;
+mod destinations;
 mod exporting;
 mod forwarding;
 mod health;
 mod item_accounting;
 mod journal;
+mod memory;
 mod metrics;
 mod metrics_page;
 mod process;
@@ -24,6 +26,10 @@ pub use connections::{
     ConnectionTurnedAway, HandshakeFailed, Listening, OpenConnection,
 };
 pub use coverage::{CoverageProblem, write_coverage};
+pub use destinations::{
+    Answer, AttemptEnded, DestinationAnswers, DestinationOpened, DestinationState,
+    DestinationStatus,
+};
 pub use exporting::{
     ListenerBehind, ScoreLabelsFolded, ScoreShapeOff, ScoresDropped, ScoresOverflow, ScoresQueued,
     ScoresSent, ScoresUnprinted,
@@ -31,15 +37,16 @@ pub use exporting::{
 pub use forwarding::{
     DestinationDown, DestinationRecovered, DestinationStillDown, PartlyRejected, ProxyIgnored,
     QueueOpened, QueueResized, QueueSize, RequestHeldUp, RequestRefused, RequestRetried,
-    RequestSplit, SendersElsewhere,
+    RequestSplit, SendersElsewhere, SpansToKafka, WritingToKafka,
 };
 pub use health::{Heartbeat, Phase, Unhealthy};
 pub use item_accounting::{ItemCounts, ItemsAccepted, ItemsDiscarded, ItemsDropped, ItemsSent};
 pub use journal::{
     JournalCursorLost, JournalDamaged, JournalInMemory, JournalMetrics, JournalOpened,
-    JournalProgressUnwritten, JournalRefuses, JournalResumes, JournalTailTorn, JournalTooNew,
-    JournalUnread,
+    JournalProgressUnwritten, JournalRefuses, JournalResumes, JournalSilence, JournalTailTorn,
+    JournalTooNew, JournalTracesUnread, JournalUnread, TracesKeptOpen, TracesRestored,
 };
+pub use memory::{MemoryLimitChanged, MemoryShared};
 pub use metrics_page::{MetricKind, MetricsPage};
 pub use receiving::{
     AuthorizationNotPassed, IncomingRefused, NothingReceived, RequestMisdirected, ScoresReceived,
@@ -50,8 +57,9 @@ pub use registering::{
 };
 pub use scoring::{
     ConfigurationInForce, DrainBegun, NothingRecognised, PeersFound, PeersUnresolved,
-    RecordingBegun, RecordingFailed, ServiceTorn, SpansLate, SpansUnscored, SpansWithoutIds,
-    Stopped, Stopping, TracesClosed, TracesHeld, TracesJudged, TracesTorn, TrajectoriesSeen,
+    RecordingBegun, RecordingFailed, RevisionsLost, ServiceTorn, SpansLate, SpansUnscored,
+    SpansWithoutIds, Stopped, Stopping, TraceHalfArrived, TracesClosed, TracesHeld, TracesJudged,
+    TracesTorn, TrajectoriesSeen,
 };
 
 use crate::sync::Mutex;
@@ -71,6 +79,7 @@ pub struct Telemetry {
     /// Apart from the metrics, since probes must not wait for a scrape.
     health: Mutex<HealthState>,
     outages: Mutex<forwarding::Outages>,
+    destinations: Mutex<Vec<DestinationAnswers>>,
 }
 
 impl Default for Telemetry {
@@ -80,6 +89,7 @@ impl Default for Telemetry {
             metrics: Metrics::new(),
             health: Mutex::default(),
             outages: Mutex::default(),
+            destinations: Mutex::default(),
         };
         // Shown at zero from the start: an alert on an event that should never happen must not have
         // to wait for its series to appear.
@@ -149,7 +159,15 @@ pub(crate) fn metric_names() -> impl Iterator<Item = String> {
     let table: Vec<String> = metrics
         .map(|(_, family)| family.name().to_owned())
         .collect();
-    shown.into_iter().chain(table)
+    let journal: MetricsSource = Arc::new(|page| JournalMetrics::new("requests", 0).write(0, page));
+    let with_journal = telemetry.metrics_text(0, &[journal]);
+    let samples = with_journal
+        .lines()
+        .filter(|line| line.starts_with("spanscore_journal_"));
+    let of_journal: Vec<String> = samples
+        .filter_map(|line| line.split(['{', ' ']).next().map(str::to_owned))
+        .collect();
+    shown.into_iter().chain(table).chain(of_journal)
 }
 
 #[cfg(test)]

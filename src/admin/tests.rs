@@ -38,6 +38,7 @@ fn admin() -> AdminPort {
     AdminPort {
         telemetry,
         metrics: Vec::new(),
+        scrapes: Arc::default(),
         started_unix_nanos: 1_795_000_000_000_000_000,
         otlp: OtlpAddresses {
             grpc: None,

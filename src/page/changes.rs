@@ -41,7 +41,7 @@ impl Changes {
         let (n_remembered, ..) = runs.sizes();
         let totals = runs.totals();
         let oldest = runs.newest_first().last().map_or(0, |run| run.number);
-        // Only pointers are copied under the lock, and mostly none: the scoring thread may wait.
+        // Only pointers are copied under the lock, and mostly none: a scoring thread may wait.
         let all: Vec<Arc<RememberedRun>> = match totals.n_changes > since {
             true => {
                 let changed = runs.newest_first().filter(|run| run.change > since);

@@ -13,6 +13,7 @@ const MAX_VALUE: usize = 256;
 pub(super) const PARAMETERS: [&str; 5] = ["label", "criterion", "agent", "service", "text"];
 
 /// Selects runs: everything that is given must match. `criterion`, `agent` and `service` are globs.
+/// A label selects runs with such a verdict, and `pass` those that have no other.
 #[derive(Debug, Default)]
 pub(super) struct RunFilter {
     label: Option<Verdict>,
@@ -49,12 +50,16 @@ impl RunFilter {
         let globbed = |glob: &Option<String>, text: &str| {
             glob.as_ref().is_none_or(|glob| glob_matches(glob, text))
         };
-        let is_judged_so = |found: &Evaluation| {
-            self.label.is_none_or(|label| found.verdict == label)
-                && globbed(&self.criterion, found.criterion.name())
-        };
+        let asked = |found: &&Evaluation| globbed(&self.criterion, found.criterion.name());
+        let mut judged = run.evaluations.iter().filter(asked).peekable();
         let asks_for_judgement = self.label.is_some() || self.criterion.is_some();
-        (!asks_for_judgement || run.evaluations.iter().any(is_judged_so))
+        let is_judged_so = judged.peek().is_some()
+            && match self.label {
+                None => true,
+                Some(Verdict::Pass) => judged.all(|found| found.verdict == Verdict::Pass),
+                Some(label) => judged.any(|found| found.verdict == label),
+            };
+        (!asks_for_judgement || is_judged_so)
             && globbed(&self.service, &trajectory.service)
             && globbed(&self.agent, trajectory.agent.as_deref().unwrap_or_default())
             && self.text.as_ref().is_none_or(|text| contains(run, text))

@@ -94,7 +94,12 @@ impl<const N: usize> Ring<N> {
     }
 
     fn count(&mut self, time: u64, place: usize) {
-        // A clock that jumps back counts for the latest time there was.
+        // A clock that jumps back a little counts for the latest time there was. One that jumps
+        // back further was wrong before.
+        if time + N as u64 <= self.latest {
+            *self.counts = [Counts::default(); N];
+            self.latest = time;
+        }
         for passed in (self.latest + 1..=time).take(N) {
             self.counts[(passed % N as u64) as usize] = Counts::default();
         }
@@ -135,6 +140,8 @@ mod tests {
         assert_eq!(ring.until(1_000_000)[3], [0, 0, 1, 0]);
         assert_eq!(ring.until(1_000_000)[..3], [[0; 4]; 3]);
         assert_eq!(ring.until(1_000_009), [[0; 4]; 4]);
+        ring.count(20, 3);
+        assert_eq!(ring.until(20)[3], [0, 0, 0, 1], "the clock was corrected");
         assert_eq!(Ring::<4>::new(1).until(2).len(), 3);
     }
 }

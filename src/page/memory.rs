@@ -12,6 +12,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use super::limits::{MAX_LISTED_CALLS, MAX_LISTED_NAME};
+use crate::config::Bound;
 use crate::evaluate::{Evaluation, Verdict};
 use crate::extract::Trajectory;
 use crate::pipeline::{Judged, Rules};
@@ -53,7 +54,7 @@ pub(crate) struct RememberedRun {
 /// Judged runs, the latest ones.
 #[derive(Debug)]
 pub(super) struct RunMemory {
-    capacity: usize,
+    capacity: Bound,
     size: usize,
     oldest_first: VecDeque<Arc<RememberedRun>>,
     /// The number of each remembered run.
@@ -83,7 +84,7 @@ struct Allowance {
 // === impl RunMemory ===
 
 impl RunMemory {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: Bound) -> Self {
         let full = Allowance {
             left: MAX_AT_ONCE,
             second: 0,
@@ -113,7 +114,7 @@ impl RunMemory {
             .chunk_by(|one, other| trace_id(one) == trace_id(other));
         let copy = CopyRules {
             has_values: rules.explain.values,
-            max_size: self.capacity / LARGEST_SHARE,
+            max_size: self.capacity.get() / LARGEST_SHARE,
         };
         for group in groups {
             let id = trace_id(&group[0]);
@@ -165,7 +166,7 @@ impl RunMemory {
         run.change = self.totals.n_changes;
         run.judged_unix_nanos = unix_nanos;
         // One run of very many agents must not push all others out.
-        if run.size > self.capacity / 2 {
+        if run.size > self.capacity.get() / 2 {
             self.totals.n_passed_over += 1;
             return;
         }
@@ -202,7 +203,7 @@ impl RunMemory {
     }
 
     fn shrink(&mut self) {
-        while self.size > self.capacity
+        while self.size > self.capacity.get()
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.size -= oldest.size;
@@ -235,7 +236,7 @@ impl RunMemory {
 
     /// The number of remembered runs, their bytes, and most bytes of them.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        (self.oldest_first.len(), self.size, self.capacity)
+        (self.oldest_first.len(), self.size, self.capacity.get())
     }
 
     pub(super) fn totals(&self) -> Totals {

@@ -1,7 +1,7 @@
 //! What a person looks at: the runs that were judged lately, the page that shows them, and the same
 //! page as a file. Must not know how runs are judged, nor change what is judged.
 //!
-//! The scoring thread hands over each judgement and never waits: it copies runs into a bounded
+//! A scoring thread hands over each judgement and never waits: it copies runs into a bounded
 //! memory. Whoever looks reads from there at a speed of their own, so a slow page holds nothing up
 //! and makes nothing grow.
 
@@ -13,6 +13,8 @@ mod memory;
 mod view;
 
 mod changes;
+
+mod specimens;
 
 mod attempt;
 mod filter;
@@ -26,12 +28,13 @@ mod api;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use serde_json::{Value, json};
 
-use crate::config;
+use crate::config::{self, Bound};
+use crate::extract::Unrecognised;
 use crate::pipeline::{Judged, Rules};
 use crate::register::Register;
 use crate::span::Now;
@@ -40,9 +43,13 @@ use crate::telemetry::{MetricKind, MetricsSource};
 
 use history::History;
 use memory::RunMemory;
+use specimens::Specimens;
 
 /// Most spans that looked like tool calls and are remembered, one of each name and service.
 const MAX_UNRECOGNISED: usize = 32;
+
+/// A span that was seen so often and never had a proposal will not get one.
+const MAX_TRIES: u64 = 200;
 
 /// The page and what it shows. Clones share one.
 #[derive(Clone)]
@@ -51,7 +58,7 @@ pub struct Page(Arc<PageState>);
 /// What a page is made of.
 pub struct PageSetup {
     /// Most bytes of remembered runs.
-    pub capacity: usize,
+    pub capacity: Bound,
     /// Links to the team's tracing backends.
     pub links: Vec<config::PageLink>,
     /// Reads the criteria that are tried.
@@ -64,6 +71,11 @@ struct PageState {
     runs: Mutex<RunMemory>,
     history: Mutex<History>,
     unrecognised: Mutex<VecDeque<UnrecognisedSeen>>,
+    specimens: Mutex<Specimens>,
+    /// Whether `specimens` needs to see requests. Read for each request, without a lock.
+    is_curious: AtomicBool,
+    /// Whether a span that was not recognised has no proposal yet.
+    misses_proposal: AtomicBool,
     /// How many pages receive runs as they are judged.
     n_streams: Arc<AtomicUsize>,
     links: Vec<config::PageLink>,
@@ -77,6 +89,15 @@ struct UnrecognisedSeen {
     span_name: Option<Arc<str>>,
     n_models: usize,
     n_seen: u64,
+    /// The setting to try, as YAML.
+    proposal: Option<String>,
+}
+
+impl UnrecognisedSeen {
+    /// Whether another trace may give it a proposal. Traces of model calls alone have none.
+    fn misses_proposal(&self) -> bool {
+        self.proposal.is_none() && self.span_name.is_some() && self.n_seen < MAX_TRIES
+    }
 }
 
 impl Page {
@@ -92,6 +113,9 @@ impl Page {
             runs: Mutex::new(RunMemory::new(capacity)),
             history: Mutex::default(),
             unrecognised: Mutex::default(),
+            specimens: Mutex::default(),
+            is_curious: AtomicBool::new(true),
+            misses_proposal: AtomicBool::new(false),
             n_streams: Arc::default(),
             links,
             register,
@@ -119,13 +143,31 @@ impl Page {
         runs.note(judged, rules, is_watched, unix_nanos);
     }
 
-    fn note_unrecognised(&self, found: &crate::extract::Unrecognised) {
+    /// Whether [`Page::look_at`] needs to see the next request.
+    pub fn is_curious(&self) -> bool {
+        self.0.is_curious.load(Ordering::Relaxed)
+    }
+
+    /// Reads some spans of a valid trace request for spans that look like tool calls. Takes less
+    /// than a millisecond.
+    pub fn look_at(&self, body: &[u8], n_spans: u64) {
+        let misses_proposal = || self.0.misses_proposal.load(Ordering::Relaxed);
+        let mut specimens = self.0.specimens.lock();
+        let is_curious = specimens.look_at(body, n_spans, misses_proposal()) || misses_proposal();
+        self.0.is_curious.store(is_curious, Ordering::Relaxed);
+    }
+
+    fn note_unrecognised(&self, found: &Unrecognised) {
+        let proposal = self.0.specimens.lock().proposal(found).map(str::to_owned);
         let mut seen = self.0.unrecognised.lock();
         let known = seen
             .iter_mut()
             .find(|seen| seen.service == found.service && seen.span_name == found.span_name);
         match known {
-            Some(known) => known.n_seen += 1,
+            Some(known) => {
+                known.n_seen += 1;
+                known.proposal = known.proposal.take().or(proposal);
+            }
             None => {
                 if seen.len() == MAX_UNRECOGNISED {
                     seen.pop_front();
@@ -135,8 +177,16 @@ impl Page {
                     span_name: found.span_name.clone(),
                     n_models: found.n_models,
                     n_seen: 1,
+                    proposal,
                 });
             }
+        }
+        let misses_proposal = seen.iter().any(UnrecognisedSeen::misses_proposal);
+        self.0
+            .misses_proposal
+            .store(misses_proposal, Ordering::Relaxed);
+        if misses_proposal {
+            self.0.is_curious.store(true, Ordering::Relaxed);
         }
     }
 
@@ -186,6 +236,7 @@ impl Page {
                 "span_name": seen.span_name.as_deref(),
                 "models": seen.n_models,
                 "seen": seen.n_seen,
+                "proposal": seen.proposal.as_deref(),
             })
         });
         json!({ "unrecognised": seen.collect::<Vec<_>>() })

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use bytes::Bytes;
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -45,16 +45,10 @@ impl Sight {
         let config = Config::load(&sources).unwrap().config;
         let rules = merge::rules(&config, config.criteria.clone(), None);
         let links = config.admin.links.clone();
-        let setup = RegisterSetup {
-            config,
-            origin: None,
-            rules: Arc::new(ArcSwap::from_pointee(rules.clone())),
-            coverage: Arc::default(),
-            clock: sidecar::now,
-        };
+        let setup = RegisterSetup::alone(config, rules.clone(), sidecar::now);
         let (register, _) = crate::register::open(setup, &Arc::default()).unwrap();
         let page = Page::new(PageSetup {
-            capacity,
+            capacity: capacity.into(),
             links,
             register,
             clock: sidecar::now,
@@ -73,8 +67,11 @@ impl Sight {
             "resource": { "attributes": [text("service.name", "shop")] },
             "scopeSpans": [{ "spans": spans.collect::<Vec<_>>() }],
         }] });
-        let body = json::traces(body.to_string().as_bytes()).unwrap();
-        let scanned = crate::receive::scan::scan(&body, Some(self.rules.keys())).unwrap();
+        self.judge_body(&json::traces(body.to_string().as_bytes()).unwrap());
+    }
+
+    fn judge_body(&mut self, body: &[u8]) {
+        let scanned = crate::receive::scan::scan(body, Some(self.rules.keys())).unwrap();
         let now = sidecar::now();
         let mut pipeline = Pipeline::new(Settings::replay(), now);
         pipeline.accept(&self.rules, scanned.batch, now);
@@ -238,6 +235,100 @@ async fn a_criterion_is_tried_on_remembered_runs() {
     );
     let (status, problem) = sight.attempt(&huge).await;
     assert!((400..500).contains(&status), "{problem}");
+}
+
+#[tokio::test]
+async fn a_label_selects_runs_that_have_it_and_pass_those_without_another() {
+    let mut sight = Sight::new(CRITERIA, 1 << 20);
+    sight.judge(&[
+        (1, &["validate", "check", "create"]),
+        (2, &["validate", "create", "check"]),
+    ]);
+    let passed = async |query: &str| {
+        let (_, list) = sight.get(&format!("/v1/runs?label=pass{query}")).await;
+        let runs = list["runs"].as_array().unwrap();
+        runs.iter()
+            .map(|run| run["trace_id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(passed("").await, [id(1)], "the other run failed `order`");
+    assert_eq!(passed("&criterion=item").await, [id(2), id(1)]);
+    assert_eq!(passed("&criterion=none*").await, [""; 0]);
+}
+
+/// A trace of a model call and of a span that no convention knows.
+fn unknown_convention(id: u64) -> Bytes {
+    let span = |at: u64, name: &str, attributes: Value| {
+        serde_json::json!({
+            "traceId": format!("{id:032x}"),
+            "spanId": format!("{at:016x}"),
+            "name": name,
+            "startTimeUnixNano": "1000",
+            "endTimeUnixNano": "2000",
+            "attributes": attributes,
+        })
+    };
+    let model = serde_json::json!([
+        text("gen_ai.operation.name", "chat"),
+        text("asked.tool_name", "lookup"),
+        text("kind", "tool"),
+    ]);
+    let call = serde_json::json!([
+        text("step.kind", "tool"),
+        text("step.tool_name", "lookup"),
+        text("step.input", &"s3cret".repeat(100)),
+    ]);
+    let body = serde_json::json!({ "resourceSpans": [{
+        "resource": { "attributes": [text("service.name", "legacy")] },
+        "scopeSpans": [{ "spans": [span(1, "chat", model), span(2, "my_tool_step", call)] }],
+    }] });
+    json::traces(body.to_string().as_bytes()).unwrap().into()
+}
+
+#[tokio::test]
+async fn spans_of_an_unknown_convention_come_with_the_setting_to_try() {
+    let mut sight = Sight::new("", 1 << 20);
+    let unrecognised = async |sight: &Sight| {
+        let (_, settings) = sight.get("/v1/page").await;
+        settings["unrecognised"].clone()
+    };
+    // The first trace was not looked at.
+    sight.judge_body(&unknown_convention(1));
+    assert_eq!(unrecognised(&sight).await[0]["proposal"], Value::Null);
+    assert!(sight.page.is_curious());
+    let body = unknown_convention(2);
+    sight.page.look_at(&body, 2);
+    sight.judge_body(&body);
+    let found = unrecognised(&sight).await;
+    assert_eq!(
+        (&found[0]["seen"], &found[0]["service"]),
+        (&2.into(), &"legacy".into())
+    );
+    let setting = found[0]["proposal"].as_str().unwrap();
+    assert!(!found.to_string().contains("s3cret"));
+    // It is what the configuration reads, and it makes the call known.
+    let mut sight = Sight::new(setting, 1 << 20);
+    sight.judge_body(&body);
+    let (_, list) = sight.get("/v1/runs").await;
+    assert_eq!(
+        list["runs"][0]["calls"][0]["name"], "lookup",
+        "{setting} {list}"
+    );
+}
+
+#[test]
+fn few_spans_are_read_once_every_proposal_is_there() {
+    let sight = Sight::new("", 1 << 20);
+    let body = unknown_convention(1);
+    let n_read = (0..10_000)
+        .take_while(|_| {
+            sight.page.look_at(&body, 2);
+            sight.page.is_curious()
+        })
+        .count();
+    assert_eq!(n_read, 4_096 / 2 - 1, "then requests pass unread");
+    // Bytes that are no request cost nothing and break nothing.
+    sight.page.look_at(b"\xff\xff\xff", 1 << 60);
 }
 
 #[tokio::test]

@@ -17,31 +17,39 @@ pub struct QueueOpened {
 }
 
 impl QueueOpened {
-    /// Sets the gauge of its capacity and returns the gauge of its size.
+    /// Sets the gauge of its capacity, and returns the gauges.
     pub fn emit(self, telemetry: &Telemetry) -> QueueSize {
         let metrics = &telemetry.metrics;
-        metrics
-            .exporter_queue_capacity
-            .set([self.queue], self.capacity);
-        QueueSize(metrics.exporter_queue_size.series([self.queue]))
+        let capacity = metrics.exporter_queue_capacity.series([self.queue]);
+        metrics::store(&capacity, self.capacity);
+        QueueSize {
+            n_bytes: metrics.exporter_queue_size.series([self.queue]),
+            capacity,
+        }
     }
 }
 
-/// The gauge of one queue's size, held by the queue because every request moves it twice.
+/// The gauges of one queue, held by the queue because every request moves it twice.
 #[derive(Debug)]
-pub struct QueueSize(Arc<AtomicI64>);
+pub struct QueueSize {
+    n_bytes: Arc<AtomicI64>,
+    capacity: Arc<AtomicI64>,
+}
 
 /// A queue grew or shrank.
 #[derive(Debug)]
 pub struct QueueResized {
     /// Bytes in it, requests in flight included.
     pub n_bytes: usize,
+    /// Most bytes in it, now.
+    pub capacity: usize,
 }
 
 impl QueueResized {
-    /// Sets the gauge.
+    /// Sets the gauges.
     pub fn emit(self, size: &QueueSize) {
-        metrics::store(&size.0, self.n_bytes);
+        metrics::store(&size.n_bytes, self.n_bytes);
+        metrics::store(&size.capacity, self.capacity);
     }
 }
 
@@ -363,6 +371,65 @@ impl SendersElsewhere<'_> {
              remove OTEL_EXPORTER_OTLP_ENDPOINT from them, and set it as \
              SPANSCORE_FORWARD__ENDPOINT for the sidecar"
         );
+    }
+}
+
+/// Spans are written to Kafka.
+#[derive(Debug)]
+pub struct WritingToKafka {
+    /// The brokers that are asked for all others.
+    pub brokers: String,
+    /// The topic.
+    pub topic: String,
+}
+
+impl WritingToKafka {
+    /// Logs it.
+    pub fn emit(self) {
+        let Self { brokers, topic } = self;
+        tracing::info!(brokers, topic, "writing spans to Kafka");
+    }
+}
+
+/// The fate of spans that are written to Kafka beside a downstream.
+#[derive(Debug)]
+pub enum SpansToKafka {
+    /// They wait.
+    Accepted {
+        /// How many.
+        n_items: u64,
+    },
+    /// The brokers have them.
+    Sent {
+        /// How many.
+        n_items: u64,
+    },
+    /// They were given up.
+    Dropped {
+        /// How many.
+        n_items: u64,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl SpansToKafka {
+    /// Counts them.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let metrics = &telemetry.metrics;
+        match self {
+            Self::Accepted { n_items } => metrics.kafka_spans.add(["accepted"], n_items),
+            Self::Sent { n_items } => metrics.kafka_spans.add(["sent"], n_items),
+            Self::Dropped { n_items, reason } => metrics.kafka_spans_dropped.add([reason], n_items),
+        };
+    }
+}
+
+impl Telemetry {
+    /// Spans that were not written to Kafka when the time to stop was over, although the downstream
+    /// has them.
+    pub fn n_left_for_kafka(&self) -> u64 {
+        self.metrics.kafka_spans_dropped.value(["shutdown"])
     }
 }
 

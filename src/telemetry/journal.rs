@@ -22,6 +22,7 @@ pub struct JournalMetrics {
     state_idx: AtomicI64,
     syncs: Histogram,
     acknowledgements: Histogram,
+    n_resent: AtomicU64,
 }
 
 impl JournalMetrics {
@@ -36,6 +37,7 @@ impl JournalMetrics {
             state_idx: AtomicI64::new(0),
             syncs: Histogram::default(),
             acknowledgements: Histogram::default(),
+            n_resent: AtomicU64::new(0),
         }
     }
 
@@ -61,6 +63,11 @@ impl JournalMetrics {
     /// A request became durable so long after it was handed over.
     pub fn acknowledged(&self, after: Duration) {
         self.acknowledgements.observe(after);
+    }
+
+    /// A request was sent again that the log had from before the start.
+    pub fn resent(&self) {
+        self.n_resent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Writes all metrics of the log.
@@ -108,6 +115,10 @@ impl JournalMetrics {
             let labels = [("log", self.log), ("state", state)];
             page.sample(name, labels, u8::from(idx == current));
         }
+        let name = "spanscore_journal_resent_requests";
+        let help = "Requests sent again after a restart that the journal had";
+        page.metric(name, MetricKind::Counter, help);
+        page.total(name, [], self.n_resent.load(Ordering::Relaxed));
         self.syncs.write(
             "spanscore_journal_sync_seconds",
             "Time to write and sync a group of records",
@@ -208,6 +219,100 @@ impl JournalOpened {
         {
             telemetry.items.signal(signal).restored(n_items);
         }
+    }
+}
+
+/// The open traces were rebuilt from the journal.
+#[derive(Debug)]
+pub struct TracesRestored {
+    /// Open traces.
+    pub n_open: usize,
+    /// Traces that were judged before, and are remembered for late spans.
+    pub n_judged: usize,
+    /// The spans and log records of both.
+    pub n_spans: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl TracesRestored {
+    /// Counts and logs it, unless there was nothing.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            n_open,
+            n_judged,
+            n_spans,
+            took,
+        } = self;
+        let metrics = &telemetry.metrics;
+        metrics.journal_restored_traces.add([], n_open as u64);
+        if n_spans > 0 {
+            let millis = took.as_millis();
+            tracing::info!(
+                n_open,
+                n_judged,
+                n_spans,
+                millis,
+                "open traces restored from the journal"
+            );
+        }
+    }
+}
+
+/// Nobody listened for longer than senders wait.
+#[derive(Debug)]
+pub struct JournalSilence {
+    /// For how long.
+    pub silence: Duration,
+    /// How many traces were open.
+    pub n_open: usize,
+}
+
+impl JournalSilence {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::warn!(
+            silent_secs = self.silence.as_secs(),
+            n_open = self.n_open,
+            "nobody listened for longer than OTLP exporters wait, so spans of the open traces may \
+             be missing: they are judged as incomplete"
+        );
+    }
+}
+
+/// Open traces stay in the journal at the end.
+#[derive(Debug)]
+pub struct TracesKeptOpen {
+    /// How many.
+    pub n_traces: usize,
+}
+
+impl TracesKeptOpen {
+    /// Logs it.
+    pub fn emit(self) {
+        let n_traces = self.n_traces;
+        tracing::info!(
+            n_traces,
+            "open traces stay in the journal; the next start on this folder goes on with them"
+        );
+    }
+}
+
+/// The open traces cannot be rebuilt from the journal.
+#[derive(Debug)]
+pub struct JournalTracesUnread {
+    /// The error.
+    pub why: String,
+}
+
+impl JournalTracesUnread {
+    /// Logs it.
+    pub fn emit(self) {
+        tracing::error!(
+            "the journal cannot be read: open traces from before the start are judged as \
+             incomplete or not at all; check the disk: {}",
+            self.why
+        );
     }
 }
 

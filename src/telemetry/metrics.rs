@@ -69,12 +69,18 @@ metrics! {
     journal_damaged_bytes: Counter[] = "spanscore_journal_damaged_bytes_total";
     /// Acknowledged requests lost because the journal was damaged
     journal_damaged_records: Counter[] = "spanscore_journal_damaged_records_total";
+    /// Open traces that were rebuilt from the journal at the start
+    journal_restored_traces: Counter[] = "spanscore_journal_restored_traces_total";
     /// Journals set aside because a newer version wrote them
     journal_too_new: Counter[] = "spanscore_journal_too_new_total";
     /// Evaluations made, counting each revision
     judgements: Counter[] = "spanscore_judgements_total";
     /// Evaluations that late spans did not change
     judgements_unchanged: Counter[] = "spanscore_judgements_unchanged_total";
+    /// Spans that were not written to Kafka although they were acknowledged, by reason
+    kafka_spans_dropped: Counter["reason"] = "spanscore_kafka_spans_dropped_total";
+    /// Spans that were written to Kafka beside a downstream, by outcome: accepted, sent
+    kafka_spans: Counter["outcome"] = "spanscore_kafka_spans_total";
     /// Spans that arrived after their trace was closed
     late_spans: Counter[] = "spanscore_late_spans_total";
     /// Late spans that were not judged because their trace was full or forgotten
@@ -95,7 +101,7 @@ metrics! {
     registrations_expired: Counter[] = "spanscore_registrations_expired_total";
     /// Failed attempts to remove expired registrations: the state file could not be written
     registrations_kept: Counter[] = "spanscore_registrations_kept_total";
-    /// Late spans without effect because the memory of closed traces was full
+    /// Late spans and results without effect because the memory of closed traces was full
     revisions_lost: Counter[] = "spanscore_revisions_lost_total";
     /// Scores dropped, by shape and reason
     scores_dropped: Counter["shape", "reason"] = "spanscore_scores_dropped_total";
@@ -109,6 +115,9 @@ metrics! {
     tls_handshake_failures: Counter["port"] = "spanscore_tls_handshake_failures_total";
     /// Traces closed, by reason
     traces_closed: Counter["reason"] = "spanscore_traces_closed_total";
+    /// Traces of which only half arrived, by what is missing: spans (only log records with messages
+    /// came), or calls (spans say that tools were called, and nothing says which)
+    traces_half_arrived: Counter["missing"] = "spanscore_traces_half_arrived_total";
     /// Traces that were closed as inactive while a parent of the same process was missing, with
     /// assemble.peers
     traces_torn: Counter[] = "spanscore_traces_torn_total";
@@ -129,6 +138,8 @@ metrics! {
     exporter_queue_capacity: Gauge["queue"] = "spanscore_exporter_queue_capacity_bytes";
     /// Bytes in a queue, by queue: forward holds the original telemetry, score_… the scores
     exporter_queue_size: Gauge["queue"] = "spanscore_exporter_queue_size_bytes";
+    /// Bytes of memory that are shared out among queues and traces
+    memory_shared: Gauge[] = "spanscore_memory_shared_bytes";
     /// Addresses of assemble.peers
     peers: Gauge[] = "spanscore_peers";
     /// 1 if the addresses of assemble.peers are not known

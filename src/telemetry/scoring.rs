@@ -43,6 +43,29 @@ impl SpansWithoutIds {
     }
 }
 
+/// Late spans, or calls and results in other traces, concern traces that were forgotten because the
+/// memory of closed traces was full.
+#[derive(Debug)]
+pub struct RevisionsLost {
+    /// How many.
+    pub n_revisions: usize,
+}
+
+impl RevisionsLost {
+    /// Counts it. The first one is a warning.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let n_lost = self.n_revisions as u64;
+        if n_lost > 0 && telemetry.metrics.revisions_lost.add([], n_lost) == n_lost {
+            tracing::warn!(
+                n_revisions = n_lost,
+                "late spans or results change no verdict: the memory of closed traces was full and \
+                 their trace is forgotten (further ones are only counted); raise \
+                 assemble.recent.max_size or memory.limit"
+            );
+        }
+    }
+}
+
 /// Spans arrived for traces that were already judged.
 #[derive(Debug)]
 pub struct SpansLate {
@@ -55,17 +78,12 @@ pub struct SpansLate {
 }
 
 impl SpansLate {
-    /// Counts it. The first revision that is lost for lack of memory is a warning.
+    /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
-        let n_forgotten = self.n_forgotten as u64;
-        if n_forgotten > 0 && telemetry.metrics.revisions_lost.add([], n_forgotten) == n_forgotten {
-            tracing::warn!(
-                n_spans = n_forgotten,
-                "late spans change no verdict: the memory of closed traces was full and their \
-                 trace is forgotten (further spans are only counted); raise \
-                 assemble.recent.max_size or memory.limit"
-            );
+        RevisionsLost {
+            n_revisions: self.n_forgotten,
         }
+        .emit(telemetry);
         if self.n_taken + self.n_refused > 0 {
             telemetry
                 .metrics
@@ -151,6 +169,49 @@ impl TracesTorn {
     /// Counts it.
     pub fn emit(self, telemetry: &Telemetry) {
         telemetry.metrics.traces_torn.add([], self.n_traces as u64);
+    }
+}
+
+/// Only the spans or only the log records of a trace arrived.
+#[derive(Debug)]
+pub struct TraceHalfArrived<'a> {
+    /// The service of the half that arrived.
+    pub service: &'a str,
+    /// `spans` or `calls`.
+    pub missing: &'static str,
+    /// The first since the start that lacks this.
+    pub is_first: bool,
+}
+
+impl TraceHalfArrived<'_> {
+    /// Counts it, and logs the first with what to do.
+    pub fn emit(self, telemetry: &Telemetry) {
+        let Self {
+            service,
+            missing,
+            is_first,
+        } = self;
+        telemetry.metrics.traces_half_arrived.add([missing], 1);
+        if !is_first {
+            return;
+        }
+        match missing {
+            "spans" => tracing::warn!(
+                service,
+                "a trace came as log records with a model's messages and without its spans, so its \
+                 calls are not judged: send both signals here; behind a router, place log records \
+                 and spans by the same key (docs/kubernetes.md); further ones are counted in \
+                 spanscore_traces_half_arrived_total"
+            ),
+            _ => tracing::warn!(
+                service,
+                "a model's span says that tools were called, and neither spans nor log records say \
+                 which: record tool calls as spans or capture the messages, and if they are log \
+                 records, send these here too; behind a router, place both by the same key \
+                 (docs/kubernetes.md); further ones are counted in \
+                 spanscore_traces_half_arrived_total"
+            ),
+        }
     }
 }
 

@@ -67,7 +67,7 @@ fn every_rule_of_the_page_is_kept_and_broken_as_it_says() {
         let broken = judge(breaks);
         assert_eq!(broken.verdict, Verdict::Fail, "{name}");
         let said = broken.explanation();
-        assert!(said.contains(&explanation), "{name}: {said}");
+        assert_eq!(said, explanation, "{name}");
         assert!(
             !broken.offending().is_empty() || said.contains("never"),
             "{name}: {said}"

@@ -25,8 +25,8 @@ async function freePort() {
 }
 
 export class Sidecar {
-  // `text` is configuration beside the ports.
-  static async start(text = "", { admin = "", ports } = {}) {
+  // `text` is configuration beside the ports, and beside `assemble` unless it has an `own` one.
+  static async start(text = "", { admin = "", ports, own = false } = {}) {
     const sidecar = new Sidecar();
     sidecar.ports = ports ?? [await freePort(), await freePort(), await freePort()];
     sidecar.temporary = temporary();
@@ -38,8 +38,7 @@ export class Sidecar {
 admin:
   listen: "127.0.0.1:${page}"
   ${admin}
-assemble: { settle: 100ms, restart_guard: 0s }
-${text}`,
+${own ? "" : "assemble: { settle: 100ms, restart_guard: 0s }\n"}${text}`,
     );
     sidecar.otlp = `http://127.0.0.1:${http}`;
     sidecar.address = `http://127.0.0.1:${page}`;
@@ -79,8 +78,8 @@ export async function openBrowser() {
 }
 
 // A window whose console is watched: an error in it fails the test, unless it is expected.
-export async function openPage(browser, { width = 1280, height = 800, scheme = "light", expected = /^$/ } = {}) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme });
+export async function openPage(browser, { width = 1280, height = 800, scale = 1, scheme = "light", expected = /^$/ } = {}) {
+  const context = await browser.newContext({ viewport: { width, height }, deviceScaleFactor: scale, colorScheme: scheme });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   page.problems = [];

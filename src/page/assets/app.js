@@ -18,6 +18,12 @@ function App({ source }) {
     const names = { runs: "Runs", run: "Run", criteria: "Criteria", try: "Try it", health: "Health" };
     document.title = `${names[view] ?? "Runs"} · spanscore`;
   }, [view]);
+  // Times of today stand without their day: over midnight the rows are drawn again.
+  const [, setDay] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => setDay(new Date().getDate()), 60_000);
+    return () => clearInterval(timer);
+  }, []);
   const shown =
     view === "run" && id
       ? html`<${RunView} key=${id} source=${source} id=${id} query=${query} />`

@@ -251,6 +251,15 @@ function Try({ source, name: edited }) {
   const known = useAsked(() => source.criteria(), [saved, source.state]).value ?? [];
   const existing = known.find((entry) => entry.name === name);
   const ofFile = existing && existing.source === "file";
+  const remove = async () => {
+    try {
+      await source.remove(name, existing.etag);
+      setOrigin(null);
+      setSaved({ removed: name });
+    } catch (failure) {
+      setSaved({ failure });
+    }
+  };
   const save = async () => {
     try {
       const etag = origin && origin.name === name ? origin.etag : undefined;
@@ -276,8 +285,10 @@ function Try({ source, name: edited }) {
             : html`<button type="button" class="primary" disabled=${Boolean(failure) || !outcome} onClick=${save}>
                   ${existing ? "Save the change" : "Put into force"}
                 </button>
-                <${Copy} text=${text} label="Copy as YAML" />`}
+                <${Copy} text=${text} label="Copy as YAML" />
+                ${existing && html`<${Remove} key=${name} name=${name} remove=${remove} />`}`}
         </div>
+        ${saved?.removed && html`<${Notice} kind="good">${clean(saved.removed)} is no longer in force. Its text stays here until you leave.<//>`}
         ${saved?.entry && html`<${Notice} kind="good">${clean(saved.entry.name)} is in force, revision <code>${saved.entry.revision}</code>. Runs that end from now on are judged by it.<//>`}
         ${saved?.failure && html`<${SaveFailure} failure=${saved.failure} isNew=${!origin} reload=${async () => {
           await load(name);
@@ -287,6 +298,22 @@ function Try({ source, name: edited }) {
       <${Outcome} outcome=${outcome} isStale=${isStale} source=${source} />
     </div>
   </main>`;
+}
+
+// Takes a criterion of the API out of force, after a second press.
+function Remove({ name, remove }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const answer = (isSure) => {
+    setIsAsking(false);
+    if (isSure) remove();
+  };
+  if (!isAsking) {
+    return html`<button type="button" class="plain danger" onClick=${() => setIsAsking(true)}>Take out of force</button>`;
+  }
+  return html`<span class="actions" role="group" aria-label="Take out of force?">
+    <button type="button" class="danger primary" onClick=${() => answer(true)}>Take ${clean(name)} out of force</button>
+    <button type="button" class="plain" onClick=${() => answer(false)}>Keep it</button>
+  </span>`;
 }
 
 function SaveFailure({ failure, isNew, reload, name }) {
@@ -321,14 +348,18 @@ function Outcome({ outcome, isStale, source }) {
     </ul>
     <ul class="tried">
       ${outcome.runs.slice(0, 100).map(
-        (run) => html`<li>
+        (run) => {
+          const known = source.runs.byId.get(run.trace_id);
+          return html`<li>
           <a href=${address(["run", run.trace_id])}>
             <${Sign} label=${run.label} />
-            <span class="title"><${Name} text=${source.runs.byId.get(run.trace_id)?.agent ?? run.root} max=${40} />
-              ${run.before && run.before !== run.label && html`<span class="flag">was ${LABELS[run.before].word}</span>`}</span>
+            <span class="title"><${Name} text=${known?.agent ?? run.root} max=${40} />
+              ${run.before && run.before !== run.label && html`<span class="flag">was ${LABELS[run.before].word}</span>`}
+              ${known && html`<${Time} at=${known.time ?? known.judged} />`}</span>
             <span class="explanation"><${Sentence} text=${explanationOf(run.explanation)} /></span>
           </a>
-        </li>`,
+        </li>`;
+        },
       )}
     </ul>
   </section>`;

@@ -71,8 +71,8 @@ function Editor({ text, setText, errors, label }) {
           ${error.line
             ? html`<button type="button" class="plain" onClick=${() => toError(error)}>line ${error.line}, column ${error.column}</button>`
             : html`<span class="dim">criterion</span>`}
-          <span class="message">${clean(error.message)}</span>
-          ${error.remedy && html`<span class="remedy">${clean(error.remedy)}</span>`}
+          <span class="message"><${Sentence} text=${error.message} /></span>
+          ${error.remedy && html`<span class="remedy"><${Sentence} text=${error.remedy} /></span>`}
         </li>`,
       )}
     </ul>

@@ -50,17 +50,17 @@ function Health({ source }) {
         </dl>
         <${Reload} reload=${status.reload} />
       <//>
-      <${Card} title="Destinations"><${Destinations} metrics=${metrics} /><//>
+      <${Card} title="Destinations"><${Destinations} metrics=${metrics} destinations=${status.destinations} /><//>
       <${Card} title="Queues and budgets"><${Budgets} metrics=${metrics} /><//>
-      <${Card} title="Telemetry" wide><${Books} metrics=${metrics} /><//>
+      <${Card} title="Telemetry" size="wide-card"><${Books} metrics=${metrics} /><//>
       <${Card} title="Refused, dropped, unscored"><${Losses} metrics=${metrics} /><//>
-      <${Card} title="Not recognised"><${Unrecognised} found=${settings.unrecognised} /><//>
+      <${Card} title="Not recognised" size="whole-card"><${Unrecognised} found=${settings.unrecognised} /><//>
     </div>
   </main>`;
 }
 
-function Card({ title, wide, children }) {
-  return html`<section class=${`card ${wide ? "wide-card" : ""}`}><h2>${title}</h2>${children}</section>`;
+function Card({ title, size = "", children }) {
+  return html`<section class=${`card ${size}`}><h2>${title}</h2>${children}</section>`;
 }
 
 function Reload({ reload }) {
@@ -149,37 +149,38 @@ const QUEUES = {
   score_metrics: "scores as metrics",
 };
 
-// Whether each destination answers: after an outage, nothing waits for long unless it goes on.
-function Destinations({ metrics }) {
+// How the last attempt to deliver ended, for each queue.
+const ANSWERS = {
+  untried: { label: "not_evaluated", words: "nothing was sent yet" },
+  accepts: { label: "pass", words: "answers" },
+  refuses: { label: "fail", words: "refuses what is sent" },
+  fails: { label: "fail", words: "does not answer" },
+};
+
+function Destinations({ metrics, destinations }) {
   const of = (name, queue) => metrics.all(name).find((sample) => sample.labels.queue === queue)?.value ?? 0;
-  const queues = metrics.all("spanscore_exporter_queue_capacity_bytes").map(({ labels }) => {
-    const { queue } = labels;
-    const waiting = of("spanscore_exporter_queue_size_bytes", queue);
-    const retries = of("spanscore_exporter_retries_total", queue);
-    const outages = of("spanscore_exporter_outages_total", queue);
-    return { queue, waiting, retries, outages, isOut: waiting > 0 && outages > 0 };
-  });
-  const sent = SIGNALS.reduce((n, [signal]) => n + metrics.total(`spanscore_exporter_sent_${signal}_total`), 0);
   const evaluations = metrics.total("spanscore_judgements_total");
-  const isForwarded = queues.some(({ queue }) => queue === "forward");
+  const isForwarded = destinations.some(({ queue }) => queue === "forward");
   return html`<ul class="plain-list destinations">
-      ${!isForwarded && html`<li>Telemetry is not forwarded: <code>forward.endpoint</code> is not set.</li>`}
-      ${queues.map(
-        ({ queue, waiting, outages, retries, isOut }) => html`<li>
-          <${Sign} label=${isOut ? "fail" : "pass"} /><span>
-            ${clean(QUEUES[queue] ?? queue.replaceAll("_", " "))}:${" "}
-            ${isOut
-              ? html`<strong>does not answer</strong>, ${bytes(waiting)} wait, tried again ${counted(retries, "time")}`
-              : outages > 0
-                ? html`answers, after ${counted(outages, "outage")}`
-                : queue === "forward" && sent === 0
-                  ? "nothing was sent yet"
-                  : "no outage"}
-          </span>
-        </li>`,
-      )}
-      <li class="dim">${counted(evaluations, "evaluation")} made since the start</li>
-    </ul>`;
+    ${!isForwarded && html`<li class="dim"><span></span><span>Telemetry is not forwarded: <code>forward.endpoint</code> is not set.</span></li>`}
+    ${destinations.map((destination) => {
+      const { queue, endpoint, setting, state, last_accepted, last_refused, last_failed } = destination;
+      const { label, words } = ANSWERS[state] ?? ANSWERS.untried;
+      const waiting = of("spanscore_exporter_queue_size_bytes", queue);
+      const retries = of("spanscore_exporter_retries_total", queue);
+      const problem = state === "refuses" ? last_refused : state === "fails" ? last_failed : null;
+      return html`<li>
+        <${Sign} label=${label} />
+        <span><strong>${clean(QUEUES[queue] ?? queue.replaceAll("_", " "))}</strong>: ${words}${state !== "accepts" && waiting > 0 ? `, ${bytes(waiting)} wait` : ""}${
+          last_accepted && html`, last took a request at <${Time} at=${last_accepted} />`
+        }</span>
+        ${problem && html`<span class="where bad"><${Time} at=${problem.time} /> ${clean(problem.error)}</span>`}
+        ${!problem && last_failed && html`<span class="where">last failed at <${Time} at=${last_failed.time} /> (${counted(retries, "attempt")} repeated since the start)</span>`}
+        <span class="where" title=${clean(setting)}>${clean(endpoint)}, set by <code>${clean(setting.split(" ")[0])}</code></span>
+      </li>`;
+    })}
+    <li class="dim"><span></span><span>${counted(evaluations, "evaluation")} made since the start</span></li>
+  </ul>`;
 }
 
 function words(name) {
@@ -216,15 +217,19 @@ function Losses({ metrics }) {
 function Unrecognised({ found }) {
   if (found.length === 0) return html`<p><${Sign} label="pass" /> Every trace that looked like an agent's was recognised.</p>`;
   return html`<p>These traces look like an agent's, but hold no tool call that spanscore knows:</p>
-    <ul class="plain-list">
+    <ul class="unknown">
       ${found.map(
         (one) => html`<li>
           <${Name} text=${one.service || "(no service)"} class="service" />
           ${one.span_name && html` span <${Name} text=${one.span_name} class="call" />`}
           ${one.models > 0 && html`, ${counted(one.models, "model call")}`}
           <span class="dim"> in ${counted(one.seen, "trace")}</span>
+          ${one.proposal && html`<p>One of its spans looks like a tool call. Try this in <code>spanscore.yaml</code>:</p>
+            <pre class="yaml" tabindex="0">${cleanLines(one.proposal)}</pre>
+            <${Copy} text=${one.proposal} label="Copy as YAML" />`}
         </li>`,
       )}
     </ul>
-    <p>Record one with <code>spanscore run --record DIR</code>; <code>spanscore inspect --verbose DIR</code> says how its spans were read and which <code>tools</code> setting to try.</p>`;
+    ${found.some((one) => !one.proposal) &&
+    html`<p class="dim">Where nothing is proposed, no attribute looks like the name of a tool. Record such a trace with <code>spanscore run --record DIR</code>; <code>spanscore inspect --verbose DIR</code> shows each of its spans with its attributes.</p>`}`;
 }

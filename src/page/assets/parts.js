@@ -47,8 +47,10 @@ function Badge({ evaluation, href }) {
     : html`<span class=${`badge ${evaluation.label}`} title=${title}>${inside}</span>`;
 }
 
-// The calls of a run in order: repeats folded, parallel groups side by side, failed calls marked.
+// The calls of a run in order: repeats folded, parallel groups side by side, failed calls marked. What has no
+// room fades out, and the number of calls says how many there were.
 const MAX_CHIPS = 14;
+const MANY_CALLS = 6;
 
 function chipsOf(calls) {
   const chips = [];
@@ -66,7 +68,6 @@ function Chips({ calls, total, max = MAX_CHIPS }) {
   if (total === 0) return html`<span class="dim">no tool call</span>`;
   const chips = chipsOf(calls);
   const shown = chips.slice(0, max);
-  const nShown = shown.reduce((n, chip) => n + chip.n, 0);
   const groups = [];
   for (const chip of shown) {
     const last = groups[groups.length - 1];
@@ -80,27 +81,44 @@ function Chips({ calls, total, max = MAX_CHIPS }) {
     />${chip.n > 1 && html`<span class="times">×${chip.n}</span>`}</span
   >`;
   return html`<span class="chips"
-    >${groups.map((group) =>
+    ><span class="flow">${groups.map((group) =>
       group.chips.length > 1
         ? html`<span class="together" title="asked for together: their order proves nothing"
             ><span class="hidden">together: </span>${group.chips.map(one)}</span
           >`
         : one(group.chips[0]),
-    )}${total > nShown && html`<span class="chip more">+${number(total - nShown)} more</span>`}</span
+    )}</span>${(total >= MANY_CALLS || total > max) && html`<span class="total">${counted(total, "call")}</span>`}</span
   >`;
 }
 
-// Copies a text, and says so.
+// Browsers have a clipboard for pages from this machine and over TLS only; elsewhere a selected text is copied.
+async function copyText(text, beside) {
+  if (navigator.clipboard) {
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
+  }
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "hidden";
+  // Beside the button: a dialog takes the focus back from whatever is outside it.
+  beside.parentNode.append(area);
+  area.select();
+  const isDone = document.execCommand("copy");
+  area.remove();
+  beside.focus();
+  return isDone;
+}
+
+// Copies a text, and says whether it did.
 function Copy({ text, label = "Copy" }) {
-  const [isDone, setIsDone] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard?.writeText(text).catch(() => {});
-    setIsDone(true);
-    setTimeout(() => setIsDone(false), 1500);
+  const [said, setSaid] = useState("");
+  const copy = async (event) => {
+    setSaid((await copyText(text, event.currentTarget)) ? "Copied" : "The browser did not copy it");
+    setTimeout(() => setSaid(""), 2_000);
   };
-  return html`<button type="button" class="plain" onClick=${copy}>
-    ${isDone ? "Copied" : label}
-  </button>`;
+  return html`<button type="button" class="plain" aria-live="polite" onClick=${copy}>${said || label}</button>`;
 }
 
 function Notice({ kind = "info", children }) {
@@ -167,6 +185,18 @@ function VirtualList({ items, height, keyOf, row, label }) {
 }
 
 // Is the window narrow?
+// The width of an element in pixels; 0 before it is drawn.
+function useWidth(box) {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    if (!box.current) return;
+    const observer = new ResizeObserver(([entry]) => setWidth(Math.round(entry.contentRect.width)));
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}
+
 function useNarrow() {
   const query = useMemo(() => matchMedia("(max-width: 720px)"), []);
   const [isNarrow, setIsNarrow] = useState(query.matches);

@@ -108,6 +108,11 @@ function Uncertain({ run }) {
 
 function Verdict({ run, evaluation }) {
   const { label, alignment } = evaluation;
+  // A row need not repeat the explanation.
+  const rows = useMemo(
+    () => alignment.map((row) => (row.note && evaluation.explanation.startsWith(row.note) ? { ...row, note: undefined } : row)),
+    [evaluation],
+  );
   return html`<article class=${`verdict ${label}`}>
     <header>
       <${Sign} label=${label} />
@@ -119,7 +124,7 @@ function Verdict({ run, evaluation }) {
     <p class="explanation">
       <${Sentence} text=${alignment.length > 0 ? explanationOf(evaluation.explanation) : evaluation.explanation} />
     </p>
-    ${alignment.length > 0 && html`<${AlignmentTable} run=${run} rows=${alignment} />`}
+    ${alignment.length > 0 && html`<${AlignmentTable} run=${run} rows=${rows} />`}
   </article>`;
 }
 
@@ -162,7 +167,8 @@ function foldRows(rows) {
 function AlignmentTable({ run, rows }) {
   const [isOpen, setIsOpen] = useState(false);
   const shown = useMemo(() => (isOpen ? rows.slice(0, 1000) : foldRows(rows).slice(0, 200)), [rows, isOpen]);
-  return html`<table class="alignment">
+  // The roles are spelled out because narrow windows lay the rows out as blocks.
+  return html`<table class="alignment" role="table">
     <thead>
       <tr><th scope="col">Verdict</th><th scope="col">Expected</th><th scope="col">Called</th></tr>
     </thead>
@@ -188,10 +194,10 @@ function AlignmentRow({ run, rows, row }) {
   const { word, sign } = KINDS[row.kind] ?? KINDS.open;
   const called = row.calls.slice(0, 12);
   const note = row.note ?? (row.kind === "moved" ? movedNote(rows, row) : "");
-  return html`<tr class=${`${row.kind} ${row.fault ? "fault" : "fine"}`}>
-    <td><span class="kind"><span class="shape" aria-hidden="true">${sign}</span> ${word}</span></td>
-    <td>${row.expected ? html`<span class="call"><${Sentence} text=${row.expected} /></span>` : html`<span class="nothing">nothing</span>`}</td>
-    <td>
+  return html`<tr role="row" class=${`${row.kind} ${row.fault ? "fault" : "fine"}`}>
+    <td role="cell"><span class="kind"><span class="shape" aria-hidden="true">${sign}</span> ${word}</span></td>
+    <td role="cell" data-title="expected">${row.expected ? html`<span class="call"><${Sentence} text=${row.expected} /></span>` : html`<span class="nothing">nothing</span>`}</td>
+    <td role="cell" data-title="called">
       ${row.visited !== undefined && html`<${Name} text=${row.visited} class="call" />`}
       ${called.map((at) => html`<${CallRef} run=${run} at=${at} />`)}
       ${row.calls.length > called.length && html`<span class="dim"> and ${row.calls.length - called.length} more</span>`}
@@ -231,10 +237,51 @@ function lanesOf(run) {
   return { calls, agents };
 }
 
+// The widths of a letter in a bar, and of the names of agents beside the lanes, in pixels.
+const LETTER = 7;
+const NAMES = 130;
+// A name is cut short for want of room, but not to less than this.
+const SHORTEST = 44;
+
+// Where the name of each bar of a lane stands: inside, or in the free space after or before it. A name without room
+// is left out, since names that overlap cannot be read; the bar's title has it.
+function placeNames(lane, place, width) {
+  let free = 0;
+  return lane.map((call, at) => {
+    const [left, right] = [place(call.start), place(call.end)];
+    const [from, to] = [left, right].map((percent) => (percent / 100) * width);
+    const next = at + 1 < lane.length ? (place(lane[at + 1].start) / 100) * width : width;
+    const needed = (Math.min(clean(call.name).length, 40) + (call.error ? 2 : 0)) * LETTER + 12;
+    const after = next - Math.max(to, from + 4) - 8;
+    let side = "none";
+    if (needed <= to - from) side = "inside";
+    else if (needed <= after) side = "after";
+    else if (from - needed >= free) side = "before";
+    else if (to - from >= SHORTEST && to - from >= after) side = "inside";
+    else if (after >= SHORTEST) side = "after";
+    free = side === "after" ? to + Math.min(needed, after) : to;
+    return { call, left, right, side, room: side === "after" ? after : undefined };
+  });
+}
+
+// The turns of the model, in order; a number stands where there is room for it.
+function turnsOf(calls, place) {
+  const turns = new Map();
+  for (const call of calls) if (!turns.has(call.step)) turns.set(call.step, place(call.start));
+  let last = -100;
+  return [...turns].map(([step, at]) => {
+    const isNamed = at - last >= 3.5;
+    if (isNamed) last = at;
+    return { step, at, isNamed };
+  });
+}
+
 function Timeline({ run }) {
+  const box = useRef(null);
+  const width = Math.max(0, useWidth(box) - NAMES);
   const { calls, agents } = useMemo(() => lanesOf(run), [run]);
   if (calls.length === 0) {
-    return html`<p class="dim">${run.n_calls === 0 ? "The run made no tool call." : "The calls have no times: they were read from messages."}</p>`;
+    return html`<p class="dim" ref=${box}>${run.n_calls === 0 ? "The run made no tool call." : "The calls have no times: they were read from messages."}</p>`;
   }
   const starts = [...calls.map((call) => BigInt(call.start)), ...run.agent_runs.map((agent) => BigInt(agent.start)).filter((at) => at > 0n)];
   const ends = [...calls.map((call) => BigInt(call.end)), ...run.agent_runs.map((agent) => BigInt(agent.end))];
@@ -242,22 +289,14 @@ function Timeline({ run }) {
   const most = ends.reduce((a, b) => (b > a ? b : a), least + 1n);
   const total = Number(most - least) / 1e6;
   const place = (nanos) => Math.min(100, Math.max(0, (Number(BigInt(nanos) - least) / 1e6 / total) * 100));
-  const turns = [];
-  for (const call of calls) {
-    if (turns.length === 0 || turns[turns.length - 1].step !== call.step) {
-      if (!turns.some((turn) => turn.step === call.step)) turns.push({ step: call.step, at: place(call.start) });
-    }
-  }
+  const turns = turnsOf(calls, place);
   const ticks = [0, 0.25, 0.5, 0.75, 1];
   return html`<div class="timeline" role="group" aria-label="When each call ran" tabindex="0">
-    <div class="canvas">
+    <div class="canvas" ref=${box}>
       <div class="turns">
         <span class="lane-name">model turn</span>
         <span class="track" aria-hidden="true">
-          ${turns.map((turn, at) => {
-            const isNear = at > 0 && turn.at - turns[at - 1].at < 4;
-            return html`<span class="turn" style=${{ left: `${turn.at}%` }}>${isNear ? "" : turn.step + 1}</span>`;
-          })}
+          ${turns.map((turn) => html`<span class="turn" style=${{ left: `${turn.at}%` }}>${turn.isNamed ? turn.step + 1 : ""}</span>`)}
         </span>
       </div>
       ${[...agents].map(
@@ -267,7 +306,7 @@ function Timeline({ run }) {
             ${lanes.map(
               (lane) => html`<div class="track">
                 ${turns.map((turn) => html`<span class="turn-line" style=${{ left: `${turn.at}%` }}></span>`)}
-                ${lane.map((call) => html`<${Bar} call=${call} left=${place(call.start)} right=${place(call.end)} />`)}
+                ${placeNames(lane, place, width).map((bar) => html`<${Bar} ...${bar} />`)}
               </div>`,
             )}
           </div>
@@ -282,20 +321,16 @@ function Timeline({ run }) {
   </div>`;
 }
 
-function Bar({ call, left, right }) {
+function Bar({ call, left, right, side, room }) {
   const took = millisBetween(call.start, call.end);
   const words = `call ${call.at + 1}, ${clean(call.name)}, ${call.ended ? duration(took) : "not ended"}${call.error ? ", failed" : ""}, turn ${call.step + 1}`;
-  // A name stands inside its bar if there is room, and beside it where not.
-  const isWide = right - left > 14;
-  const isAtEnd = left > 70;
-  const side = isWide ? "inside" : isAtEnd ? "before" : "after";
   return html`<span
     class=${`bar-call ${call.error ? "failed" : ""} ${call.group !== null ? "grouped" : ""}`}
     style=${{ left: `${left}%`, width: `${Math.max(right - left, 0.4)}%` }}
     title=${words}
     role="img"
     aria-label=${words}
-    ><span class=${`bar-name ${side}`} aria-hidden="true">${call.error ? "✕ " : ""}${clean(call.name).slice(0, 40)}</span></span
+    >${side !== "none" && html`<span class=${`bar-name ${side}`} style=${{ maxWidth: room && `${Math.floor(room)}px` }} aria-hidden="true">${call.error ? "✕ " : ""}${clean(call.name).slice(0, 40)}</span>`}</span
   >`;
 }
 
@@ -305,10 +340,14 @@ function Calls({ run }) {
   const [max, setMax] = useState(100);
   if (run.tool_calls.length === 0) return html`<p class="dim">None.</p>`;
   const shown = run.tool_calls.slice(0, max);
+  // Columns that would say the same in every row, or nothing, are left out.
+  const hasAgents = new Set(run.tool_calls.map((call) => call.agent)).size > 1;
+  const hasGroups = run.tool_calls.some((call) => call.group !== null);
+  const columns = ["#", "Call", hasAgents && "Agent", "Turn", hasGroups && "Group", "Took", "Outcome"].filter(Boolean);
   return html`<div class="wide" tabindex="0" role="group" aria-label="Table of calls">
     <table class="calls">
       <thead>
-        <tr><th scope="col">#</th><th scope="col">Call</th><th scope="col">Agent</th><th scope="col">Turn</th><th scope="col">Group</th><th scope="col">Took</th><th scope="col">Outcome</th></tr>
+        <tr>${columns.map((word) => html`<th scope="col">${word}</th>`)}</tr>
       </thead>
       <tbody>
         ${shown.map(
@@ -316,14 +355,14 @@ function Calls({ run }) {
             <tr>
               <td class="position">${at + 1}</td>
               <td><${Name} text=${call.name} class="call" /></td>
-              <td><${Name} text=${call.agent ?? ""} max=${32} /></td>
+              ${hasAgents && html`<td><${Name} text=${call.agent ?? ""} max=${32} /></td>`}
               <td>${call.step + 1}</td>
-              <td>${call.group === null ? "" : call.group + 1}</td>
+              ${hasGroups && html`<td>${call.group === null ? "" : call.group + 1}</td>`}
               <td>${call.start === "0" ? "" : call.ended ? duration(millisBetween(call.start, call.end)) : "not ended"}</td>
               <td>${call.error ? html`<span class="badge fail"><span class="shape" aria-hidden="true">✕</span>failed</span>` : html`<span class="dim">ok</span>`}</td>
             </tr>
             ${(call.args !== undefined || call.result !== undefined) &&
-            html`<tr class="values"><td></td><td colspan="6">
+            html`<tr class="values"><td></td><td colspan=${columns.length - 1}>
               ${call.args !== undefined && html`<div><span class="dim">args</span> <code>${clean(call.args)}</code></div>`}
               ${call.result !== undefined && html`<div><span class="dim">result</span> <code>${clean(call.result)}</code></div>`}
             </td></tr>`}

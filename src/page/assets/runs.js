@@ -10,21 +10,21 @@ function verdictOf(run) {
   return worst < 0 ? null : SEVERITY[worst];
 }
 
-// A run is selected if everything that is given matches; a label and a criterion together ask for
-// this label of this criterion.
+// Does a run have this label, or this label of a criterion? It has `pass` if it has no other.
+function hasLabel(run, label, criterion) {
+  const found = criterion ? run.evaluations.filter((one) => one.criterion === criterion) : run.evaluations;
+  if (label === "pass") return found.length > 0 && found.every((one) => one.label === "pass");
+  return found.some((one) => !label || one.label === label);
+}
+
+// A run is selected if everything that is given matches.
 function runFilter({ label, criterion, agent, service, text }) {
   const wanted = text?.toLowerCase();
   const has = (name) => name && name.toLowerCase().includes(wanted);
   return (run) =>
     (!agent || run.agent === agent) &&
     (!service || run.service === service) &&
-    ((!label && !criterion) ||
-      (label === "none" && !criterion
-        ? run.evaluations.length === 0
-        : run.evaluations.some(
-            (found) =>
-              (!label || found.label === label) && (!criterion || found.criterion === criterion),
-          ))) &&
+    ((!label && !criterion) || hasLabel(run, label, criterion)) &&
     (!wanted ||
       run.trace_id.includes(wanted) ||
       has(run.root) ||
@@ -69,14 +69,10 @@ function Runs({ source, query }) {
   const counts = useMemo(() => {
     const counts = { pass: 0, fail: 0, not_evaluated: 0, error: 0 };
     for (const run of others) {
-      const labels = new Set();
-      for (const found of run.evaluations) {
-        if (!query.criterion || found.criterion === query.criterion) labels.add(found.label);
-      }
-      for (const label of labels) counts[label] += 1;
+      for (const label of SEVERITY) counts[label] += hasLabel(run, label, query.criterion);
     }
     return counts;
-  }, [others]);
+  }, [others, query.criterion]);
   const set = (changes) => replaceAddress(["runs"], { ...query, ...changes });
   const isFiltered = Object.values(query).some(Boolean);
   return html`<main class="runs">
@@ -88,6 +84,7 @@ function Runs({ source, query }) {
       nAll=${others.length}
       query=${query}
       set=${set}
+      isNarrow=${isNarrow}
     >
       ${!source.isReport &&
       html`<button
@@ -112,7 +109,7 @@ function Runs({ source, query }) {
   </main>`;
 }
 
-function FilterBar({ runs, counts, nAll, query, set, children }) {
+function FilterBar({ runs, counts, nAll, query, set, isNarrow, children }) {
   const options = useMemo(
     () => ({
       criterion: namesOf(runs, (run) => run.evaluations.map((found) => found.criterion)),
@@ -143,7 +140,9 @@ function FilterBar({ runs, counts, nAll, query, set, children }) {
           onClick=${() => set({ label })}
         >
           ${label && html`<span class="shape" aria-hidden="true">${LABELS[label].sign}</span>`}${label
-            ? LABELS[label].word
+            ? isNarrow && label === "not_evaluated"
+              ? html`<abbr title="not evaluated">not ev.</abbr>`
+              : LABELS[label].word
             : "all"}
           <span class="count">${number(label ? counts[label] : nAll)}</span>
         </button>`,
@@ -153,7 +152,7 @@ function FilterBar({ runs, counts, nAll, query, set, children }) {
       <span class="hidden">Search names of calls, agents, services, sessions and trace ids</span>
       <input
         type="search"
-        placeholder="Search calls, agents, trace ids …"
+        placeholder="Search names, trace ids"
         value=${query.text ?? ""}
         maxlength="200"
         onInput=${(event) => set({ text: event.target.value })}
@@ -213,9 +212,20 @@ function NoRuns({ source, isFiltered, clear }) {
     return html`<${Empty} title="Connecting …" />`;
   }
   return html`<${Empty} title="Waiting for the first run">
+    <${UnrecognisedHint} source=${source} />
     <p>Point your agent's OpenTelemetry exporter at this sidecar. A run appears here when it is judged, a few seconds after it has ended.</p>
     <pre>export OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317</pre>
   <//>`;
+}
+
+// Whoever waits for a run that spanscore saw and did not recognise is told so.
+function UnrecognisedHint({ source }) {
+  const { value: settings } = usePolled(() => source.json("/v1/page"), [source.state]);
+  const n = (settings?.unrecognised ?? []).reduce((sum, one) => sum + one.seen, 0);
+  return (
+    n > 0 &&
+    html`<${Notice} kind="warn">${counted(n, "trace")} came that ${n === 1 ? "looks" : "look"} like an agent's, without a tool call that spanscore knows. <a href="#/health">Health</a> says which, and what to configure.<//>`
+  );
 }
 
 // How many runs there are, and why some are not shown.

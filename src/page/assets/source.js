@@ -4,6 +4,13 @@
 // Most rows that the page holds; the sidecar usually remembers fewer.
 const MAX_ROWS = 50_000;
 const POLL_MILLIS = 3_000;
+// After so many polls a stream may be free.
+const POLLS = 20;
+// An answer takes no longer.
+const ANSWER_MILLIS = 30_000;
+// The sidecar says something on a stream every 15 seconds. After so long without a word the connection is dead,
+// though nobody closed it: the machine slept, or a firewall forgot it.
+const SILENCE_MILLIS = 40_000;
 
 class ApiFailure extends Error {
   constructor(status, body) {
@@ -104,7 +111,8 @@ class LiveSource {
   async call(path, options = {}) {
     const headers = { ...options.headers };
     if (this.token) headers.authorization = `Bearer ${this.token}`;
-    const response = await fetch(path, { cache: "no-store", ...options, headers });
+    const signal = AbortSignal.timeout(ANSWER_MILLIS);
+    const response = await fetch(path, { cache: "no-store", signal, ...options, headers });
     if (response.ok) return response;
     const body = await response.json().catch(() => null);
     if (response.status === 401) this.become("token", this.token ? body?.detail : "");
@@ -134,7 +142,7 @@ class LiveSource {
         this.settings = await this.json("/v1/page");
         await this.load();
         wait = 500;
-        await this.stream();
+        await this.listen();
       } catch (failure) {
         if (this.state !== "token") {
           const why = failure instanceof ApiFailure ? failure.message : "no connection";
@@ -174,22 +182,46 @@ class LiveSource {
     this.tell();
   }
 
-  // Server-sent events, read with `fetch`: `EventSource` cannot carry a token.
+  // While all streams are taken by other pages, the page asks now and then.
+  async listen() {
+    for (;;) {
+      await this.stream();
+      this.become("polling");
+      for (let n = 0; n < POLLS; n += 1) {
+        await new Promise((resolve) => setTimeout(resolve, POLL_MILLIS));
+        await this.takeEvent(await this.json(`/v1/runs?since=${this.change}`));
+      }
+    }
+  }
+
+  // Server-sent events, read with `fetch`: `EventSource` cannot carry a token. Returns if no stream is free.
   async stream() {
     const headers = { accept: "text/event-stream" };
-    let response;
+    const silence = new AbortController();
+    let timer;
+    const isHeard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MILLIS);
+    };
+    isHeard();
     try {
-      response = await this.call(`/v1/runs/events?since=${this.change}`, { headers });
+      const response = await this.call(`/v1/runs/events?since=${this.change}`, { headers, signal: silence.signal });
+      this.become("live");
+      await this.readEvents(response, isHeard);
     } catch (failure) {
       if (failure.status !== 503) throw failure;
-      return this.poll();
+    } finally {
+      clearTimeout(timer);
     }
-    this.become("live");
+  }
+
+  async readEvents(response, isHeard) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
       const { done, value } = await reader.read();
       if (done) throw new Error("the stream ended");
+      isHeard();
       text += value;
       let end;
       while ((end = text.indexOf("\n\n")) >= 0) {
@@ -198,15 +230,6 @@ class LiveSource {
         const at = event.indexOf("data: ");
         if (at >= 0) await this.takeEvent(JSON.parse(event.slice(at + 6)));
       }
-    }
-  }
-
-  // All streams are taken by other pages.
-  async poll() {
-    this.become("polling");
-    for (;;) {
-      await new Promise((resolve) => setTimeout(resolve, POLL_MILLIS));
-      await this.takeEvent(await this.json(`/v1/runs?since=${this.change}`));
     }
   }
 
@@ -338,7 +361,13 @@ function openSource() {
 // Draws again when the source has something new.
 function useSource(source) {
   const [, setVersion] = useState(0);
-  useEffect(() => source.subscribe(() => setVersion((version) => version + 1)), [source]);
+  useEffect(() => {
+    const draw = () => setVersion((version) => version + 1);
+    const end = source.subscribe(draw);
+    // Something may have changed between the first drawing and now.
+    draw();
+    return end;
+  }, [source]);
 }
 
 // The value of a promise: `{ value, failure, isLoading }`. Asked again when `keys` change.

@@ -1,0 +1,162 @@
+//! The pages of metrics that are being read. Scrapers that read slowly, or not at all, share few of
+//! them. Knows nothing of what is on a page.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::sync::Mutex;
+
+/// A page that somebody is still reading serves further scrapers for this long.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// Most pages that are held at once. One more takes the oldest from its readers, who have had
+/// [`SHARED_FOR`] for each of the others, and see their connection end.
+const MAX_PAGES: usize = 8;
+
+/// Bytes copied for a connection at once; beside them it holds nothing of the page.
+const PIECE: usize = 16 << 10;
+
+/// The pages that are being read.
+#[derive(Debug, Default)]
+pub struct Scrapes(Mutex<VecDeque<Page>>);
+
+#[derive(Debug)]
+struct Page {
+    text: Arc<String>,
+    rendered: Instant,
+}
+
+impl Scrapes {
+    /// The page for one more reader: the newest, if it is being read and is fresh, else a new one.
+    pub(super) fn page(&self, now: Instant, render: impl FnOnce() -> String) -> PageBody {
+        let mut pages = self.0.lock();
+        // A reader holds its page weakly, so that it can be taken from it.
+        pages.retain(|page| Arc::weak_count(&page.text) > 0);
+        let fresh = pages
+            .back()
+            .filter(|page| now.saturating_duration_since(page.rendered) < SHARED_FOR);
+        let text = match fresh {
+            Some(page) => Arc::clone(&page.text),
+            None => {
+                if pages.len() == MAX_PAGES {
+                    pages.pop_front();
+                }
+                let text = Arc::new(render());
+                pages.push_back(Page {
+                    text: Arc::clone(&text),
+                    rendered: now,
+                });
+                text
+            }
+        };
+        PageBody {
+            left: text.len(),
+            text: Arc::downgrade(&text),
+        }
+    }
+}
+
+/// The body of an answer, which reads a page piece by piece.
+#[derive(Debug)]
+pub(super) struct PageBody {
+    text: Weak<String>,
+    /// Bytes that are still to be sent.
+    left: usize,
+}
+
+/// The page was taken from a reader that was too slow.
+#[derive(Debug, thiserror::Error)]
+#[error("the metrics were read too slowly")]
+pub(super) struct ReadTooSlowly;
+
+impl HttpBody for PageBody {
+    type Data = Bytes;
+    type Error = ReadTooSlowly;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadTooSlowly>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let Some(text) = self.text.upgrade() else {
+            return Poll::Ready(Some(Err(ReadTooSlowly)));
+        };
+        let rest = &text.as_bytes()[text.len() - self.left..];
+        let piece = Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)]);
+        self.left -= piece.len();
+        if self.left == 0 {
+            // The next scraper gets a new page, even if it comes before this answer has been sent.
+            self.text = Weak::new();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn page(scrapes: &Scrapes, now: Instant, text: &str) -> PageBody {
+        scrapes.page(now, || text.repeat(PIECE))
+    }
+
+    async fn read(page: PageBody) -> Result<String, ReadTooSlowly> {
+        let bytes = page.collect().await?.to_bytes();
+        Ok(String::from_utf8_lossy(&bytes[..2]).into_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scrapers_that_do_not_read_share_one_page() {
+        let (scrapes, now) = (Scrapes::default(), Instant::now());
+        let stuck: Vec<PageBody> = (0..30)
+            .map(|n| page(&scrapes, now, &format!("{n} ")))
+            .collect();
+        assert_eq!(scrapes.0.lock().len(), 1);
+        for page in stuck {
+            assert_eq!(read(page).await.unwrap(), "0 ");
+        }
+        assert_eq!(read(page(&scrapes, now, "30 ")).await.unwrap(), "30");
+        assert_eq!(read(page(&scrapes, now, "31 ")).await.unwrap(), "31");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slowest_readers_lose_their_page_when_there_are_too_many() {
+        let scrapes = Scrapes::default();
+        let mut stuck = Vec::new();
+        for n in 0..20 {
+            let mut body = page(&scrapes, Instant::now(), &format!("{n} "));
+            body.frame().await.unwrap().unwrap();
+            stuck.push(body);
+            assert!(scrapes.0.lock().len() <= MAX_PAGES);
+            tokio::time::advance(SHARED_FOR).await;
+        }
+        let mut results = Vec::new();
+        for body in stuck {
+            results.push(read(body).await.is_ok());
+        }
+        let expected = [[false; 12].as_slice(), &[true; MAX_PAGES]].concat();
+        assert_eq!(results, expected);
+        drop(page(&scrapes, Instant::now(), "new"));
+        let last = page(&scrapes, Instant::now(), "last");
+        assert_eq!(scrapes.0.lock().len(), 1, "{last:?}");
+    }
+}

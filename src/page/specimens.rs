@@ -1,0 +1,116 @@
+//! Proposes how spans that look like tool calls could be recognised, from the few requests that it
+//! is shown. Pure. Must not know which spans were recognised.
+//!
+//! The attributes of spans that no convention reads are not kept anywhere, so they are read from
+//! the request itself: of the first spans after the start, and later of few, and only as long as a
+//! proposal is missing. Keys of attributes are kept, and no values but those that mark a tool call.
+
+use std::collections::VecDeque;
+
+use crate::config::Spelling;
+use crate::extract::Unrecognised;
+use crate::span::{SpanId, TraceId};
+use crate::wire::otlp::{any_value, key_value, request, resource_group, scope_group, span};
+use crate::wire::{delimited_fields, fields};
+
+/// Spans that are read after the start: whoever tries an agent out sends few.
+const AT_FIRST: usize = 4_096;
+/// Later, one of so many.
+const ONE_OF: usize = 64;
+/// Most spans that are read of one request, which takes less than a millisecond.
+const MAX_SPANS: usize = 1_024;
+/// Spans whose proposals are kept until their trace is judged.
+const MAX_PROPOSALS: usize = 128;
+/// Longest key that is proposed.
+const MAX_KEY: usize = 200;
+
+/// Proposals for the latest spans that look like tool calls.
+#[derive(Debug)]
+pub(super) struct Specimens {
+    /// How many spans may still be read.
+    budget: usize,
+    oldest_first: VecDeque<Proposal>,
+}
+
+#[derive(Debug)]
+struct Proposal {
+    trace_id: TraceId,
+    span_id: SpanId,
+    is_marked: bool,
+    setting: String,
+}
+
+impl Default for Specimens {
+    fn default() -> Self {
+        Self {
+            budget: AT_FIRST,
+            oldest_first: VecDeque::new(),
+        }
+    }
+}
+
+impl Specimens {
+    /// Reads some spans of a valid request. `is_wanted` says whether a proposal is missing. Returns
+    /// whether it needs to see the next request.
+    pub(super) fn look_at(&mut self, body: &[u8], n_spans: u64, is_wanted: bool) -> bool {
+        if is_wanted {
+            let n_spans = usize::try_from(n_spans).unwrap_or(usize::MAX);
+            let n_more = n_spans.div_ceil(ONE_OF).min(MAX_SPANS);
+            self.budget = (self.budget + n_more).min(AT_FIRST);
+        }
+        let n_read = self.budget.min(MAX_SPANS);
+        let spans = delimited_fields(body, request::RESOURCE_GROUPS)
+            .flat_map(|group| delimited_fields(group, resource_group::SCOPE_GROUPS))
+            .flat_map(|group| delimited_fields(group, scope_group::ITEMS));
+        for span in spans.take(n_read) {
+            self.budget -= 1;
+            self.read(span);
+        }
+        self.budget > 0
+    }
+
+    fn read(&mut self, encoded: &[u8]) {
+        let (mut trace_id, mut span_id) = (None, None);
+        let mut attributes: Vec<(&str, &str)> = Vec::new();
+        for field in fields(encoded).flatten() {
+            match (field.number, field.content) {
+                (span::TRACE_ID, Some(bytes)) => trace_id = TraceId::try_new(bytes),
+                (span::SPAN_ID, Some(bytes)) => span_id = SpanId::try_new(bytes),
+                (span::ATTRIBUTES, Some(attribute)) => attributes.extend(text_of(attribute)),
+                _ => {}
+            }
+        }
+        if let (Some(trace_id), Some(span_id)) = (trace_id, span_id)
+            && let Some(spelling) = Spelling::guess(attributes)
+        {
+            if self.oldest_first.len() == MAX_PROPOSALS {
+                self.oldest_first.pop_front();
+            }
+            self.oldest_first.push_back(Proposal {
+                trace_id,
+                span_id,
+                is_marked: spelling.is_marked(),
+                setting: spelling.setting(),
+            });
+        }
+    }
+
+    /// The setting to try, as YAML, for a trace in which no tool call was recognised: the one that
+    /// `inspect --verbose` proposes.
+    pub(super) fn proposal(&self, found: &Unrecognised) -> Option<&str> {
+        let proposals = self.oldest_first.iter().filter(|proposal| {
+            proposal.trace_id == found.trace_id && found.others.contains(&proposal.span_id)
+        });
+        let best = proposals.min_by_key(|proposal| !proposal.is_marked);
+        best.map(|proposal| proposal.setting.as_str())
+    }
+}
+
+/// The key of an attribute and its value, empty if it is no text.
+fn text_of(attribute: &[u8]) -> Option<(&str, &str)> {
+    let last = |message, number| delimited_fields(message, number).last();
+    let key = std::str::from_utf8(last(attribute, key_value::KEY)?).ok()?;
+    let value = last(attribute, key_value::VALUE).and_then(|value| last(value, any_value::STRING));
+    let value = value.and_then(|text| std::str::from_utf8(text).ok());
+    (key.len() <= MAX_KEY).then_some((key, value.unwrap_or_default()))
+}
