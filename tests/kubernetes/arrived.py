@@ -2,6 +2,7 @@
 
     arrived.py all SENT ARRIVED EVALUATIONS     recorded spans complete and once, and each evaluation once as span, as event and in the metric
     arrived.py runs ARRIVED CRITERION TRACE=COMPLETENESS:LABEL…     what was said of each of these traces
+    arrived.py gateway ARRIVED CRITERION RUNS       runs of two spans and a root each, all of which pass: spans, right, wrong and missing verdicts
 
 SENT and ARRIVED are the lines of `peer sink`, EVALUATIONS those of `spanscore replay --format jsonl`.
 """
@@ -62,4 +63,28 @@ def runs(arrived, criterion, *expected):
     print(f"said of the runs: {', '.join(pair.split('=')[1] for pair in expected)}")
 
 
-{"all": everything, "runs": runs}[sys.argv[1]](*sys.argv[2:])
+def gateway(arrived, criterion, file):
+    with open(file) as lines_of_runs:
+        expected = [line.strip() for line in lines_of_runs]
+    spans, said = collections.defaultdict(set), collections.defaultdict(list)
+    for line in lines(arrived):
+        if line["signal"] != "span":
+            continue
+        if line["name"] == f"evaluation {criterion}":
+            said[line["trace"]].append(line["attributes"]["gen_ai.evaluation.score.label"])
+        elif not is_ours(line):
+            spans[line["trace"]].add(line["span"])
+    lost = sum(3 - len(spans[trace]) for trace in expected)
+    wrong = [trace for trace in expected if "fail" in said[trace]]
+    right = [trace for trace in expected if "pass" in said[trace]]
+    without = [trace for trace in expected if not {"pass", "fail"} & set(said[trace])]
+    silent = [trace for trace in expected if not said[trace]]
+    print(
+        f"{len(expected)} runs: {3 * len(expected)} spans, {lost} lost; {len(right)} verdicts right, {len(wrong)} wrong, "
+        f"{len(without)} not given, {len(silent)} of these without any score"
+    )
+    assert not wrong and not lost, f"wrong: {wrong[:3]}, lost: {lost}"
+    assert len(right) > len(expected) / 2, "most runs are judged"
+
+
+{"all": everything, "runs": runs, "gateway": gateway}[sys.argv[1]](*sys.argv[2:])

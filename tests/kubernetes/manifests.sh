@@ -34,6 +34,9 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
     helm template "$name" "$chart" --namespace test --kube-version 1.29.0 -f "$values" >"$rendered/helm-$name.yaml" || fail "helm template with $values"
   done
   helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 >"$rendered/helm-agent-chart.yaml" || fail "helm template of a chart that takes the sidecar"
+  # On a node without volumes the gateway with a journal is only rendered.
+  helm template kept "$chart" --namespace test --kube-version 1.29.0 -f "$chart/ci/autoscaling-values.yaml" --set journal.enabled=true >"$rendered/helm-gateway-journal.yaml" || fail "helm template of a gateway with a journal"
+  helm template agent "$agent_chart" --namespace test --kube-version 1.29.0 --set spanscore.journal.enabled=true >"$rendered/helm-agent-journal.yaml" || fail "helm template of a sidecar with a journal"
   # What must not render, and why not.
   refused() { # TEXT ARGUMENT…
     local text=$1 answer; shift
@@ -43,6 +46,11 @@ if go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION"; then
   refused "value must be one of" --set mode=daemonset
   refused "image.repository is empty" --set mode=gateway
   refused "additional properties 'imag' not allowed" --set mode=gateway --set imag.tag=x
+  refused "additional properties 'endpont' not allowed" --set mode=gateway --set image.repository=x --set config.forward.endpont=x
+  refused "additional properties 'limit' not allowed" --set mode=gateway --set image.repository=x --set resources.limit.memory=1Gi
+  refused "additional properties 'periodSecond' not allowed" --set mode=gateway --set image.repository=x --set livenessProbe.periodSecond=1
+  refused "terminationGracePeriodSeconds is 20, and shutdown.deadline 20s" --set mode=gateway --set image.repository=x --set terminationGracePeriodSeconds=20
+  refused "terminationGracePeriodSeconds is 30, and shutdown.deadline 2m" --set mode=gateway --set image.repository=x --set config.shutdown.deadline=2m
   refused "podMonitor is for mode" --set mode=gateway --set image.repository=x --set podMonitor.enabled=true
   refused "mode must be \`sidecar\` or \`gateway\`" --set image.repository=x
 else

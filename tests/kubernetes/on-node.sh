@@ -8,15 +8,20 @@
 #   reload      an edit of the ConfigMap is loaded once and without a restart, a broken one keeps what was in force
 #   memory      an overload within 128Mi: refusals, and nobody is killed
 #   overlays    every overlay and component is taken by the API server, strictly; what has its images here runs
-#   inject      a pod of a labelled namespace gets the sidecar, whoever made it; opting out; an endpoint elsewhere is said in the log
+#   inject      a pod of a labelled namespace gets the sidecar, whoever made it, and its agent's run is judged; opting out; what keeps a pod from
+#               being judged is said in the log or in an annotation, and the pod runs
+#   resize      the memory limit of a running sidecar is lowered and raised under load: its shares follow, nobody is killed
+#   gateway     three pods behind the router, while agents run: rollout, 3 to 5 to 3, deletion, rollout of the router; no verdict is wrong
+#   docs        every block of docs/kubernetes.md, word for word, but for the images
 #   charts      helm install, upgrade and uninstall with every ci values file, and a chart that takes the sidecar from ours
 #
 # Needs the image of image.sh. Starts the node unless it is up, and ends it only if it started it.
 # Does not prove: NetworkPolicies (nobody enforces them here), the autoscaler's deeds.
 . "$(dirname "$0")/lib.sh"
+. "$here/gateway.sh"
 node=$here/node.sh
 k() { "$node" kubectl "$@"; }
-scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject charts reload)
+scenarios=("$@"); [ $# -gt 0 ] || scenarios=(jobs pod-end kill memory fallback overlays inject docs charts reload resize gateway)
 sent=$out/sent.jsonl
 host_sink=127.0.0.1:34317
 MAX_SECONDS_TO_COMPLETE=5
@@ -330,21 +335,117 @@ scenario_inject() {
   for metadata in 'labels: { spanscore/sidecar: "off" }' 'labels: { spanscore/inject: "off" }'; do
     [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.initContainers[*].name}')" = "" ] || fail "a pod that opts out has the sidecar: $metadata"
   done
-  [ "$(injected "$(agent_pod '' '' | sed 's/- name: agent/- name: spanscore/')" '{.spec.initContainers[*].name}')" = "" ] || fail "a container of the same name"
+  # One that has a container of our name: it runs, and an annotation says why there is no sidecar.
+  local namesake; namesake=$(agent_pod '' '' | sed 's/- name: agent/- name: spanscore/')
+  [ "$(injected "$namesake" '{.spec.initContainers[*].name}')" = "" ] || fail "a container of the same name"
+  k -n inject apply -f - >/dev/null <<<"$namesake"
+  k -n inject wait --for=condition=Ready pod/agent --timeout=60s >/dev/null
+  k -n inject describe pod agent | grep -q 'spanscore/not-injected: a container of this pod is named spanscore already' || fail "nothing says why there is no sidecar"
+  k -n inject delete pod agent --wait --grace-period=1 >/dev/null
   metadata='labels: { app.kubernetes.io/name: shop }'
   [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.volumes[?(@.name=="spanscore")].configMap.name}')" = shop-spanscore ] || fail "the ConfigMap is not named after the workload"
   [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.containers[0].env[0].value}')" = http://127.0.0.1:4318 ] || fail "the agent has no endpoint"
   [ "$(injected "$(agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_PROTOCOL, value: grpc }')" '{.spec.containers[0].env[1].value}')" = http://127.0.0.1:4317 ] || fail "an agent with gRPC has no endpoint"
-  metadata='annotations: { spanscore/config: other, spanscore/memory-limit: 256Mi }'
-  [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.volumes[?(@.name=="spanscore")].configMap.name} {.spec.initContainers[0].resources.limits.memory}')" = "other 256Mi" ] || fail "annotations are not read"
+  metadata='annotations: { spanscore/config: other, spanscore/memory-limit: 256Mi, spanscore/cpu-request: 50m }'
+  [ "$(injected "$(agent_pod "$metadata" '')" '{.spec.volumes[?(@.name=="spanscore")].configMap.name} {.spec.initContainers[0].resources.limits.memory} {.spec.initContainers[0].resources.requests.cpu}')" = "other 256Mi 50m" ] || fail "annotations are not read"
 
   # A missing ConfigMap and an endpoint elsewhere: the pod starts, and the log says both.
   agent_pod "$metadata" '{ name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://collector:4317" }' | k -n inject apply -f - >/dev/null
   k -n inject wait --for=condition=Ready pod/agent --timeout=60s >/dev/null
   k -n inject logs agent -c spanscore | grep -q 'agent: http://collector:4317' || fail "the log does not say that the sidecar is passed by"
+  k -n inject logs agent -c spanscore | grep -q 'n_criteria":0' || fail "the log does not say that there is no criterion"
+
+  # An agent that nobody prepared: its run is forwarded and judged by the ConfigMap of its name.
+  namespace backend; criterion
+  peer_pod backend sink sink 0.0.0.0:4317
+  k -n inject create configmap shop-spanscore --from-file="spanscore.yaml=$out/checkout.yaml" >/dev/null
+  k -n inject create configmap shop-spanscore-env "--from-literal=SPANSCORE_FORWARD__ENDPOINT=http://$address:4317" >/dev/null
+  k -n inject apply -f - >/dev/null <<'YAML'
+apiVersion: batch/v1
+kind: Job
+metadata: { name: shop }
+spec:
+  backoffLimit: 0
+  template:
+    metadata: { labels: { app.kubernetes.io/name: shop } }
+    spec:
+      restartPolicy: Never
+      securityContext: { runAsNonRoot: true, runAsUser: 65534, seccompProfile: { type: RuntimeDefault } }
+      containers:
+        - name: agent
+          image: localhost/peer:1
+          imagePullPolicy: Never
+          args: [agent, "127.0.0.1:4317", "2", "1"]
+          securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: [ALL] } }
+YAML
+  complete inject shop
+  k -n backend logs sink >"$out/arrived.jsonl"
+  local -a traces; mapfile -t traces < <(runs_of inject shop)
+  python3 "$here/arrived.py" runs "$out/arrived.jsonl" checkout "${traces[0]}=root_ended:pass" "${traces[1]}=root_ended:pass"
+
+  # A cluster that does not know the policy: this one has no v1. The command says so, and nothing has changed.
+  local answer; ! answer=$(k apply -k "$root/deploy/kustomize/inject/v1" 2>&1) || fail "a version that the cluster does not know is applied"
+  grep -q 'no matches for kind "MutatingAdmissionPolicy"' <<<"$answer" || fail "a cluster without the feature answers: $answer"
   kustomize_build "$root/deploy/kustomize/inject/v1beta1" | k delete -f - >/dev/null
   k -n inject get pod agent -o jsonpath='{.spec.initContainers[*].name}' | grep -q spanscore || fail "deleting the policy changed a pod"
   say "pods of a labelled namespace get the sidecar, and those that opt out do not"
+}
+
+shared_memory() { metric resized "$1" spanscore_memory_shared_bytes; }
+shares_memory() { [ "$(shared_memory "$1")" != 0 ]; }
+shared_memory_is_not() { local now; now=$(shared_memory "$1"); [ "$now" != 0 ] && [ "$now" != "$2" ]; }
+
+scenario_resize() {
+  namespace resized; namespace backend
+  peer_pod backend hold hold 0.0.0.0:4317
+  settings resized "$root/examples/demo.yaml" "SPANSCORE_FORWARD__ENDPOINT=http://$address:4317" SPANSCORE_SHUTDOWN__DEADLINE=3s
+  # A flood that does not end by itself.
+  kustomize_build "$here/overlays/job" | sed 's/"400"/"1000000"/' | k -n resized apply --server-side -f - >/dev/null
+  k -n resized delete job recorded sdk --wait >/dev/null
+  k -n resized patch job flood --type=merge -p '{"spec":{"suspend":false}}' >/dev/null
+  until_true 60 "the flood's pod" pod_runs resized job-name=flood
+  local pod limit before
+  pod=$(k -n resized get pods -l job-name=flood -o jsonpath='{.items[0].metadata.name}')
+  until_true 30 "its metrics" shares_memory "$pod"
+  for limit in 256Mi 160Mi; do
+    before=$(shared_memory "$pod")
+    k -n resized patch pod "$pod" --subresource resize --type=strategic \
+      -p "{\"spec\":{\"initContainers\":[{\"name\":\"spanscore\",\"resources\":{\"limits\":{\"memory\":\"$limit\"}}}]}}" >/dev/null
+    until_true 60 "the shares of $limit" shared_memory_is_not "$pod" "$before"
+    say "with $limit, $(shared_memory "$pod") bytes are shared out; before, $before"
+    [ "$(sidecar_status resized job-name=flood .restartCount)" = 0 ] || fail "the sidecar was restarted: $(sidecar_status resized job-name=flood .lastState)"
+  done
+  sleep 10
+  [ "$(sidecar_status resized job-name=flood .restartCount)" = 0 ] || fail "the sidecar was killed: $(sidecar_status resized job-name=flood .lastState)"
+  k -n resized delete job flood --wait=false >/dev/null
+  say "the limit went up and down under load, and the sidecar was not restarted"
+}
+
+scenario_docs() {
+  crds; python_with pyyaml || fail "docs.py needs yaml"
+  go_program helm "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION" || fail "no helm"
+  router_image
+  "$python" "$here/docs.py" "$root" "$out/docs" >&2 || fail "docs/kubernetes.md cannot be followed"
+  # The page's commands, word for word.
+  follow() { (cd "$out/docs" && kubectl() { k "$@"; } && . "./commands-$1.sh") >"$out/followed.log" || { cat "$out/followed.log" >&2; fail "the commands of docs/kubernetes.md, block $1"; }; }
+  follow 1
+  [ "$(grep '^{"trace_id"' "$out/followed.log" | sed 's/.*"label":"\([a-z]*\)".*/\1/' | sort | tr '\n' ' ')" = "fail pass " ] || fail "the example printed: $(cat "$out/followed.log")"
+  namespace shop
+  k -n shop apply -k "$out/docs/shop" --server-side --validate=strict >/dev/null
+  k -n shop rollout status deployment/shop --timeout=90s >/dev/null
+  follow 2
+  k -n shop rollout status deployment/shop --timeout=90s >/dev/null
+  [ "$(k -n shop get pods -l app=shop --field-selector=status.phase=Running -o jsonpath='{.items[-1:].spec.initContainers[*].name}')" = spanscore ] || fail "the agent has no sidecar, or two"
+  k delete -k "$out/docs/deploy/kustomize/inject/v1beta1" >/dev/null
+  namespace observability
+  k apply -k "$out/docs/observability" --server-side --validate=strict >/dev/null
+  k -n observability rollout status deployment/spanscore-gateway deployment/spanscore-router --timeout=180s >/dev/null
+  k delete namespace observability --wait --timeout=120s >/dev/null
+  namespace charts
+  helm --kubeconfig "$("$node" kubeconfig)" --namespace charts install shop "$out/docs/chart" --wait --timeout 120s >"$out/helm.log" 2>&1 || { cat "$out/helm.log" >&2; fail "the chart of the page"; }
+  helm --kubeconfig "$("$node" kubeconfig)" --namespace charts uninstall shop --wait >/dev/null
+  k delete job example-agent --ignore-not-found >/dev/null; k delete namespace shop --wait=false >/dev/null
+  say "every block of docs/kubernetes.md that can be followed here works as it is written"
 }
 
 scenario_charts() {
@@ -366,9 +467,11 @@ scenario_charts() {
     "${helm[@]}" uninstall "$name" --wait >/dev/null
     say "chart with $name: installed, upgraded, uninstalled"
   done
-  # A mistake in the configuration stops the installation, and the pod that looked says where it is.
-  ! "${helm[@]}" install wrong "$chart" -f "$chart/ci/sidecar-values.yaml" --timeout 60s --set-json 'config.criteria=[{"name":"x","evaluate":{"tool_call_ordr":{}}}]' >"$out/helm.log" 2>&1 || fail "a wrong configuration is installed"
-  k -n charts logs wrong-spanscore-check | grep -q 'did you mean `tool_call_order`' || fail "the check does not say what is wrong"
+  # A mistake in the configuration stops the installation. The schema knows a misspelt key; what only spanscore knows, the pod that looked says.
+  ! "${helm[@]}" install wrong "$chart" -f "$chart/ci/sidecar-values.yaml" --set-json 'config.criteria=[{"name":"x","evaluate":{"tool_call_ordr":{}}}]' >"$out/helm.log" 2>&1 || fail "a misspelt configuration is installed"
+  grep -q "additional properties 'tool_call_ordr' not allowed" "$out/helm.log" || fail "the schema does not say what is wrong: $(cat "$out/helm.log")"
+  ! "${helm[@]}" install wrong "$chart" -f "$chart/ci/sidecar-values.yaml" --timeout 60s --set config.forward.endpoint=backend:4317 >"$out/helm.log" 2>&1 || fail "a wrong configuration is installed"
+  k -n charts logs wrong-spanscore-check | grep -q '`backend:4317` has no scheme' || fail "the check does not say what is wrong"
   ! k -n charts get configmap wrong-spanscore >/dev/null 2>&1 || fail "a refused installation left its ConfigMap"
   "${helm[@]}" uninstall wrong >/dev/null 2>&1 || true
   k -n charts delete pod wrong-spanscore-check --ignore-not-found >/dev/null

@@ -12,7 +12,7 @@ import sys
 import yaml
 
 SPANSCORE, REPOSITORY, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-wrong, n_configurations, n_containers = [], 0, 0
+wrong, n_configurations, n_containers, journals = [], 0, 0, []
 
 
 def load(path):
@@ -39,7 +39,7 @@ def validate(text, environment, what):
         wrong.append(f"{what}: {answer.stdout}{answer.stderr}")
 
 
-def look_at(container, pod, is_sidecar, what, configurations, variables):
+def look_at(container, pod, is_sidecar, what, configurations, variables, claims):
     global n_containers
     n_containers += 1
     security, spec = container["securityContext"], pod["spec"]
@@ -68,6 +68,14 @@ def look_at(container, pod, is_sidecar, what, configurations, variables):
     for source in container.get("envFrom", []):
         environment.update(variables.get(source["configMapRef"]["name"], {}))
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    if "SPANSCORE_JOURNAL__DIRECTORY" in environment:
+        journals.append(what)
+        folder = pathlib.PurePosixPath(environment["SPANSCORE_JOURNAL__DIRECTORY"])
+        mounts = [mount["name"] for mount in container["volumeMounts"] if pathlib.PurePosixPath(mount["mountPath"]) in folder.parents]
+        if len(mounts) != 1 or mounts[0] not in volumes | dict.fromkeys(claims):
+            wrong.append(f"{what}: its journal is on no volume")
+        elif mounts[0] in volumes and not volumes[mounts[0]]["emptyDir"]["sizeLimit"]:
+            wrong.append(f"{what}: its journal has no limit")
     mounted = [volumes[mount["name"]] for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/spanscore"]
     if len(mounted) != 1:
         wrong.append(f"{what}: /etc/spanscore is mounted {len(mounted)} times")
@@ -87,13 +95,14 @@ for path in sorted(FOLDER.glob("*.yaml")):
         pod = pod_of(document)
         if not pod:
             continue
+        claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
         labels = (document["metadata"].get("labels") or {}) | (pod["metadata"].get("labels") or {})
         containers = [(container, True) for container in pod["spec"].get("initContainers", [])] + [(container, False) for container in pod["spec"]["containers"]]
         ours = [(container, is_init) for container, is_init in containers if container["name"] == "spanscore"]
         if labels.get("spanscore/sidecar") == "on" and len(ours) != 1 or labels.get("spanscore/sidecar") == "off" and any(is_init for _, is_init in ours):
             wrong.append(f"{what}: has {len(ours)} sidecars")
         for container, is_init in ours:
-            look_at(container, pod, is_init, what, configurations, maps)
+            look_at(container, pod, is_init, what, configurations, maps, claims)
 
 for path in sorted(FOLDER.glob("*.yaml")):
     for document in load(path):
@@ -103,11 +112,17 @@ for path in sorted(FOLDER.glob("*.yaml")):
 sidecar, in_cron_job = (load(REPOSITORY / f"deploy/kustomize/components/sidecar/{name}.yaml")[0] for name in ("sidecar", "sidecar-cronjob"))
 if sidecar["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:
     wrong.append("sidecar.yaml and sidecar-cronjob.yaml differ")
+journal, in_cron_job = (load(REPOSITORY / f"deploy/kustomize/components/journal/{name}.yaml")[0] for name in ("journal", "journal-cronjob"))
+if journal["spec"] != in_cron_job["spec"]["jobTemplate"]["spec"]:
+    wrong.append("journal.yaml and journal-cronjob.yaml differ")
 chart = load(REPOSITORY / "deploy/helm/spanscore/Chart.yaml")[0]
 version = next(line.split('"')[1] for line in (REPOSITORY / "Cargo.toml").read_text().splitlines() if line.startswith("version"))
 images = {container["image"] for container in sidecar["spec"]["template"]["spec"]["initContainers"]}
 if chart["appVersion"] != version or images != {f"spanscore:{version}"} or f"ARG VERSION={version}\n" not in (REPOSITORY / "deploy/Dockerfile").read_text():
     wrong.append(f"the chart's appVersion, the component's image and the Dockerfile are not all of version {version}")
 
+for rendering in ("kustomize-journal.yaml", "kustomize-gateway-journal.yaml", "helm-gateway-journal.yaml", "helm-agent-journal.yaml"):
+    if (FOLDER / rendering).exists() and not any(name.startswith(rendering) for name in journals):
+        wrong.append(f"{rendering}: has no journal")
 print("\n".join(wrong) or f"{n_containers} spanscore containers are as they should be, {n_configurations} configurations are valid")
 sys.exit(bool(wrong))

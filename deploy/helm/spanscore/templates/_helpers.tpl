@@ -58,6 +58,18 @@ app.kubernetes.io/component: {{ .Values.mode }}
 {{- toYaml $config }}
 {{- end }}
 
+{{/* Fails where the kubelet would kill the gateway before `shutdown.deadline`. Durations are written as in `30s`, `2m` or `1h`; others cannot be compared here. */}}
+{{- define "spanscore.checkGrace" -}}
+{{- $deadline := toString (((.Values.config).shutdown).deadline | default "20s") }}
+{{- $unit := dict "s" 1 "m" 60 "h" 3600 }}
+{{- if regexMatch "^[0-9]+[smh]$" $deadline }}
+{{- $seconds := mul (regexFind "^[0-9]+" $deadline | int) (get $unit (regexFind "[smh]$" $deadline)) }}
+{{- if le (int .Values.terminationGracePeriodSeconds) (int $seconds) }}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and shutdown.deadline %s: the kubelet would kill the gateway before it has judged and delivered everything; raise the first above the second" (int .Values.terminationGracePeriodSeconds) $deadline) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Changes when something does that is only read at start. */}}
 {{- define "spanscore.podAnnotations" -}}
 checksum/spanscore: {{ omit (include "spanscore.config" . | fromYaml) "criteria" "criteria_files" "tools" "explain" "expectations" | toYaml | sha256sum }}
@@ -118,4 +130,27 @@ resources:
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* The variables of the journal. */}}
+{{- define "spanscore.journalEnv" -}}
+{{- if .Values.journal.enabled }}
+- { name: SPANSCORE_JOURNAL__DIRECTORY, value: /var/lib/spanscore/journal }
+- { name: SPANSCORE_JOURNAL__MAX_SIZE, value: {{ default (ternary "6GiB" "256MiB" (eq .Values.mode "gateway")) .Values.journal.maxSize }} }
+{{- end }}
+{{- end }}
+
+{{- define "spanscore.journalVolumeSize" -}}
+{{- default (ternary "8Gi" "512Mi" (eq .Values.mode "gateway")) .Values.journal.volumeSize }}
+{{- end }}
+
+{{- define "spanscore.journalMount" -}}
+{{- if .Values.journal.enabled }}
+- { name: spanscore-journal, mountPath: /var/lib/spanscore }
+{{- end }}
+{{- end }}
+
+{{/* A journal needs a volume for each pod. */}}
+{{- define "spanscore.gatewayKind" -}}
+{{- ternary "StatefulSet" "Deployment" .Values.journal.enabled }}
 {{- end }}

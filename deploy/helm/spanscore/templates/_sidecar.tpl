@@ -26,6 +26,7 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
     - { name: SPANSCORE_SHUTDOWN__EXIT_UNDELIVERED, value: "true" }
     # A mistake in the criteria must not keep the agent from starting.
     - { name: SPANSCORE_RELOAD__AT_START, value: forward }
+    {{- with include "spanscore.journalEnv" . }}{{ . | trim | nindent 4 }}{{ end }}
     {{- with .Values.extraEnvs }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- with include "spanscore.envFrom" . }}{{ . | nindent 2 }}{{ end }}
   ports:
@@ -33,6 +34,7 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
   {{- include "spanscore.probes" . | nindent 2 }}
   volumeMounts:
     {{- include "spanscore.mounts" . | nindent 4 }}
+    {{- with include "spanscore.journalMount" . }}{{ . | trim | nindent 4 }}{{ end }}
     # The agent may need the pod's token; the sidecar gets an empty folder in its place.
     - { name: spanscore-no-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true }
 {{- end }}
@@ -41,6 +43,10 @@ For charts that depend on this one, with its values under `spanscore:` and `mode
 {{ include "spanscore.configVolume" . }}
 - name: spanscore-no-token
   emptyDir: { sizeLimit: 1Mi }
+{{- if .Values.journal.enabled }}
+- name: spanscore-journal
+  emptyDir: { sizeLimit: {{ include "spanscore.journalVolumeSize" . }} }
+{{- end }}
 {{- end }}
 
 {{/* What PodMonitor and NetworkPolicy select: those of this release both, those of the kustomize components the first. */}}

@@ -2,16 +2,17 @@
 //! spread without regard to traces. No verdict contradicts the whole trace once the state is
 //! noticed. Does not prove how long a router takes: here the spans are sent by hand.
 
-use std::collections::BTreeMap;
+mod recorded;
+mod replica;
+mod sessions;
+
 use std::path::Path;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
-use rustix::process::Signal;
-use serde_json::Value;
 use spanscore::sidecar;
 
-use crate::support::program::{Running, http};
-use crate::support::spans::{attribute, request};
+use crate::support::spans::attribute;
+use replica::{Replica, peers};
 
 const CRITERIA: &str = r#"criteria=[{
     "name": "order",
@@ -20,81 +21,6 @@ const CRITERIA: &str = r#"criteria=[{
 const SECOND: u64 = 1_000_000_000;
 /// The parent is known to be in the same process.
 const LOCAL: u32 = 0x101;
-
-struct Replica {
-    running: Running,
-    otlp: String,
-    admin: String,
-}
-
-impl Replica {
-    fn start(peers: &Path, inactive: &str) -> Self {
-        let peers = format!("assemble.peers={}", peers.display());
-        let inactive = format!("assemble.inactive={inactive}");
-        let mut running = Running::start(&[
-            "--set",
-            CRITERIA,
-            "--set",
-            &peers,
-            "--set",
-            &inactive,
-            "--set",
-            "assemble.settle=50ms",
-            "--set",
-            "assemble.settle_remote=50ms",
-            "--set",
-            "assemble.warm_up=1s",
-        ]);
-        let [otlp, admin] = running.addresses();
-        Self {
-            running,
-            otlp,
-            admin,
-        }
-    }
-
-    fn take(&self, spans: Vec<Span>) {
-        let answer = http(&self.otlp, "POST /v1/traces", &request(spans));
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    }
-
-    fn metric(&self, series: &str) -> Option<u64> {
-        let page = http(&self.admin, "GET /metrics", &[]);
-        let prefix = format!("{series} ");
-        let line = page.lines().find_map(|line| line.strip_prefix(&prefix))?;
-        Some(line.parse().unwrap())
-    }
-
-    /// Asks until a metric has a value.
-    fn until(&self, series: &str, value: u64) {
-        while self.metric(series) != Some(value) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Waits until the peers were asked for after this moment, and were the same.
-    fn confirm(&self) {
-        const ANSWERS: &str = "spanscore_peers_answers_total";
-        let answers = self.metric(ANSWERS).unwrap();
-        // The next answer may be to a question of before.
-        while self.metric(ANSWERS) < Some(answers + 2) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Ends it. Label and completeness of the last judgement of each trace.
-    fn verdicts(self) -> BTreeMap<String, (String, String)> {
-        self.running.signal(Signal::TERM);
-        let (code, lines) = self.running.ended();
-        assert_eq!(code, 0);
-        let line = |line: &str| {
-            let line: Value = serde_json::from_str(line).unwrap();
-            let text = |key: &str| line[key].as_str().unwrap().to_owned();
-            (text("trace_id"), (text("label"), text("completeness")))
-        };
-        lines.lines().map(line).collect()
-    }
-}
 
 fn span(trace: u8, id: u8, name: &str, from: u64, to: u64) -> Span {
     let tool = [
@@ -134,11 +60,26 @@ fn id(trace: u8) -> String {
     format!("{trace:02x}").repeat(16)
 }
 
-fn peers(file: &Path, names: &[&str]) {
-    // Replaced in one step, as a mounted ConfigMap is.
-    let fresh = file.with_extension("fresh");
-    std::fs::write(&fresh, names.join("\n")).unwrap();
-    std::fs::rename(fresh, file).unwrap();
+/// A replica with short times.
+fn start(peers: &Path, inactive: &str) -> Replica {
+    let inactive = format!("assemble.inactive={inactive}");
+    let settings = [
+        CRITERIA,
+        &inactive,
+        "assemble.settle=50ms",
+        "assemble.settle_remote=50ms",
+        "assemble.warm_up=1s",
+    ];
+    Replica::start(peers, &settings)
+}
+
+/// Label and completeness of a trace's judgement.
+type Verdicts = std::collections::BTreeMap<String, (String, String)>;
+
+fn verdicts(replica: Replica) -> Verdicts {
+    let told = replica.ended().into_iter();
+    told.map(|told| (told.trace_id, (told.label, told.completeness)))
+        .collect()
 }
 
 fn verdict(label: &str, completeness: &str) -> (String, String) {
@@ -150,7 +91,7 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     peers(&file, &["a", "b"]);
-    let [a, b] = [(); 2].map(|()| Replica::start(&file, "60s"));
+    let [a, b] = [(); 2].map(|()| start(&file, "60s"));
     for replica in [&a, &b] {
         replica.until("spanscore_peers", 2);
     }
@@ -159,21 +100,21 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
     let [[begun_9, ended_9], [begun_1, ended_1]] = [9, 1].map(|trace| run(trace, from));
 
     // A third one comes: the router hands it a part of the traces.
-    a.take(begun_9);
-    a.take(begun_1);
+    a.take_spans(begun_9);
+    a.take_spans(begun_1);
     a.confirm();
     peers(&file, &["a", "b", "c"]);
-    let c = Replica::start(&file, "60s");
+    let c = start(&file, "60s");
     for replica in [&a, &b, &c] {
         replica.until("spanscore_peers", 3);
     }
-    c.take(ended_9);
-    a.take(ended_1);
+    c.take_spans(ended_9);
+    a.take_spans(ended_1);
     // The second one goes: the others get the rest of its traces.
     let from = sidecar::now().unix_nanos + SECOND;
     let [[begun_2, ended_2], [begun_3, ended_3]] = [2, 3].map(|trace| run(trace, from));
-    b.take(begun_2);
-    c.take(begun_3);
+    b.take_spans(begun_2);
+    c.take_spans(begun_3);
     c.confirm();
     peers(&file, &["a", "c"]);
     for replica in [&a, &c] {
@@ -181,17 +122,17 @@ fn traces_that_a_change_of_the_replicas_splits_are_incomplete() {
         assert_eq!(replica.metric("spanscore_peers_unresolved"), Some(0));
     }
     drop(b);
-    a.take(ended_2);
-    c.take(ended_3);
+    a.take_spans(ended_2);
+    c.take_spans(ended_3);
     // Runs that begin after both.
     let from = sidecar::now().unix_nanos + 30 * SECOND;
     for (trace, replica) in [(6, &a), (7, &c)] {
         let [begun, ended] = run(trace, from);
-        replica.take(begun);
-        replica.take(ended);
+        replica.take_spans(begun);
+        replica.take_spans(ended);
     }
 
-    let (a, c) = (a.verdicts(), c.verdicts());
+    let (a, c) = (verdicts(a), verdicts(c));
     let of_a: Vec<_> = [9, 1, 2, 6].map(|trace| a[&id(trace)].clone()).into();
     assert_eq!(
         of_a,
@@ -220,15 +161,19 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     peers(&file, &["a", "b", "c"]);
-    let replicas = [(); 3].map(|()| Replica::start(&file, "1s"));
+    let replicas = [(); 3].map(|()| start(&file, "1s"));
     let spread = |traces: std::ops::Range<u8>| {
         let from = sidecar::now().unix_nanos + 20 * SECOND;
         for trace in traces {
             for (part, spans) in run(trace, from).into_iter().enumerate() {
-                replicas[(usize::from(trace) + part) % 3].take(spans);
+                replicas[(usize::from(trace) + part) % 3].take_spans(spans);
             }
         }
     };
+    // What arrives before they have warmed up is no evidence.
+    for replica in &replicas {
+        replica.confirm();
+    }
     spread(1..19);
     for replica in &replicas {
         replica.until("spanscore_services_torn", 1);
@@ -236,7 +181,7 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     spread(19..37);
     let (mut n_wrong, mut n_wrong_later, mut n_later) = (0, 0, 0);
     for replica in replicas {
-        for (trace, (label, _)) in replica.verdicts() {
+        for (trace, (label, _)) in verdicts(replica) {
             let is_later = (19..37).any(|later| id(later) == trace);
             n_later += usize::from(is_later);
             n_wrong += usize::from(label == "fail");
@@ -247,22 +192,57 @@ fn behind_a_balancer_that_spreads_requests_no_verdict_is_wrong_once_that_is_noti
     assert_eq!((n_wrong_later, n_later), (0, 36), "each half is reported");
 }
 
+/// A file that is missing.
 #[test]
-fn a_name_that_does_not_resolve_is_reported_and_judging_continues() {
+fn peers_that_cannot_be_found_are_reported_and_judging_continues() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("missing");
-    let mut replica = Replica::start(&file, "60s");
-    let line = loop {
-        let line = replica.running.line();
-        if line["peers"].is_string() {
-            break line;
-        }
-    };
-    assert_eq!(line["peers"], file.to_str().unwrap());
-    assert_eq!(replica.metric("spanscore_peers_unresolved"), Some(1));
+    let replica = start(&file, "60s");
+    // Not by its log, whose line may come before the ports listen.
+    replica.until("spanscore_peers_unresolved", 1);
     let from = sidecar::now().unix_nanos + 11 * SECOND;
     run(1, from)
         .into_iter()
-        .for_each(|spans| replica.take(spans));
-    assert_eq!(replica.verdicts()[&id(1)], verdict("pass", "root_ended"));
+        .for_each(|spans| replica.take_spans(spans));
+    assert_eq!(verdicts(replica)[&id(1)], verdict("pass", "root_ended"));
+}
+
+/// Another thousand addresses at every look: the state in which no trace is known to be whole.
+#[test]
+fn a_thousand_peers_that_change_all_the_time_make_traces_incomplete_until_they_stay() {
+    const CHANGES: &str = "spanscore_peers_changes_total";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("peers");
+    let thousand = |generation: u64| {
+        let names: Vec<String> = (0..1_000)
+            .map(|n| format!("10.{generation}.{}.{}", n / 250, n % 250))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        peers(&file, &names);
+    };
+    thousand(0);
+    let replica = start(&file, "60s");
+    replica.until("spanscore_peers", 1_000);
+    let whole = |trace: u8| {
+        let from = sidecar::now().unix_nanos;
+        run(trace, from)
+            .into_iter()
+            .for_each(|spans| replica.take_spans(spans));
+    };
+    for generation in 1..=3 {
+        whole(generation as u8);
+        thousand(generation);
+        replica.until(CHANGES, generation);
+    }
+    replica.confirm();
+    // Begins when the memory of traces has begun anew.
+    let [begun, ended] = run(9, sidecar::now().unix_nanos + SECOND);
+    replica.take_spans(begun);
+    replica.take_spans(ended);
+    let told = verdicts(replica);
+    for trace in 2..=3 {
+        // It passes for certain: both calls were seen.
+        assert_eq!(told[&id(trace)], verdict("pass", "incomplete"), "{trace}");
+    }
+    assert_eq!(told[&id(9)], verdict("pass", "root_ended"));
 }

@@ -1,0 +1,248 @@
+//! The recorded sessions, made new: moved to another time and under other trace ids, so that one
+//! recording is many runs of one service. Splits their requests as a router by trace id does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use spanscore::receive::json;
+
+use crate::captures::load::{Scenario, scenarios};
+
+/// All sessions belong to one service, as the runs of one team's agent do.
+const SERVICE: &str = "agents";
+
+/// OTLP's flags of a parent that is known to be in another process.
+const REMOTE: u32 = 0x300;
+
+/// A session as it was recorded.
+pub(super) struct Session {
+    requests: Vec<Request>,
+}
+
+/// A request of spans or of log records.
+#[derive(Debug, Clone)]
+pub(super) enum Request {
+    Spans(ExportTraceServiceRequest),
+    Records(ExportLogsServiceRequest),
+}
+
+/// All but those of which a parent was never recorded: even whole, they look like torn ones.
+pub(super) fn sessions() -> Vec<Session> {
+    let mut sessions: Vec<Session> = scenarios().iter().map(Session::new).collect();
+    sessions.retain(|session| !session.lacks_parents());
+    assert!(sessions.len() > 100, "{}", sessions.len());
+    sessions
+}
+
+impl Session {
+    fn new(scenario: &Scenario) -> Self {
+        let requests = scenario.requests.iter();
+        let requests = requests.filter_map(|(file, body)| {
+            let is_json = file.ends_with(".json");
+            let transcoded = |transcode: fn(&[u8]) -> Vec<u8>| match is_json {
+                true => transcode(body),
+                false => body.clone(),
+            };
+            if file.contains(".metrics.") {
+                return None;
+            }
+            Some(match file.contains(".logs.") {
+                true => {
+                    let body = transcoded(|body| json::logs(body).unwrap());
+                    Request::Records(ExportLogsServiceRequest::decode(&*body).unwrap())
+                }
+                false => {
+                    let body = transcoded(|body| json::traces(body).unwrap());
+                    Request::Spans(ExportTraceServiceRequest::decode(&*body).unwrap())
+                }
+            })
+        });
+        Self {
+            requests: requests.collect(),
+        }
+    }
+
+    fn lacks_parents(&self) -> bool {
+        let (mut ids, mut parents) = (BTreeSet::new(), BTreeSet::new());
+        for request in &self.requests {
+            let Request::Spans(request) = request else {
+                continue;
+            };
+            let scopes = request
+                .resource_spans
+                .iter()
+                .flat_map(|one| &one.scope_spans);
+            for span in scopes.flat_map(|scope| &scope.spans) {
+                ids.insert(&span.span_id);
+                let is_remote = span.flags & REMOTE == REMOTE;
+                if !span.parent_span_id.is_empty() && !is_remote {
+                    parents.insert(&span.parent_span_id);
+                }
+            }
+        }
+        !parents.is_subset(&ids)
+    }
+
+    /// The session as the `round`-th run of it, the first span of which starts at `begin`, in Unix
+    /// nanoseconds. Trace ids differ in their first bytes.
+    pub(super) fn renewed(&self, round: u16, begin: u64) -> Vec<Request> {
+        let mut requests = self.requests.clone();
+        let mut first = u64::MAX;
+        for request in &mut requests {
+            request.each_time(&mut |time| first = first.min(*time));
+        }
+        for request in &mut requests {
+            request.each_time(&mut |time| *time = *time - first + begin);
+            request.each_trace_id(&mut |id| set_round(id, round));
+            request.each_resource(&mut |resource| {
+                resource
+                    .attributes
+                    .retain(|pair| pair.key != "service.name");
+                resource.attributes.push(KeyValue {
+                    key: "service.name".to_owned(),
+                    value: Some(AnyValue {
+                        value: Some(any_value::Value::StringValue(SERVICE.to_owned())),
+                    }),
+                    ..KeyValue::default()
+                });
+            });
+        }
+        requests
+    }
+}
+
+/// Marks a trace id.
+fn set_round(id: &mut [u8], round: u16) {
+    if let [first, second, ..] = id {
+        [*first, *second] = round.to_be_bytes();
+    }
+}
+
+/// The part of a trace's id that is the same in each round.
+pub(super) fn recorded_id(trace_id: &str) -> &str {
+    &trace_id[4..]
+}
+
+/// The round of a trace, by its id.
+pub(super) fn round_of(trace_id: &str) -> u16 {
+    u16::from_str_radix(&trace_id[..4], 16).unwrap()
+}
+
+impl Request {
+    pub(super) fn signal(&self) -> &'static str {
+        match self {
+            Self::Spans(_) => "traces",
+            Self::Records(_) => "logs",
+        }
+    }
+
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        match self {
+            Self::Spans(request) => request.encode_to_vec(),
+            Self::Records(request) => request.encode_to_vec(),
+        }
+    }
+
+    /// Its parts by the place that `place` chooses for their trace id, which is empty for a log
+    /// record without one.
+    pub(super) fn placed(&self, place: impl Fn(&[u8]) -> usize) -> BTreeMap<usize, Self> {
+        let mut places: Vec<usize> = Vec::new();
+        self.clone().each_trace_id(&mut |id| places.push(place(id)));
+        places.sort_unstable();
+        places.dedup();
+        let part = |at: usize| {
+            let mut part = self.clone();
+            match &mut part {
+                Self::Spans(request) => {
+                    for resource in &mut request.resource_spans {
+                        for scope in &mut resource.scope_spans {
+                            scope.spans.retain(|span| place(&span.trace_id) == at);
+                        }
+                        resource.scope_spans.retain(|scope| !scope.spans.is_empty());
+                    }
+                }
+                Self::Records(request) => {
+                    for resource in &mut request.resource_logs {
+                        for scope in &mut resource.scope_logs {
+                            scope.log_records.retain(|one| place(&one.trace_id) == at);
+                        }
+                        let scopes = &mut resource.scope_logs;
+                        scopes.retain(|scope| !scope.log_records.is_empty());
+                    }
+                }
+            }
+            (at, part)
+        };
+        places.into_iter().map(part).collect()
+    }
+
+    fn each_time(&mut self, see: &mut impl FnMut(&mut u64)) {
+        let mut see = |time: &mut u64| {
+            if *time > 0 {
+                see(time);
+            }
+        };
+        match self {
+            Self::Spans(request) => {
+                let resources = request.resource_spans.iter_mut();
+                let scopes = resources.flat_map(|resource| &mut resource.scope_spans);
+                for span in scopes.flat_map(|scope| &mut scope.spans) {
+                    see(&mut span.start_time_unix_nano);
+                    see(&mut span.end_time_unix_nano);
+                    for event in &mut span.events {
+                        see(&mut event.time_unix_nano);
+                    }
+                }
+            }
+            Self::Records(request) => {
+                let resources = request.resource_logs.iter_mut();
+                let scopes = resources.flat_map(|resource| &mut resource.scope_logs);
+                for record in scopes.flat_map(|scope| &mut scope.log_records) {
+                    see(&mut record.time_unix_nano);
+                    see(&mut record.observed_time_unix_nano);
+                }
+            }
+        }
+    }
+
+    fn each_trace_id(&mut self, see: &mut impl FnMut(&mut Vec<u8>)) {
+        match self {
+            Self::Spans(request) => {
+                let resources = request.resource_spans.iter_mut();
+                let scopes = resources.flat_map(|resource| &mut resource.scope_spans);
+                for span in scopes.flat_map(|scope| &mut scope.spans) {
+                    see(&mut span.trace_id);
+                    for link in &mut span.links {
+                        see(&mut link.trace_id);
+                    }
+                }
+            }
+            Self::Records(request) => {
+                let resources = request.resource_logs.iter_mut();
+                let scopes = resources.flat_map(|resource| &mut resource.scope_logs);
+                for record in scopes.flat_map(|scope| &mut scope.log_records) {
+                    see(&mut record.trace_id);
+                }
+            }
+        }
+    }
+
+    fn each_resource(&mut self, see: &mut impl FnMut(&mut Resource)) {
+        match self {
+            Self::Spans(request) => {
+                for resource in &mut request.resource_spans {
+                    see(resource.resource.get_or_insert_default());
+                }
+            }
+            Self::Records(request) => {
+                for resource in &mut request.resource_logs {
+                    see(resource.resource.get_or_insert_default());
+                }
+            }
+        }
+    }
+}
