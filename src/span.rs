@@ -62,6 +62,12 @@ impl TraceId {
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
+
+    /// The first and the last 8 bytes, as numbers.
+    pub(crate) fn halves(self) -> (u64, u64) {
+        let id = u128::from_be_bytes(self.0);
+        ((id >> 64) as u64, id as u64)
+    }
 }
 
 impl fmt::Display for TraceId {
@@ -248,6 +254,10 @@ impl Resource {
     }
 }
 
+/// Who sent a request, by a number that the receiver gives each sender; 0 is nobody in particular.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PeerId(pub u64);
+
 /// The spans and log records of one request, ready for assembly.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -262,6 +272,8 @@ pub struct Batch {
     pub shared_size: usize,
     /// [`KeySet::version`] of the set by which they were scanned; 0 if that is not known.
     pub keys_version: u8,
+    /// Who sent them.
+    pub peer: PeerId,
 }
 
 /// A log record, reduced like a span: some coding agents report their tool calls in no other way,

@@ -4,6 +4,7 @@
 mod did_you_mean;
 
 use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
@@ -159,6 +160,30 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     }
 }
 
+/// A text from outside, made safe for a terminal: names come from the network, and a control
+/// character in one could rewrite the screen, a line break forge a line, and a change of writing
+/// direction reorder it.
+pub(crate) struct Clean<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Clean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match is_unsafe_on_terminals(c) {
+                true => write!(f, "{}", c.escape_default())?,
+                false => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name from outside as code in a sentence: [`Clean`], and a name with a backtick stands between
+/// two of them, as in Markdown.
+pub(crate) fn code(name: &str) -> String {
+    let quote = if name.contains('`') { "``" } else { "`" };
+    format!("{quote}{}{quote}", Clean(name))
+}
+
 /// A time as RFC 3339 writes it, in UTC: `2026-11-21T20:12:37Z`, with a fraction if there is one.
 pub(crate) fn rfc3339(unix_nanos: u64) -> String {
     let seconds = i64::try_from(unix_nanos / 1_000_000_000).unwrap_or(i64::MAX);
@@ -210,6 +235,13 @@ mod tests {
             );
         }
         assert_eq!(safe_json("\"é\"".to_owned()), "\"é\"");
+    }
+
+    #[test]
+    fn a_name_in_a_sentence_can_forge_nothing() {
+        assert_eq!(code("search"), "`search`");
+        assert_eq!(code("a`b"), "``a`b``");
+        assert_eq!(code("a\u{1b}[2J\n\u{202e}é"), "`a\\u{1b}[2J\\n\\u{202e}é`");
     }
 
     /// Expected by `date -u -d @SECONDS +%FT%TZ`.

@@ -9,7 +9,7 @@ use super::spans::shared_keys::{own_agent, own_session};
 use super::spans::view::attribute_text;
 use super::spans::{Recogniser, SpanIdx};
 use super::tool_call::ToolCall;
-use super::trace::cross_trace_results::has_carrier;
+use super::trace::cross_trace_results::is_carrier;
 use super::trace::evaluated::{evaluated_span, is_cut_short, session};
 use super::trace::expectation_attributes::{ExpectationAttributes, expectation_attributes};
 use super::trace::interner::Interner;
@@ -269,6 +269,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         None => own_agent(&roles.recognised[evaluated].view),
     };
     let ends = trace.spans.iter().map(|(span, _)| span.end_unix_nanos);
+    let mut names = roles.recognised.iter().map(|span| span.view.name());
     let mut trajectory = Trajectory {
         trace_id: trace.trace_id,
         service: subject.resource.service.clone(),
@@ -285,7 +286,7 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
         },
         cut_short,
         from_messages: from_messages && (messages_cut || !tool_calls.is_empty()),
-        completed_elsewhere: from_messages || has_carrier(trace),
+        completed_elsewhere: from_messages || names.any(is_carrier),
         uncertainty: if cut_short {
             uncertainty::of_trajectory(&roles, evaluated)
         } else {
@@ -305,9 +306,8 @@ pub fn trajectory(trace: &Trace, recogniser: &Recogniser) -> Option<Trajectory> 
                 session: session.as_deref(),
             },
             &mut interner,
-        )
-        .into(),
-        node_visits: node_visits(&roles, &mut interner).into(),
+        ),
+        node_visits: node_visits(&roles, &mut interner),
         expectation_attributes: expectation_attributes.into(),
         session: session.map(Arc::from),
         subject: Some(subject),
@@ -337,7 +337,7 @@ fn agent_runs(
     cut_short: bool,
     evaluated: Evaluated<'_>,
     interner: &mut Interner,
-) -> Vec<AgentRun> {
+) -> Arc<[AgentRun]> {
     let may_merge = if cut_short {
         uncertainty::runs_that_may_merge(roles, recogniser)
     } else {

@@ -65,8 +65,9 @@ impl DeError {
     }
 
     /// A mistake in the value below `node` at a path of keys, and of positions among the items that
-    /// are still there. The path may end at a scalar before all keys are used.
-    pub(crate) fn at(node: &Node, keys: &[String], message: String) -> Self {
+    /// are still there. The path may end at a scalar before all keys are used. With `at_key` the
+    /// key of that value is wrong.
+    pub(crate) fn at(node: &Node, keys: &[String], message: String, at_key: bool) -> Self {
         let (mut node, mut path) = (node, Vec::new());
         for key in keys {
             let next = match &node.value {
@@ -89,6 +90,7 @@ impl DeError {
         Self {
             reversed_pruned: path.clone(),
             reversed_path: path,
+            at_key,
             ..Self::new(MistakeKind::Other(message))
         }
     }
@@ -197,6 +199,11 @@ fn found_words(found: Unexpected<'_>) -> String {
         Unexpected::Str(value) => format!("the text `{}`", shown(value)),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map => "a map".to_owned(),
+        // "integer `…` as u128"
+        Unexpected::Other(text) if text.starts_with("integer ") => {
+            let number = text.trim_start_matches("integer ");
+            number.split(" as ").next().unwrap_or(number).to_owned()
+        }
         other => other.to_string(),
     }
 }

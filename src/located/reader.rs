@@ -350,7 +350,11 @@ fn visit_float<'de, V: Visitor<'de>>(
                 .parse()
                 .or_else(|_| decimal.to_string().parse())
                 .map_err(de::Error::custom)?;
-            number.deserialize_any(visitor).map_err(de::Error::custom)
+            match (number.as_u128(), number.as_i128()) {
+                (Some(number), _) => visitor.visit_u128(number),
+                (_, Some(number)) => visitor.visit_i128(number),
+                _ => number.deserialize_any(visitor).map_err(de::Error::custom),
+            }
         }
         _ if !number.is_finite() => Err(DeError::new(MistakeKind::WrongType {
             expected: "a finite number".to_owned(),

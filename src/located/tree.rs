@@ -114,11 +114,15 @@ impl Node {
         entry.value.find_mut(rest)
     }
 
-    /// The entry that a path of keys ends in.
+    /// The entry that a path of keys, and of positions in lists, ends in.
     pub(crate) fn find_entry(&self, path: &[&str]) -> Option<&MapEntry> {
         let (key, rest) = path.split_first()?;
-        let NodeValue::Map(map) = &self.value else {
-            return None;
+        let map = match &self.value {
+            NodeValue::Map(map) => map,
+            NodeValue::List(items) => {
+                return items.get(key.parse::<usize>().ok()?)?.find_entry(rest);
+            }
+            NodeValue::Scalar(_) | NodeValue::Gone => return None,
         };
         let entry = map.entries.iter().find(|entry| entry.key == *key)?;
         if rest.is_empty() {

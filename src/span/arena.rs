@@ -22,7 +22,7 @@ const LARGE: usize = 1 << 10;
 
 /// The text of a trace grows by at least this many bytes: the first spans of each trace would
 /// otherwise move it again and again.
-const MIN_GROWTH: usize = 512;
+const MIN_GROWTH: usize = 1 << 10;
 
 /// A text of a trace larger than this, in bytes, grows by at most an eighth: unused capacity counts
 /// against the budget like used one. It never grows by a fixed step: moving the text would then

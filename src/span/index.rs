@@ -34,12 +34,12 @@ impl<'a> IndexedAttributes<'a> {
             may_have_events: false,
         };
         for key in entries.head_keys() {
-            match key.map(|key| usize::from(key.0)) {
-                Some(key) if key < Self::N_INDEXED_KEYS => {
-                    index.present[key / 64] |= 1 << (key % 64);
-                }
-                Some(_) => {}
-                None => index.may_have_events = true,
+            let Some(KeyId(key)) = key else {
+                index.may_have_events = true;
+                continue;
+            };
+            if let Some(word) = index.present.get_mut(usize::from(key / 64)) {
+                *word |= 1 << (key % 64);
             }
         }
         index

@@ -96,10 +96,28 @@ impl KeptAttributes {
         self.entries().attributes()
     }
 
+    /// The kept attributes with wanted keys, in the order in which they were sent. Does not look at
+    /// the values of others.
+    pub fn attributes_with(
+        &self,
+        is_wanted: impl Fn(KeyId) -> bool,
+    ) -> impl Iterator<Item = Attribute<'_>> {
+        let entries = self.entries();
+        let wanted = (0..)
+            .zip(entries.head_keys())
+            .filter(move |(_, key)| key.is_some_and(&is_wanted));
+        wanted.filter_map(move |(nth, _)| entries.attribute(entries.entry(nth)))
+    }
+
     /// The keys of the kept attributes, in the order in which they were sent. Does not look at
     /// values.
     pub fn keys(&self) -> impl Iterator<Item = KeyId> {
         self.entries().head_keys().flatten()
+    }
+
+    /// Is an event kept?
+    pub fn has_events(&self) -> bool {
+        self.entries().has_events()
     }
 
     /// The kept events, in the order in which they were sent.

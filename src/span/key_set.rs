@@ -57,8 +57,9 @@ pub enum WantedBody {
 /// A row of the table of kept keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyRule {
-    /// The key; a prefix of keys if it ends in `.` or contains a `*` (the star is not part of it).
-    /// The text between two stars must occur after the prefix: `llm.output_messages.*tool_call*`.
+    /// The key; a prefix of keys if it ends in `.` or `*` (the star is not part of it). The text
+    /// between two stars must occur after the prefix: `llm.output_messages.*tool_call*`. A single
+    /// star within the key stands for one word without dots: `llm.*.choices`.
     pub key: &'static str,
     /// The part that is kept.
     pub keep: Keep,
@@ -71,8 +72,8 @@ pub struct KeyRule {
 pub struct KeySet {
     keys: Vec<(Box<str>, Keep)>,
     exact: HashMap<Box<[u8]>, KeyId>,
-    /// Prefixes, with the text that must occur after them.
-    prefixes: Vec<(KeyId, &'static str)>,
+    /// Keys with a star, and prefixes, with what must follow the prefix.
+    prefixes: Vec<(KeyId, Rest)>,
     /// Event names of wanted log records, and what is kept of their bodies.
     records: Vec<(&'static str, WantedBody)>,
     /// The version of the settings whose keys these are. Every batch carries it: a span that was
@@ -98,18 +99,32 @@ pub struct Kept<'a> {
     pub suffix: &'a [u8],
 }
 
+/// What must follow the prefix of a key.
+#[derive(Debug, Clone, Copy)]
+enum Rest {
+    /// Anything in which this text occurs.
+    Holding(&'static str),
+    /// A word without dots, and this text.
+    WordAnd(&'static str),
+}
+
 impl KeySet {
     /// A set of these keys, numbered in this order.
     pub fn new(rules: &[KeyRule]) -> Self {
         let mut keys = Self::default();
         for rule in rules {
             match rule.key.split_once('*') {
-                Some((prefix, needle)) => keys.add_prefix(
-                    prefix,
-                    needle.strip_suffix('*').unwrap_or(needle),
-                    rule.keep,
-                ),
-                None if rule.key.ends_with('.') => keys.add_prefix(rule.key, "", rule.keep),
+                Some((prefix, rest)) => {
+                    let rest = match rest.strip_suffix('*') {
+                        Some(text) => Rest::Holding(text),
+                        None if rest.is_empty() => Rest::Holding(rest),
+                        None => Rest::WordAnd(rest),
+                    };
+                    keys.add_prefix(prefix, rest, rule.keep)
+                }
+                None if rule.key.ends_with('.') => {
+                    keys.add_prefix(rule.key, Rest::Holding(""), rule.keep)
+                }
                 None => keys.add(rule.key, rule.keep),
             };
         }
@@ -174,26 +189,40 @@ impl KeySet {
                 suffix: b"",
             });
         }
-        self.prefixes.iter().find_map(|&(id, needle)| {
+        self.prefixes.iter().find_map(|&(id, rest)| {
             let (prefix, keep) = &self.keys[usize::from(id.0)];
-            let suffix = key.strip_prefix(prefix.as_bytes())?;
-            (needle.is_empty() || memchr::memmem::find(suffix, needle.as_bytes()).is_some())
-                .then_some(Kept {
-                    key: id,
-                    keep: *keep,
-                    suffix,
-                })
+            let suffix = rest.suffix(key.strip_prefix(prefix.as_bytes())?)?;
+            Some(Kept {
+                key: id,
+                keep: *keep,
+                suffix,
+            })
         })
     }
 
-    fn add_prefix(&mut self, prefix: &str, needle: &'static str, keep: Keep) -> KeyId {
+    fn add_prefix(&mut self, prefix: &str, rest: Rest, keep: Keep) -> KeyId {
         let id = self.next_id();
         self.keys.push((prefix.into(), keep));
-        self.prefixes.push((id, needle));
+        self.prefixes.push((id, rest));
         id
     }
 
     fn next_id(&self) -> KeyId {
         u16::try_from(self.keys.len()).map_or(KeyId::NONE, |id| KeyId(id).min(KeyId::NONE))
+    }
+}
+
+impl Rest {
+    /// What an attribute's key has behind the prefix of a rule, if the rule is for it; nothing if
+    /// the rule names the key to its end.
+    fn suffix(self, behind: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Holding("") => Some(behind),
+            Self::Holding(text) => memchr::memmem::find(behind, text.as_bytes()).map(|_| behind),
+            Self::WordAnd(end) => {
+                let word = behind.strip_suffix(end.as_bytes())?;
+                (!word.is_empty() && !word.contains(&b'.')).then_some(b"".as_slice())
+            }
+        }
     }
 }

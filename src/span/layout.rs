@@ -233,6 +233,11 @@ impl<'a> Entries<'a> {
         })
     }
 
+    pub(super) fn has_events(self) -> bool {
+        let mut heads = self.heads.iter();
+        heads.any(|head| Head::read(*head).tag() == Tag::Event)
+    }
+
     /// The key of each event, and the entries that belong to it.
     pub(super) fn events(self) -> impl Iterator<Item = (KeyId, Self)> + use<'a> {
         let heads = move |nth: usize| self.heads.get(nth).map(|head| Head::read(*head));

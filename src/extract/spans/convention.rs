@@ -31,6 +31,9 @@ pub(crate) struct Convention {
     /// Instrumentations of several authors write by it: what one of them captures of a call says
     /// nothing about another.
     pub(crate) written_by_many: bool,
+    /// The span above one of its model spans names every call of the reply, so that a reply of its
+    /// own that was cut hides none.
+    pub(crate) reply_is_above: bool,
     pub(crate) kinds: Kinds,
 
     // Functions that replace what `kinds` says.
@@ -171,6 +174,7 @@ impl Convention {
         span_names: &[],
         of_records: false,
         written_by_many: false,
+        reply_is_above: false,
         kinds: Kinds::NONE,
         roles: None,
         is_call: None,
@@ -186,7 +190,6 @@ impl Convention {
     pub(crate) fn roles(&self, span: &View<'_>) -> OwnRoles {
         if let Some(roles) = self.roles {
             let roles = roles(span);
-            // A run without a name is none.
             let agent_run = roles.agent_run && self.agent_run(span).is_some();
             return OwnRoles { agent_run, ..roles };
         }
@@ -199,6 +202,11 @@ impl Convention {
             agent_run: self.agent_run(span).is_some(),
             model: is(self.is_model, self.kinds.model),
         }
+    }
+
+    /// Is the span an agent's run? One without a name is none.
+    pub(crate) fn is_agent_run(&self, span: &View<'_>) -> bool {
+        self.roles.is_none_or(|roles| roles(span).agent_run) && self.agent_run(span).is_some()
     }
 
     /// The call that the span is, as far as this convention's own keys show it.

@@ -184,11 +184,18 @@ keys! {
     OI_OUTPUT_MESSAGES = "llm.output_messages.*tool_call*" Reply Message,
     COMPLETION_CALLS = "gen_ai.completion.*tool_calls*" Reply Message,
     COMPLETION_FUNCTIONS = "gen_ai.completion.*function_call*" Reply Message,
+    RAW_CHOICES = "llm.*.choices" Reply Message,
+    RAW_CONTENT = "llm.*.content" Reply Message,
+    RAW_OUTPUT = "llm.*.output" Reply Message,
+    RAW_CANDIDATES = "llm.*.candidates" Reply Message,
+    RAW_MESSAGE = "llm.*.message" Reply Message,
     LOG_BODY = "spanscore.log.body" Own Message,
     INPUT_MESSAGES = "gen_ai.input.messages" Request Message,
     OI_INPUT_MESSAGES = "llm.input_messages." Request Message,
     // Shows that a reply was flattened, also one without calls.
     OI_OUTPUT_ROLE = "llm.output_messages.0.message.role" Presence Message,
+    // Says whether the model called tools, also where its messages were not captured.
+    FINISH_REASONS = "gen_ai.response.finish_reasons" Value Field,
     LOST_REPLY = "spanscore.lost.reply" Own Message,
     LOST_REQUEST = "spanscore.lost.request" Own Message,
 
@@ -387,6 +394,11 @@ pub(super) const REPLIES: &[KeyId] = &[
     GEN_AI_COMPLETION,
     OUTPUT_VALUE,
     TRACELOOP_OUTPUT,
+    RAW_CHOICES,
+    RAW_CONTENT,
+    RAW_OUTPUT,
+    RAW_CANDIDATES,
+    RAW_MESSAGE,
     LOG_BODY,
 ];
 
@@ -426,5 +438,15 @@ mod tests {
         assert_eq!((found.key, found.suffix), (OI_OUTPUT_MESSAGES, suffix));
         let other = keys.find(b"llm.output_messages.0.message.content");
         assert!(other.is_none());
+        let raw = keys.find(b"llm.azure_ai.choices").unwrap();
+        assert_eq!((raw.key, raw.suffix), (RAW_CHOICES, b"".as_slice()));
+        for other in [
+            "llm.choices",
+            "llm..choices",
+            "llm.openai.choices.0",
+            "llm.a.b.choices",
+        ] {
+            assert!(keys.find(other.as_bytes()).is_none(), "{other}");
+        }
     }
 }

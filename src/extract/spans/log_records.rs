@@ -46,17 +46,29 @@ pub fn place(record: LogRecord) -> Option<PlacedRecord> {
     }
 }
 
+/// The trace of a record, if it can have one: see [`place`].
+pub fn trace_of_record(record: &LogRecord) -> Option<TraceId> {
+    match holds_messages(record) {
+        true => record.named_trace(),
+        false => trace_of_call(record),
+    }
+}
+
 /// Does this record hold messages of a model? Any other record reports a call.
 pub(crate) fn holds_messages(record: &LogRecord) -> bool {
     is_message_event(record.name())
 }
 
-fn place_call(mut record: LogRecord) -> Option<PlacedRecord> {
-    let view = View::of_record(&record);
+fn trace_of_call(record: &LogRecord) -> Option<TraceId> {
+    let view = View::of_record(record);
     let id = view
         .first_text(PROMPTS)
         .or_else(|| view.first_text(keys::SESSIONS))?;
-    let trace_id = TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])?;
+    TraceId::try_new(&Sha256::digest(id.as_bytes())[..16])
+}
+
+fn place_call(mut record: LogRecord) -> Option<PlacedRecord> {
+    let trace_id = trace_of_call(&record)?;
     // The span in which it was written is in another trace.
     record.span_id = None;
     Some(PlacedRecord { trace_id, record })

@@ -9,7 +9,9 @@ use super::key_bits::KeyBits;
 use super::keys;
 use super::view::View;
 use crate::extract::tool_call::Payload;
-use crate::extract::values::{AnnouncedCall, Announcement, RepeatedResults, messages, payload};
+use crate::extract::values::{
+    AnnouncedCall, Announcement, RepeatedResults, messages, payload, python,
+};
 use crate::span::{KeyId, Value};
 
 /// Keys without which a span, if it has no events either, announces nothing.
@@ -91,12 +93,23 @@ fn read_reply(text: &str, max_size: usize) -> Announcement {
             calls: messages::announced_calls(&json, max_size),
             cut: false,
         },
-        // An attribute limit of the SDK has cut it.
-        Err(error) => Announcement {
-            calls: Vec::new(),
-            cut: error.is_eof(),
+        Err(error) => match python::parse(text) {
+            Some(json) => Announcement {
+                calls: messages::announced_calls(&json, max_size),
+                cut: false,
+            },
+            // An attribute limit of the SDK has cut it.
+            None => Announcement {
+                calls: Vec::new(),
+                cut: error.is_eof() || is_python_list(text),
+            },
         },
     }
+}
+
+/// Does the text begin like the `repr` of a list of messages?
+fn is_python_list(text: &str) -> bool {
+    text.starts_with("[{'")
 }
 
 /// Did the scan not keep the reply under this key whole?

@@ -21,8 +21,7 @@ pub fn prune(
     if class.tool_call {
         return cut_results(&mut span.kept, max_value_size, builder);
     }
-    let has_events = || span.kept.events().next().is_some();
-    if !(span.kept.keys().any(keys::is_payload) || has_events()) {
+    if !(span.kept.keys().any(keys::is_payload) || span.kept.has_events()) {
         return;
     }
     let run = ConventionId::from_note(class.recognition.agent);
@@ -179,7 +178,13 @@ impl Requests {
             follow_answer: false,
             reply_is_lost: false,
         };
-        for attribute in kept.attributes() {
+        let is_read = |key| {
+            matches!(
+                key,
+                keys::OI_INPUT_MESSAGES | keys::LOST_REPLY | keys::INPUT_MESSAGES
+            )
+        };
+        for attribute in kept.attributes_with(is_read) {
             match (attribute.key, attribute.value) {
                 (keys::OI_INPUT_MESSAGES, Value::Str("assistant")) => {
                     if let Some((idx, "role")) = flattened_message(attribute) {

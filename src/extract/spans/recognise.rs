@@ -228,12 +228,15 @@ impl Recogniser {
 impl<'a> Recognised<'a> {
     fn ask(&mut self, id: ConventionId, span: &View<'a>) {
         let convention: &Convention = id.get();
+        if self.call.is_some() || self.model.is_some() {
+            if self.agent.is_none() && convention.is_agent_run(span) {
+                self.agent = Some(ConventionRef::BuiltIn(id));
+            }
+            return;
+        }
         let roles = convention.roles(span);
         if self.agent.is_none() && roles.agent_run {
             self.agent = Some(ConventionRef::BuiltIn(id));
-        }
-        if self.call.is_some() || self.model.is_some() {
-            return;
         }
         if roles.call {
             self.call = Some(CallSource::BuiltIn(id));

@@ -39,11 +39,25 @@ pub(crate) fn complete_call<'a>(call: &mut SpanCall<'a>, span: &View<'a>, is_age
     call.failed |= failed(span);
 }
 
+/// Keys without which a call has not failed, unless an event says so.
+const MAY_TELL_FAILURE: KeyBits = {
+    let mut keys = KeyBits::new(&[keys::ERROR_TYPE, keys::TOOL_SUCCESS]);
+    let mut at = 0;
+    while at < keys::FAILURES.len() {
+        keys = keys.union(KeyBits::new(&[keys::FAILURES[at].0]));
+        at += 1;
+    }
+    keys
+};
+
 /// The marks of a failure that all conventions share.
 fn failed(span: &View<'_>) -> bool {
-    span.has(keys::ERROR_TYPE)
-        || keys::FAILURES.iter().any(|&(key, word)| span.is(key, word))
-        || span.is_false(keys::TOOL_SUCCESS)
+    let by_attribute = || {
+        span.has(keys::ERROR_TYPE)
+            || keys::FAILURES.iter().any(|&(key, word)| span.is(key, word))
+            || span.is_false(keys::TOOL_SUCCESS)
+    };
+    span.has_any(MAY_TELL_FAILURE) && by_attribute()
         || span.events().any(|event| event.name == keys::EXCEPTION)
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{agent, args, model, names, result, span, taken, tool, trace};
+use super::{Made, agent, args, model, names, result, span, taken, tool, trace};
+use crate::assemble::CloseReason;
 use crate::extract::*;
 use crate::span::KeptAttributesBuilder;
 
@@ -49,6 +50,73 @@ fn calls_that_only_messages_tell_of_are_marked_so() {
         ),
         (vec!["search"], Some("c1"))
     );
+}
+
+#[test]
+fn ids_come_from_the_raw_answer_below_a_request() {
+    let raw = |choices: &str| {
+        [
+            model(1, 0, 0, 9)
+                .with("gen_ai.completion.0.function_call.name", "search")
+                .with("gen_ai.completion.0.function_call.arguments", r#"{"q": 1}"#),
+            span(2, 1, "raw_gen_ai_request", 0, 9).with("llm.azure_ai.choices", choices),
+        ]
+    };
+    let ids = |spans: &[Made]| -> Vec<Option<String>> {
+        let calls = &taken(spans).tool_calls;
+        let ids = calls.iter().map(|call| call.call_id.as_deref());
+        ids.map(|id| id.map(str::to_owned)).collect()
+    };
+    let whole = concat!(
+        "[{'index': 0, 'message': {'content': None, 'tool_calls': [{'id': 'c1', ",
+        r#"'function': {'arguments': '{"q": 1}', 'name': 'search'}, 'type': 'function'}]}}]"#,
+    );
+    assert_eq!(ids(&raw(whole)), [Some("c1".into())]);
+    let another_tool = whole.replace("'search'", "'fetch'");
+    assert_eq!(ids(&raw(&another_tool)), [None]);
+    // An attribute limit of the SDK has cut it: the call is known, its id is not.
+    let cut = &whole[..whole.len() - 9];
+    assert_eq!(ids(&raw(cut)), [None]);
+    // The span above names all calls, so that a long answer hides none.
+    let [_, below] = raw(cut);
+    let idle = [agent(3, 0, "desk", 0, 99), model(1, 3, 0, 9), below];
+    assert_ne!(taken(&idle).completeness, CloseReason::SizeLimit);
+    // Alone it is a reply like any other, and one that was cut may have held calls.
+    let alone = |choices: &str| {
+        let run = agent(1, 0, "desk", 0, 99);
+        let reply = span(2, 1, "raw_gen_ai_request", 0, 9).with("llm.openai.choices", choices);
+        taken(&[run, reply])
+    };
+    assert_eq!(names(&alone(whole)), ["search"]);
+    let cut = alone(cut);
+    assert_eq!(cut.completeness, CloseReason::SizeLimit);
+    assert_ne!(alone(whole).completeness, CloseReason::SizeLimit);
+}
+
+#[test]
+fn a_result_may_stand_in_parts_beside_its_call_id() {
+    let answered = |parts: &str| {
+        let first = model(2, 1, 1, 9).with(
+            "gen_ai.output.messages",
+            r#"[{"role":"assistant","tool_calls":[{"id":"c1","name":"search"}]}]"#,
+        );
+        let input = format!(r#"[{{"role":"tool","parts":{parts},"tool_call_id":"c1"}}]"#);
+        let second = model(3, 1, 20, 30).with("gen_ai.input.messages", input);
+        let run = taken(&[agent(1, 0, "desk", 0, 99), first, second]);
+        run.tool_calls[0]
+            .result
+            .as_ref()
+            .map(|result| result.json().clone())
+    };
+    let part = |text: &str| format!(r#"{{"type":"text","content":"{text}"}}"#);
+    assert_eq!(
+        answered(&format!("[{}]", part("[1, 2]"))),
+        Some(json!([1, 2]))
+    );
+    let two = format!("[{},{}]", part("a"), part("b"));
+    assert_eq!(answered(&two), Some(json!(["a", "b"])));
+    assert_eq!(answered("[]"), None);
+    assert_eq!(answered(r#"[{"type":"image","content":"x"}]"#), None);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::call_report::args_differ;
 use super::capture::{CallRecorder, Capturing, lacks_part};
-use super::draft::{Draft, MAX_TWINS, UNNAMED};
+use super::draft::{A_FEW, Draft, MAX_TWINS, UNNAMED};
 use super::interner::Interner;
 use super::joins;
 use super::span_roles::{Exclusion, SpanRoles};
@@ -146,9 +146,11 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
     );
     if drafts.iter().any(|draft| lacks_part(&draft.call)) {
         let recorder = |draft: &Draft| CallRecorder::of(roles, draft.span);
-        let capturing = Capturing::new(drafts.iter().map(|draft| (recorder(draft), &draft.call)));
-        for draft in &mut drafts {
-            draft.call.captured = capturing.parts_of(&recorder(draft));
+        let recorders: Vec<CallRecorder<'_>> = drafts.iter().map(recorder).collect();
+        let calls = drafts.iter().map(|draft| &draft.call);
+        let capturing = Capturing::new(recorders.iter().copied().zip(calls));
+        for (draft, recorder) in drafts.iter_mut().zip(&recorders) {
+            draft.call.captured = capturing.parts_of(recorder);
         }
     }
     drafts.sort_by_key(|draft| roles.rank(draft.span));
@@ -184,7 +186,6 @@ fn fold(roles: &SpanRoles<'_>, recogniser: &Recogniser, interner: &mut Interner)
 /// Is each of these drafts seen to be a call of its own without a table? Most traces have few calls
 /// and no call twice.
 fn are_distinct(roles: &SpanRoles<'_>, drafts: &[Draft]) -> bool {
-    const A_FEW: usize = 16;
     let is_folded = |draft: &Draft| {
         let excluded = roles.roles[draft.span].excluded;
         matches!(excluded, Some(Exclusion::Folded(_)))

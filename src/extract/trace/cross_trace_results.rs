@@ -10,7 +10,7 @@ use crate::extract::spans::conventions::cross_traces;
 use crate::extract::spans::log_records::holds_messages;
 use crate::extract::spans::{Recogniser, View, model_messages};
 use crate::extract::tool_call::CallPart;
-use crate::span::{Span, SpanId};
+use crate::span::SpanId;
 
 /// A part of a call that another trace may have made.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,8 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     let max_size = recogniser.tools.max_value_size;
     let has_tools = trace.spans.iter().any(|(_, class)| class.tool_call);
     let mut results = Vec::new();
-    if has_tools && !has_carrier(trace) {
+    let mut names = trace.spans.iter().map(|(span, _)| span.name());
+    if has_tools && !names.any(is_carrier) {
         return results;
     }
     let tool_results = |view: &View<'_>| -> Vec<(String, CallPart)> {
@@ -47,7 +48,7 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
         let parts = if class.model && !has_tools {
             tool_results(&View::new(span))
         } else {
-            carrier(span).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
+            carrier(span.name()).map_or_else(Vec::new, |carrier| (carrier.parts)(span, max_size))
         };
         results.extend(parts.into_iter().map(|(call_id, part)| CrossTraceResult {
             call_id,
@@ -71,12 +72,12 @@ pub fn cross_trace_results(trace: &Trace, recogniser: &Recogniser) -> Vec<CrossT
     results
 }
 
-/// Does a span of this trace carry parts of calls? Then the parts that its own calls lack are in
-/// other traces.
-pub(crate) fn has_carrier(trace: &Trace) -> bool {
-    trace.spans.iter().any(|(span, _)| carrier(span).is_some())
+/// Does a span of this name carry parts of calls? Then the parts that the calls of its own trace
+/// lack are in other traces.
+pub(crate) fn is_carrier(span_name: &str) -> bool {
+    carrier(span_name).is_some()
 }
 
-fn carrier(span: &Span) -> Option<&'static CrossTrace> {
-    cross_traces().find(|cross_trace| (cross_trace.carries)(span.name()))
+fn carrier(span_name: &str) -> Option<&'static CrossTrace> {
+    cross_traces().find(|cross_trace| (cross_trace.carries)(span_name))
 }

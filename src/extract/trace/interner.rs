@@ -33,6 +33,9 @@ impl Interner {
         if self.texts.len() >= FEW {
             self.by_text.insert(Arc::clone(&shared), symbol);
         }
+        if self.texts.is_empty() {
+            self.texts.reserve(FEW);
+        }
         self.texts.push(shared);
         symbol
     }

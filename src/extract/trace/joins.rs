@@ -8,9 +8,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::call_report::{args_differ, lost_its_name};
-use super::draft::{Draft, UNNAMED};
+use super::draft::{A_FEW, Draft, UNNAMED};
 use super::span_roles::SpanRoles;
 use super::turns::Turns;
+use crate::extract::spans::conventions::is_reply_above;
 use crate::extract::spans::{Recogniser, SpanIdx, model_messages};
 use crate::extract::tool_call::{Payload, ToolCall};
 use crate::extract::values::{AnnouncedCall, Announcement, equality};
@@ -33,25 +34,42 @@ pub(crate) fn join(
     let lacks_result = |draft: &Draft| draft.call.result.is_none() && !draft.call.error;
     if drafts.iter().any(lacks_result) {
         let results = results(roles, recogniser, models);
-        // A result answers an id: of two calls with one id it may answer either.
-        let mut n_of_id: HashMap<Arc<str>, usize> = HashMap::new();
-        let succeeded = drafts.iter().filter(|draft| !draft.call.error);
-        for id in succeeded.filter_map(|draft| draft.call.call_id.as_ref()) {
-            *n_of_id.entry_ref(id).or_default() += 1;
-        }
-        for draft in drafts.iter_mut().filter(|draft| lacks_result(draft)) {
-            let id = draft.call.call_id.as_ref();
-            let is_reused = id.is_some_and(|id| n_of_id.get(id).is_some_and(|&n| n > 1));
+        let is_reused = reused_ids(drafts);
+        for (draft, is_reused) in drafts.iter_mut().zip(is_reused) {
+            if !lacks_result(draft) {
+                continue;
+            }
             draft.call.captured.result &= !is_reused;
+            let id = draft.call.call_id.as_ref().filter(|_| !is_reused);
             let made_at = draft.call.start_unix_nanos;
-            let found = id
-                .filter(|_| !is_reused)
-                .and_then(|id| results.of_call(roles, id, made_at, None));
+            let found = id.and_then(|id| results.of_call(roles, id, made_at, None));
             let lost = || results.cut.then(Payload::lost);
             draft.call.result = found.cloned().or_else(lost);
         }
     }
     places
+}
+
+/// Does each draft share its id with another one? A result answers an id: of two calls that
+/// succeeded with one id it may answer either.
+fn reused_ids(drafts: &[Draft]) -> Vec<bool> {
+    let ids = || {
+        let succeeded = |draft: &&Draft| !draft.call.error;
+        let ids = drafts.iter().filter(succeeded);
+        ids.filter_map(|draft| draft.call.call_id.as_deref())
+    };
+    // Most traces have few calls, and no id twice.
+    let differs_from_rest = |(next, id): (usize, &str)| ids().skip(next).all(|other| other != id);
+    if drafts.len() <= A_FEW && (1..).zip(ids()).all(differs_from_rest) {
+        return vec![false; drafts.len()];
+    }
+    let mut n_of_id: HashMap<&str, usize> = HashMap::new();
+    ids().for_each(|id| *n_of_id.entry(id).or_default() += 1);
+    let is_reused = |draft: &Draft| {
+        let id = draft.call.call_id.as_deref();
+        id.is_some_and(|id| n_of_id.get(id).is_some_and(|&n| n > 1))
+    };
+    drafts.iter().map(is_reused).collect()
 }
 
 /// Could no reply add anything? Checked before any reply is parsed; arguments are parsed only if
@@ -162,7 +180,7 @@ fn lose_args(call: &mut ToolCall) {
 }
 
 /// The calls that each outermost model span announces. Model spans within it repeat them, and are
-/// read only if it announces none.
+/// read only if it announces none, or none with an id.
 pub(crate) fn replies(
     roles: &SpanRoles<'_>,
     recogniser: &Recogniser,
@@ -186,14 +204,32 @@ pub(crate) fn replies(
         else {
             continue;
         };
-        if replies[at].calls.is_empty() && roles.roles[span_idx].is_inner_model {
+        let outer = &mut replies[at];
+        let lacks_ids = outer.calls.iter().all(|call| call.call_id.is_none());
+        if lacks_ids && roles.roles[span_idx].is_inner_model {
             let inner = announcement(roles, span_idx, max_size);
-            if inner.cut || !inner.calls.is_empty() {
-                replies[at] = inner;
+            if !outer.calls.is_empty() {
+                take_ids(outer, inner);
+            } else if !inner.calls.is_empty()
+                || inner.cut && !is_reply_above(roles.roles[span_idx].convention)
+            {
+                *outer = inner;
             }
         }
     }
     replies
+}
+
+/// Gives the calls of a reply the ids under which an inner span has the same calls.
+fn take_ids(outer: &mut Announcement, inner: Announcement) {
+    let names = |reply: &Announcement| -> Vec<String> {
+        reply.calls.iter().map(|call| call.name.clone()).collect()
+    };
+    if names(outer) == names(&inner) {
+        for (call, same) in outer.calls.iter_mut().zip(inner.calls) {
+            call.call_id = same.call_id;
+        }
+    }
 }
 
 /// The calls that a model span announces, or else the log records that were written in it.

@@ -23,6 +23,7 @@ pub(crate) mod message_calls;
 pub(crate) mod cross_trace_results;
 pub(crate) mod evaluated;
 pub(crate) mod expectation_attributes;
+pub(super) mod half_arrived;
 pub(crate) mod log_trajectory;
 pub(crate) mod node_visits;
 pub(crate) mod span_report;

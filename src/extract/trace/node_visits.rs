@@ -9,7 +9,7 @@ use crate::extract::spans::shared_keys::{GraphNode, MAY_NAME_NODE, graph_node};
 
 /// Agent runs, and the nodes of graphs: every span within a node names it, and its topmost ones
 /// count.
-pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Vec<Arc<str>> {
+pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Arc<[Arc<str>]> {
     let nodes: Vec<Option<GraphNode<'_>>> = if roles.present.intersects(MAY_NAME_NODE) {
         (roles.recognised.iter())
             .map(|span| graph_node(&span.view))
@@ -30,7 +30,6 @@ pub(crate) fn node_visits(roles: &SpanRoles<'_>, interner: &mut Interner) -> Vec
     }
     // A run that is a node itself comes as run and node; they fold if they are of one name.
     visits.sort_by_key(|(span_idx, _)| roles.rank(*span_idx));
-    let mut names: Vec<Arc<str>> = visits.into_iter().map(|(_, name)| name).collect();
-    names.dedup();
-    names
+    visits.dedup_by(|(_, name), (_, name_before)| name == name_before);
+    visits.into_iter().map(|(_, name)| name).collect()
 }

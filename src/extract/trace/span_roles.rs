@@ -66,6 +66,14 @@ pub(crate) struct Role<'a> {
     pub(crate) is_inner_model: bool,
 }
 
+/// The run, the call and the outermost model span that lie above a span.
+#[derive(Default)]
+struct Above {
+    run: Option<RunIdx>,
+    call: Option<SpanIdx>,
+    model: Option<SpanIdx>,
+}
+
 /// A position in `SpanRoles::runs`.
 pub(crate) type RunIdx = usize;
 
@@ -140,7 +148,7 @@ impl<'a> SpanRoles<'a> {
         let mut convention = recognised.convention();
         let mut is_model = recognised.model.is_some();
         // A span that no convention knows is a model's if messages were recorded in it.
-        if self.records_of.contains_key(&span_idx) && call.is_none() && agent.is_none() {
+        if call.is_none() && agent.is_none() && self.records_of.contains_key(&span_idx) {
             is_model = true;
             if convention.is_empty() {
                 convention = ConventionId::GEN_AI.get().name;
@@ -220,36 +228,43 @@ impl<'a> SpanRoles<'a> {
         let mut known = KnownCalls::default();
         for at in 0..self.tree.parents_first.len() {
             let span_idx = self.tree.parents_first[at];
-            let mut role = self.roles[span_idx];
-            if let Some(parent) = self.tree.parent[span_idx] {
-                let above = &self.roles[parent];
-                let is_call_above = self.recognised[parent].call.is_some();
-                role.run_above = above.own_run.or(above.run_above);
-                role.call_above = match above.excluded {
-                    Some(Exclusion::Folded(into)) => Some(into),
-                    _ if is_call_above => Some(parent),
-                    _ => above.call_above,
-                };
-                if !is_call_above && above.own_run.is_none() {
-                    role.model_of = above.model_of;
-                }
-            }
+            let parent = self.tree.parent[span_idx];
+            let above = parent.map_or_else(Above::default, |parent| self.above_child_of(parent));
+            let role = &mut self.roles[span_idx];
+            role.run_above = above.run;
+            role.call_above = above.call;
+            role.model_of = above.model;
             if self.recognised[span_idx].is_model {
-                role.is_inner_model = role.model_of.is_some();
-                role.model_of = role.model_of.or(Some(span_idx));
+                role.is_inner_model = above.model.is_some();
+                role.model_of = above.model.or(Some(span_idx));
             }
             if let Some(name) = self.recognised[span_idx].agent.take() {
-                role.own_run = Some(self.run_of(span_idx, &role, name));
+                self.roles[span_idx].own_run = Some(self.run_of(span_idx, name));
             }
-            if let Some(into) = self.same_call_above(span_idx, &role, &mut known, max_size) {
-                role.excluded = Some(Exclusion::Folded(into));
+            if let Some(into) = self.same_call_above(span_idx, &mut known, max_size) {
+                self.roles[span_idx].excluded = Some(Exclusion::Folded(into));
             }
-            self.roles[span_idx] = role;
+        }
+    }
+
+    /// What lies above the children of a span.
+    fn above_child_of(&self, parent: SpanIdx) -> Above {
+        let role = &self.roles[parent];
+        let is_call = self.recognised[parent].call.is_some();
+        Above {
+            run: role.own_run.or(role.run_above),
+            call: match role.excluded {
+                Some(Exclusion::Folded(into)) => Some(into),
+                _ if is_call => Some(parent),
+                _ => role.call_above,
+            },
+            model: role.model_of.filter(|_| !is_call && role.own_run.is_none()),
         }
     }
 
     /// A new run, or the one above if that is of the same name and nothing was called in between.
-    fn run_of(&mut self, span_idx: SpanIdx, role: &Role<'_>, name: Cow<'a, str>) -> RunIdx {
+    fn run_of(&mut self, span_idx: SpanIdx, name: Cow<'a, str>) -> RunIdx {
+        let role = &self.roles[span_idx];
         if let Some(above) = role.run_above
             && self.runs[above].name == name
             && self.recognised[span_idx].call.is_none()
@@ -259,10 +274,11 @@ impl<'a> SpanRoles<'a> {
         {
             return above;
         }
+        let parent = role.run_above;
         self.runs.push(RunSpan {
             span: span_idx,
             name,
-            parent: role.run_above,
+            parent,
         });
         self.runs.len() - 1
     }
@@ -272,11 +288,11 @@ impl<'a> SpanRoles<'a> {
     fn same_call_above(
         &self,
         span_idx: SpanIdx,
-        role: &Role<'_>,
         known: &mut KnownCalls<'a>,
         max_size: usize,
     ) -> Option<SpanIdx> {
         let call = self.recognised[span_idx].call.as_ref()?;
+        let role = &self.roles[span_idx];
         let above_idx = role.call_above?;
         let above = self.recognised[above_idx].call.as_ref()?;
         // An agent that runs in between made a call of its own.

@@ -67,6 +67,11 @@ impl Turns {
     }
 
     fn of(&self, owner: Owner) -> &[Turn] {
+        // Most traces have one owner.
+        let mut ends = self.turns.first().into_iter().chain(self.turns.last());
+        if ends.all(|turn| turn.owner == owner) {
+            return &self.turns;
+        }
         let start = self.turns.partition_point(|turn| turn.owner < owner);
         let len = self.turns[start..].partition_point(|turn| turn.owner == owner);
         &self.turns[start..start + len]

@@ -1,6 +1,7 @@
 //! Pure. The calls and tool results in a model's messages, read from JSON. Knows how the providers
 //! spell messages; knows nothing about spans. A call in a message was asked for, not made.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::de::IgnoredAny;
@@ -130,7 +131,7 @@ pub(crate) fn tool_result(
     max_size: usize,
 ) -> Option<(String, Payload)> {
     let call_id = answered_call_id(message)?.to_owned();
-    let content = result_content(message)?.clone();
+    let content = result_content(message)?.into_owned();
     Some((call_id, payload::of_message(content, max_size)))
 }
 
@@ -141,10 +142,29 @@ pub(crate) fn answered_call_id(message: &Map<String, Json>) -> Option<&str> {
         .find_map(|key| message.get(*key)?.as_str())
 }
 
-fn result_content(message: &Map<String, Json>) -> Option<&Json> {
-    ["response", "result", "content", "output"]
+fn result_content(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
+    let content = ["response", "result", "content", "output"]
         .iter()
-        .find_map(|key| message.get(*key))
+        .find_map(|key| message.get(*key));
+    content.map(Cow::Borrowed).or_else(|| text_parts(message))
+}
+
+/// The text of a message whose call id stands beside its `parts`: LiteLLM writes
+/// `{"role": "tool", "parts": [{"type": "text", "content": "…"}], "tool_call_id": "…"}`. The texts
+/// of several parts are a list.
+fn text_parts(message: &Map<String, Json>) -> Option<Cow<'_, Json>> {
+    message.get("tool_call_id")?;
+    let parts = message.get("parts")?.as_array()?;
+    let text = |part: &'_ Json| -> Option<_> {
+        let text = part.get("content").or_else(|| part.get("text"))?;
+        (part["type"] == "text").then(|| text.clone())
+    };
+    let mut texts: Vec<Json> = parts.iter().map(text).collect::<Option<_>>()?;
+    match texts.len() {
+        0 => None,
+        1 => texts.pop().map(Cow::Owned),
+        _ => Some(Cow::Owned(Json::Array(texts))),
+    }
 }
 
 /// serde_json stops at 128 levels, so that this recursion is bounded.
@@ -267,13 +287,16 @@ fn find_results(json: &Json, max_size: usize, found: &mut Vec<(String, Payload)>
                 Some("tool_call_response" | "tool_result" | "function_call_output") => {
                     result_content(map)
                 }
-                _ if text("role") == Some("tool") => map.get("content"),
+                _ if text("role") == Some("tool") => {
+                    let content = map.get("content").map(Cow::Borrowed);
+                    content.or_else(|| text_parts(map))
+                }
                 _ => None,
             };
             match (answered_call_id(map), content) {
                 (Some(id), Some(content)) => found.push((
                     id.to_owned(),
-                    payload::of_message(content.clone(), max_size),
+                    payload::of_message(content.into_owned(), max_size),
                 )),
                 _ => map
                     .values()

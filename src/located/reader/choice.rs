@@ -43,10 +43,14 @@ impl<'a> Choice<'a> {
     }
 
     fn place(&self, mistake: DeError) -> DeError {
-        if self.value.is_some() {
-            mistake.below(0)
-        } else {
-            mistake
+        match (self.value, &mistake.fault) {
+            (Some(_), _) => mistake.below(0),
+            // A word stands where a map with that key is needed.
+            (None, MistakeKind::Missing(key)) => DeError::new(MistakeKind::Other(format!(
+                "`{0}` stands alone: write `{0}: {{ {key}: … }}`",
+                self.word
+            ))),
+            (None, _) => mistake,
         }
     }
 }

@@ -6,17 +6,18 @@
 //! same comparison. Proves nothing about timers, transports or evaluators.
 
 mod coverage;
+mod half_arrived;
 pub(crate) mod load;
 mod proposals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use spanscore::assemble::Settings;
-use spanscore::evaluate::Explain;
+use spanscore::evaluate::{Explain, Verdict};
 use spanscore::extract::{Payload, ToolCall, Tools, Trajectory};
-use spanscore::pipeline::{Pipeline, Rules};
+use spanscore::pipeline::{Judged, Pipeline, Rules};
 use spanscore::receive::{json, scan, scan_logs};
 use spanscore::sidecar;
 use spanscore::span::{Batch, LogRecord, Span};
@@ -77,6 +78,33 @@ fn every_framework_shows_the_calls_that_were_made() {
     }));
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     coverage.hold_page(&serde_json::from_str(EXCEPTIONS).expect("exceptions.json is JSON"));
+}
+
+#[test]
+fn a_run_that_calls_nothing_is_judged() {
+    let rule = json!({ "tool_call_count": { "tool_calls_count": { "pay": ["=", 0] } } });
+    let criterion = serde_json::from_value(json!({ "name": "idle", "evaluate": rule })).unwrap();
+    let rules = Rules::new(vec![criterion], &Tools::default(), Explain::default(), &[]);
+    let calls_nothing = |scenario: &Scenario| expected_calls(scenario).is_empty();
+    let idle: Vec<Scenario> = load::scenarios()
+        .into_iter()
+        .filter(calls_nothing)
+        .collect();
+    let frameworks = idle.iter().map(|scenario| scenario.name.as_str());
+    assert_eq!(
+        frameworks.collect::<Vec<_>>(),
+        ["dspy/no_tools", "js-voltagent/no_tools"]
+    );
+    for scenario in idle {
+        let evaluations = judged(items(&scenario, &rules), &rules).evaluations;
+        let verdicts = evaluations.iter().map(|evaluation| evaluation.verdict);
+        assert_eq!(
+            verdicts.collect::<Vec<_>>(),
+            [Verdict::Pass],
+            "{}",
+            scenario.name
+        );
+    }
 }
 
 #[test]
@@ -153,7 +181,7 @@ enum Item {
     LogRecord(LogRecord),
 }
 
-fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
+fn judged(items: Vec<Item>, rules: &Rules) -> Judged {
     let now = sidecar::now();
     let mut pipeline = Pipeline::new(Settings::replay(), now);
     for item in items {
@@ -164,7 +192,11 @@ fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
         }
         pipeline.accept(rules, batch, now);
     }
-    let mut trajectories = pipeline.end_of_input(rules, now, |_| ()).trajectories;
+    pipeline.end_of_input(rules, now, |_| ())
+}
+
+fn trajectories(items: Vec<Item>, rules: &Rules) -> Vec<Arc<Trajectory>> {
+    let mut trajectories = judged(items, rules).trajectories;
     trajectories.sort_by_key(|trajectory| {
         (
             trajectory

@@ -62,7 +62,10 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
         name: literal_name
             .map(Cow::Borrowed)
             .or_else(|| span.text(keys::GEN_AI_TOOL_NAME)),
-        poor_name: name_after(span.name(), "execute_tool"),
+        poor_name: match literal_name {
+            Some(_) => None,
+            None => name_after(span.name(), "execute_tool"),
+        },
         call_id: span.text(keys::GEN_AI_CALL_ID),
         args: span.first_raw(&[keys::GEN_AI_ARGS, keys::ADK_ARGS]),
         result: span.first_raw(&[keys::GEN_AI_RESULT, keys::ADK_RESULT]),
@@ -101,9 +104,10 @@ fn call<'a>(span: &View<'a>) -> SpanCall<'a> {
 /// The answer of ADK's `ReflectAndRetryToolPlugin` for a tool that failed. A text search, since the
 /// end of the answer may be cut off.
 fn is_guidance_to_retry(result: &str) -> bool {
-    GUIDANCE_TO_RETRY
-        .iter()
-        .all(|word| word.find(result.as_bytes()).is_some())
+    // It is an object: a result in prose need not be searched.
+    let is_object = result.trim_start().starts_with('{');
+    let mut words = GUIDANCE_TO_RETRY.iter();
+    is_object && words.all(|word| word.find(result.as_bytes()).is_some())
 }
 
 // Made once: making one takes a thousand instructions.

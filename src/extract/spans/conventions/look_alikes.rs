@@ -136,7 +136,7 @@ const VOLTAGENT_KINDS: Kinds = Kinds {
     call_id: &[keys::TOOL_CALL_ID],
     // `tool.parameters` is the schema.
     args: &[keys::PLAIN_INPUT],
-    result: &[keys::PLAIN_OUTPUT],
+    result: &[keys::PLAIN_OUTPUT, keys::ERROR_MESSAGE],
     failed: Some(|span| span.has(keys::ERROR_MESSAGE)),
     caller: &[keys::SUBAGENT_NAME, keys::ENTITY_NAME, keys::AGENT_NAME],
     agent_name: &[keys::SUBAGENT_NAME, keys::ENTITY_NAME, keys::AGENT_NAME],

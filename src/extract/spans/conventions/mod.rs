@@ -6,6 +6,7 @@ mod claude_code;
 mod dspy;
 mod gen_ai;
 mod haystack;
+mod litellm;
 mod llama_index;
 pub(crate) mod log_calls;
 mod look_alikes;
@@ -42,6 +43,7 @@ pub(crate) const CONVENTIONS: &[Convention] = &[
     smolagents::SMOLAGENTS,
     llama_index::LLAMA_INDEX,
     haystack::HAYSTACK,
+    litellm::LITELLM,
     dspy::DSPY,
     openinference::OPENINFERENCE,
     look_alikes::MCP,
@@ -101,6 +103,12 @@ pub(crate) fn is_written_by_many(name: &str) -> bool {
     conventions.any(|convention| convention.written_by_many && convention.name == name)
 }
 
+/// Does the span above a model span of this convention name all calls of its reply?
+pub(crate) fn is_reply_above(name: &str) -> bool {
+    let mut conventions = CONVENTIONS.iter();
+    conventions.any(|convention| convention.reply_is_above && convention.name == name)
+}
+
 // === Which conventions to ask ===
 
 /// The conventions that could recognise a span with these attributes. Most spans have one mark, of
@@ -130,9 +138,14 @@ fn by_name(span_name: &str) -> u32 {
     conventions_in(NAMED)
         .filter(|id| {
             let mut names = id.get().span_names.iter();
-            names.any(|name| span_name.starts_with(name))
+            names.any(|name| begins_with(span_name, name))
         })
         .fold(0, |mask, id| mask | 1 << id.0)
+}
+
+/// Like `starts_with`. Most names differ in their first byte, which is compared without a call.
+fn begins_with(span_name: &str, name: &str) -> bool {
+    span_name.as_bytes().first() == name.as_bytes().first() && span_name.starts_with(name)
 }
 
 fn conventions_in(mut mask: u32) -> impl Iterator<Item = ConventionId> {

@@ -1,0 +1,70 @@
+//! Sessions whose calls are in log records, of which a router lets only one signal through: the
+//! pipeline says what is missing, and of whole sessions nothing. Does not prove which of the two a
+//! router sends where; `tests/kubernetes` tries that.
+
+use spanscore::assemble::Settings;
+use spanscore::evaluate::Explain;
+use spanscore::extract::{MissingHalf, Tools};
+use spanscore::pipeline::{Pipeline, Rules};
+use spanscore::sidecar;
+use spanscore::span::Batch;
+
+use super::{Item, items, load};
+
+fn missing(items: Vec<Item>, rules: &Rules) -> Vec<MissingHalf> {
+    let now = sidecar::now();
+    let mut pipeline = Pipeline::new(Settings::replay(), now);
+    for item in items {
+        let mut batch = Batch::default();
+        match item {
+            Item::Span(span) => batch.spans.push(span),
+            Item::LogRecord(record) => batch.log_records.push(record),
+        }
+        pipeline.accept(rules, batch, now);
+    }
+    let judged = pipeline.end_of_input(rules, now, |_| ());
+    let halves = judged.half_arrived.iter();
+    halves.map(|half| half.missing).collect()
+}
+
+#[test]
+fn a_trace_of_which_only_one_signal_arrived_says_what_is_missing() {
+    let rules = Rules::new(Vec::new(), &Tools::default(), Explain::default(), &[]);
+    let mut n_in_records = 0;
+    for scenario in load::scenarios() {
+        let all = items(&scenario, &rules);
+        let whole = missing(all.clone(), &rules);
+        // This session was recorded without messages, so its calls really never came.
+        let expected: &[MissingHalf] = match &*scenario.name {
+            "openai-sdk-otel-v2/multiturn" => &[MissingHalf::Calls; 3],
+            _ => &[],
+        };
+        assert_eq!(whole, expected, "{}: whole", scenario.name);
+        if !scenario.name.starts_with("openai-sdk-otel-v2/") {
+            continue;
+        }
+        let (spans, records): (Vec<Item>, Vec<Item>) = all
+            .into_iter()
+            .partition(|item| matches!(item, Item::Span(_)));
+        if records.is_empty() {
+            continue;
+        }
+        n_in_records += 1;
+        let of_records = missing(records, &rules);
+        assert!(
+            of_records.contains(&MissingHalf::Spans),
+            "{}",
+            scenario.name
+        );
+        let of_spans = missing(spans, &rules);
+        // One of them has its messages on its spans as well.
+        let has_both = scenario.name.ends_with("/sequence");
+        assert_eq!(
+            of_spans.contains(&MissingHalf::Calls),
+            !has_both,
+            "{}",
+            scenario.name
+        );
+    }
+    assert_eq!(n_in_records, 3);
+}
